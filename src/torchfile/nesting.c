@@ -1,4 +1,4 @@
-/* From a list of items to the dicts and lists that their keys name, level by level. */
+/* Writes a list of items as nested dicts and lists, level by level. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static bool has_key(const fsdp_nesting *n, size_t i, int level)
     return n->key(n->context, i, level, &key);
 }
 
-/* Items a and b have the same keys before `level`: then they may have the same there. */
+/* Do items a and b, which have the same keys before `level`, have the same key at it? */
 static bool same_key(const fsdp_nesting *n, size_t a, size_t b, int level)
 {
     fsdp_nesting_key x, y;
@@ -52,7 +52,7 @@ static void tell_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wri
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* One past the last item that has item i's key at this level, which is below it or is it. */
+/* *next is one past the last item that has item i's key at this level. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;
@@ -65,7 +65,7 @@ static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int lev
     return FSDP_OK;
 }
 
-/* Items [begin, end) share `level` keys: a dict, or a list, of what comes below. */
+/* Write items [begin, end), which share their first `level` keys, as a dict or list. */
 static fsdp_status tell_below(const fsdp_nesting *n, size_t begin, size_t end, int level,
                               fsdp_pickle_writer *pickle)
 {

@@ -1,5 +1,6 @@
-/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table says what
- * an opcode does; see Note [Pickles that cannot hurt] for what keeps it within bounds. */
+/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table maps each
+ * opcode to its function. Note [Pickles that cannot hurt] in pickle_reader.h explains how reading
+ * is kept within bounds. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,13 +10,13 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* A pickle's byte makes at most one value and one item; only a text that is encoded again and
-     * again can need more. */
+    /* Bytes of memory per byte of the pickle. A byte makes at most one value and one item; only a
+     * text that is encoded repeatedly could need more. */
     MEMORY_FACTOR = 256
 };
 
 struct fsdp_pickle {
-    fsdp_arena arena; /* of all values */
+    fsdp_arena arena; /* owns all values */
     fsdp_pickle_value *root;
 };
 
@@ -24,17 +25,17 @@ typedef struct machine {
     const char *label;
     const unsigned char *data; /* [bytes] */
     size_t bytes, at;
-    size_t op_at; /* of the running opcode, for messages */
+    size_t op_at; /* offset of the running opcode, for messages */
     const fsdp_pickle_names *names;
     fsdp_pickle_value **stack; /* [depth] */
     size_t depth, stack_cap;
-    size_t *marks; /* [n_marks] depths at which MARK was */
+    size_t *marks; /* [n_marks] stack depths at which MARK was read */
     size_t n_marks, marks_cap;
-    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was put */
+    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was stored */
     size_t n_memo, memo_cap;
 } machine;
 
-/* Values that lie one after another on the stack, readable until the next push. */
+/* Consecutive values of the stack, valid until the next push. */
 typedef struct row {
     fsdp_pickle_value **values; /* [n] */
     size_t n;
@@ -82,7 +83,7 @@ static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
     return push(m, *value);
 }
 
-/* At least `n` values lie above the last mark. */
+/* Require at least `n` values above the last mark. */
 static fsdp_status need(const machine *m, size_t n)
 {
     size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
@@ -96,7 +97,7 @@ static fsdp_status pop(machine *m, fsdp_pickle_value **value)
     return FSDP_OK;
 }
 
-/* The values above the last mark, which is gone. */
+/* Pop the last mark and the values above it. */
 static fsdp_status pop_mark(machine *m, row *above)
 {
     if (m->n_marks == 0)
@@ -127,9 +128,10 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
     return FSDP_OK;
 }
 
-/* ---- what holds what ------------------------------------------------------------------------- */
+/* ---- which value holds which
+ * ------------------------------------------------------------------------- */
 
-/* `holder` is about to hold `value`. */
+/* Record that `holder` holds `value` from now on. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -282,7 +284,7 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* The stack too: what is above the mark is then never an offset from NULL. */
+    /* Allocate the stack too, so that the values above a mark are never at an offset from NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -319,7 +321,7 @@ static fsdp_status op_tuple(machine *m, unsigned unused)
     return push_tuple(m, above.values, above.n);
 }
 
-/* The container on top of the stack gets these items. */
+/* Append items to the container on top of the stack. */
 static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
 {
     FSDP_TRY(need(m, 1));
@@ -352,7 +354,8 @@ static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Numbers are given in order, two bytes or more for each: larger ones than that are not written. */
+/* Numbers are assigned in order, and each takes two bytes or more, so a larger number than the
+ * pickle has bytes is not valid. */
 static fsdp_status put(machine *m, uint64_t number)
 {
     FSDP_TRY(need(m, 1));
@@ -479,7 +482,7 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
-/* Text of characters up to U+00FF, in UTF-8, as one byte for each. */
+/* Push BYTES with one byte for each character (up to U+00FF) of a UTF-8 text. */
 static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *value;
@@ -493,7 +496,8 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text->text.data[i];
         if (c >= 0x80) {
-            unsigned char next = (unsigned char)text->text.data[i + 1]; /* at the end: the NUL */
+            unsigned char next =
+                (unsigned char)text->text.data[i + 1]; /* the terminating NUL at the end */
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
                 return bad(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
@@ -549,7 +553,7 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Attributes that nobody reads: plain values, so that no tensor is lost with them. */
+/* Attributes are ignored, so they must be plain values: no tensor may be lost with them. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
@@ -563,7 +567,8 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
-/* A class with __slots__, such as DTensor, has the attributes (None, dict of slots); else NULL. */
+/* The dict of slots in the attributes (None, dict) of a class with __slots__, such as DTensor, or
+ * NULL. */
 static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
@@ -573,7 +578,8 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* What tensors with attributes are made by: FSDP1, for one, marks those of its state dicts. */
+/* Tensors with attributes are made by this call. FSDP1, for example, marks the tensors of its state
+ * dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {
@@ -584,7 +590,8 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* The function or class is not known, as for quantized weights. */
+    /* A function or class that is not in the list, as for quantized weights, makes an OPAQUE
+     * value. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);
@@ -630,14 +637,14 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
-    case FSDP_PICKLE_UNKNOWN: /* has no NAME */
+    case FSDP_PICKLE_UNKNOWN: /* never the meaning of a NAME */
     case FSDP_PICKLE_TYPE:
         break;
     }
     return bad(m, "a call of what is no function");
 }
 
-/* NEWOBJ_EX: of a class, arguments, and arguments by name. */
+/* NEWOBJ_EX: a call of a class with positional and named arguments. */
 static fsdp_status op_call_by_names(machine *m, unsigned unused)
 {
     fsdp_pickle_value *names;
@@ -650,7 +657,7 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     return op_call(m, unused);
 }
 
-/* Between a tuple that holds itself and what it was built from. */
+/* Python writes POP where a recursive tuple was built from its items. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -665,7 +672,7 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* FROZENSET: as the call that protocols before 4 make of it. */
+/* FROZENSET becomes the same call as in protocols before 4. */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;
@@ -675,7 +682,8 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* The state of a record. OrderedDicts get their attributes so, which nobody reads. */
+/* BUILD sets the state of a record. OrderedDicts get their attributes this way, which are
+ * ignored. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;
