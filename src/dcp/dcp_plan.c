@@ -1,4 +1,5 @@
-/* Entries of a plan: checked when they are told, so that saving meets no bad ones. */
+/* Entries of a manifest are checked when they are added, so that saving does not meet invalid
+ * ones. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,7 +119,7 @@ static fsdp_status fill_rows(fsdp_dcp_entry *entry)
     for (int i = 1; i < box_ndim(entry); i++)
         box->size[i] = t->shape[i];
     box->size[0] = t->end - t->begin;
-    /* As torch: an empty shard begins where the tensor ends. */
+    /* As in torch, an empty shard begins where the tensor ends. */
     box->offset[0] = box->size[0] ? t->begin : fsdp_dcp_entry_rows(entry);
     return FSDP_OK;
 }
@@ -189,7 +190,7 @@ static fsdp_status fill_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_tensor *tenso
     return FSDP_OK;
 }
 
-/* `tensor` NULL: a plain value, whose text moves. */
+/* Add an entry. If `tensor` is NULL, it is a plain value, whose text is moved. */
 static fsdp_status add(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
                        const fsdp_dcp_tensor *tensor, fsdp_str *value)
 {

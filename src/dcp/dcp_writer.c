@@ -1,6 +1,6 @@
-/* Everybody knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and so
- * who writes what: the first rank of those that have the same rows. Each writes its file, and tells
- * where in it the items are; rank 0 writes that down. */
+/* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and
+ * therefore which rank writes what: the first of the ranks that have the same rows. Each rank
+ * writes its file and sends the positions of its items in it, which rank 0 writes to .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,35 +14,36 @@
 #include "src/comm/agree.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* of what read() is asked for; a multiple of every element's size */
-    ITEM_BYTES = 2048      /* more than an item's archive has beside the data */
+    PIECE_BYTES = 4 << 20, /* requested from read() at a time; a multiple of every element size */
+    ITEM_BYTES = 2048      /* more than an item's archive has besides its data */
 };
 
-/* What a rank has of an entry. */
+/* The part of an entry that a rank has. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
 } claim;
 
-/* Where a rank wrote an entry; length 0: it did not. */
+/* The place where a rank wrote an entry; length 0: it did not write it. */
 typedef struct position {
     uint64_t offset, length;
 } position;
 
-/* What the ranks say of their plans before they write, and rank 0 of where. */
+/* What ranks send each other before they write: a summary of the manifest, and, from rank 0, the
+ * directory. */
 typedef struct greeting {
-    uint64_t n;           /* entries */
-    uint32_t crc;         /* of what all ranks have of them, as this one computes it */
-    uint32_t is_complete; /* it could */
+    uint64_t n;           /* number of entries */
+    uint32_t crc;         /* checksum of all ranks' parts, as this rank computes them */
+    uint32_t is_complete; /* this rank could compute all parts */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    fsdp_atomic_directory
-        *target;        /* rank 0, unless the directory is there: until it has appeared */
-    char dir[PATH_MAX]; /* where it is written */
-    fsdp_group *group;  /* NULL: alone */
+    fsdp_atomic_directory *target; /* rank 0 only: the directory until it has its final name; NULL
+                                      if it existed before */
+    char dir[PATH_MAX];            /* path while it is written */
+    fsdp_group *group;             /* NULL: alone */
     const fsdp_dcp_plan *plan;
     int rank, world_size;
     claim *own_claims, *claims;          /* [n], [world_size][n] */
@@ -57,8 +58,8 @@ static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
     return &run->claims[(size_t)rank * run->plan->n + i];
 }
 
-/* Does `rank` write entry `i`? Empty rows too are written once, as torch does; but an empty part of
- * a scalar would have the scalar's own place. */
+/* Does `rank` write entry `i`? Empty rows are written once, as in torch, but an empty part of a
+ * scalar is not: it would have the same box as the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->plan->entries[i];
@@ -93,7 +94,7 @@ static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fs
     return true;
 }
 
-/* Elements of all dimensions from `first` on. */
+/* Product of all dimensions from `first` on. */
 static int64_t numel_from(const fsdp_dcp_entry *entry, int first)
 {
     int64_t numel = 1;
@@ -131,7 +132,7 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* All ranks see the same claims, and fail alike. */
+/* All ranks see the same claims, so all fail alike. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
@@ -159,7 +160,7 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     return fsdp_dcp_plan_check(run->plan);
 }
 
-/* Rank 0 asks for all: the ranks share a disk. */
+/* Rank 0 checks disk space for all ranks, because they share a disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
@@ -179,7 +180,7 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* What every rank has, from what is known here. */
+/* Compute the parts of all ranks; false if one is not known here. */
 static bool compute_claims(fsdp_dcp_job *run)
 {
     const size_t n = run->plan->n;
@@ -206,7 +207,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Each knows its own rows: if all come to the same result, it is right of all of them. */
+/* Each rank knows its own rows for certain. If all ranks compute the same result, it is right for
+ * all of them. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -215,7 +217,7 @@ static bool is_known(const fsdp_dcp_job *run, const greeting *all)
     return true;
 }
 
-/* Plans of other lengths are an error on all ranks. */
+/* Manifests of different lengths are an error on all ranks. */
 static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 {
     uint64_t least = all[0].n, most = all[0].n;
@@ -237,7 +239,7 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* `all` [world_size] is what the ranks said; all have the same. */
+/* `all` [world_size] are the greetings of the ranks, which are the same array on all ranks. */
 static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
@@ -246,7 +248,7 @@ static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 
 /* ---- a rank's file --------------------------------------------------------------------------- */
 
-/* This rank's rows, from memory or piece by piece. */
+/* Write this rank's rows, from memory or piece by piece. */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
 {
@@ -303,7 +305,7 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
     return status;
 }
 
-/* As torch: first the values, then the tensors. */
+/* As in torch, values come first, then tensors. */
 static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
 {
     for (int tensors = 0; tensors < 2; tensors++)
@@ -349,7 +351,7 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
 
-/* What rank `rank` wrote of entry `i`. */
+/* Describe the chunk of entry `i` that rank `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               fsdp_dcp_chunk *chunk)
 {
@@ -374,7 +376,7 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
     return FSDP_OK;
 }
 
-/* Chunks in the order of ranks. */
+/* Chunks are in the order of ranks. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
                              fsdp_dcp_item *item)
 {
@@ -437,7 +439,7 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Before the ranks meet. */
+/* This rank's work before the ranks meet. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_plan *plan, fsdp_dcp_job **job, greeting *own)
 {
