@@ -18,7 +18,7 @@ static char *without_wrappers(fsdp_selection *s, const char *name)
     return copy;
 }
 
-/* `name` is what is left of the item's once its first `skip` keys are gone. */
+/* `name` is the item's name without its first `skip` keys. */
 static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip, const char *name)
 {
     const int n_keys = item->n_keys - skip;
@@ -38,7 +38,7 @@ static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip
     return FSDP_OK;
 }
 
-/* Join the keys of item i to its name again. */
+/* Make the name of item i from its keys again. */
 static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
@@ -55,7 +55,7 @@ static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *k
     return copy ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Keys of item i that begin with `prefix` lose it. */
+/* Remove `prefix` from the keys of item i that begin with it. */
 static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 {
     const fsdp_selected *of = &s->items[i];
@@ -74,8 +74,8 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
     return changed ? rename(s, i, keys) : FSDP_OK;
 }
 
-/* What all names of the model in `s` begin with that is of wrappers; "" if they are nested. The
- * arena's. */
+/* Find the wrapper prefix of all names of the model in `s`; "" if they are nested. The arena owns
+ * it. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -133,7 +133,7 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* A tensor of a model's dict, whose key is the last but one of its `n_keys` keys. */
+/* Is this a tensor of a model's dict? The dict's key is the last but one of its `n_keys` keys. */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -155,7 +155,7 @@ static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
-/* Which of two is meant nobody said. */
+/* An error if there are two candidates, because nothing says which one is meant. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -171,8 +171,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* At the top if there is one: a dict beside it may hold its moving average, or a teacher. NULL:
- * there is none. */
+/* Find the model, preferably at the top: a dict next to it may hold its moving average, or a
+ * teacher. *found is NULL if there is none. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -183,7 +183,7 @@ static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item 
     return *found ? check_alone(source, *found) : FSDP_OK;
 }
 
-/* Every tensor below the same keys. */
+/* Add every tensor below the same keys. */
 static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *found,
                              fsdp_selection *s)
 {
@@ -219,8 +219,8 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
                       fsdp_source_path(source));
 }
 
-/* The wrapper whose prefix the model's names begin with, if there is one model: an optimizer's keys
- * have it as well. */
+/* Find the wrapper prefix of the model's names, if there is one model. The keys of an optimizer
+ * have it too. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {
@@ -276,7 +276,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const fsdp_selected *)a)->name, ((const fsdp_selected *)b)->name);
 }
 
-/* Is one of the sorted items called by the first `n` bytes of `name`? */
+/* Is the name of one of the sorted items the first `n` bytes of `name`? */
 static bool has_item(const fsdp_selection *s, const char *name, size_t n)
 {
     size_t low = 0, high = s->n;
