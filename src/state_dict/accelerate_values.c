@@ -4,7 +4,7 @@
 #include "src/state_dict/accelerate.h"
 
 enum {
-    MAX_GROUPS = 64 /* of an optimizer with a scheduler */
+    MAX_GROUPS = 64 /* parameter groups of an optimizer with a scheduler */
 };
 
 /* --- any dict --- */
@@ -15,7 +15,7 @@ static fsdp_status put(fsdp_state_dict *dict, const char *name, fsdp_plain value
     return fsdp_state_dict_put_value(dict, &key, 1, &value);
 }
 
-/* A number, or the first of a list of them. */
+/* Get a number, or the first number of a list. */
 static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, const char *name,
                               double *number)
 {
@@ -32,7 +32,7 @@ static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, con
     return FSDP_OK;
 }
 
-/* The file `path`; *dict is the caller's. */
+/* Load the file `path`; the caller owns *dict. */
 static fsdp_status load(const char *path, fsdp_state_dict **dict)
 {
     fsdp_device *device;
@@ -44,7 +44,7 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* The same `value` for each group. */
+/* Put a list with the same `value` for each group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];
@@ -53,7 +53,7 @@ static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp
     return put(dict, name, (fsdp_plain){.kind = FSDP_PLAIN_LIST, .as.list = {items, (size_t)n}});
 }
 
-/* LambdaLR.state_dict(). */
+/* Put the values of LambdaLR.state_dict(). */
 static fsdp_status put_scheduler(fsdp_state_dict *dict, const fsdp_accelerate_scheduler *s, int n)
 {
     const fsdp_plain no = {.kind = FSDP_PLAIN_BOOL};

@@ -17,11 +17,11 @@
 enum {
     FINISH_POLL_MS = 10
 };
-static const uint64_t STAGING_BYTES = 256u << 20; /* of all ranks of a host */
+static const uint64_t STAGING_BYTES = 256u << 20; /* shared by all ranks of a host */
 
 typedef enum stage {
-    STAGE_WRITING, /* this rank's file */
-    STAGE_WRITTEN, /* rank 0: the others', and what makes them a checkpoint */
+    STAGE_WRITING, /* writing this rank's file */
+    STAGE_WRITTEN, /* rank 0: waiting for the other ranks' files and completing the checkpoint */
     STAGE_ENDED
 } stage;
 
@@ -33,19 +33,19 @@ struct fsdp_async_save {
     fsdp_snapshot *snapshot;
     fsdp_state_source *sources; /* [plan->n] */
     fsdp_dcp_plan *plan;
-    fsdp_dcp_job *job; /* the thread's while it runs */
+    fsdp_dcp_job *job; /* used only by the thread while it runs */
     pthread_t thread;
-    bool runs;            /* there is a thread to be joined */
-    bool settled;         /* `status` is that of all ranks, or the save was given up */
-    atomic_bool given_up; /* nobody waits for it any more */
+    bool runs;            /* the thread must be joined */
+    bool settled;         /* `status` is the outcome of all ranks, or the save was abandoned */
+    atomic_bool given_up; /* the save was abandoned: no caller waits for it */
     pthread_mutex_t lock;
     pthread_cond_t advanced;
-    /* Under lock while the thread runs: */
+    /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_status status; /* of this rank; once waited for, of all */
-    stage failed_at;    /* which stage begins with the failure that `status` is */
+    fsdp_status status; /* this rank's outcome; after waiting, that of all ranks */
+    stage failed_at;    /* the stage before which `status` failed */
     char message[1024];
-    fsdp_snapshot_stats stats; /* once the snapshot is gone */
+    fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 
 static bool is_first(const fsdp_async_save *s)
@@ -104,10 +104,11 @@ static fsdp_status complete(fsdp_async_save *s)
     return fsdp_dcp_job_complete(s->job);
 }
 
-/* This rank's file is written, or will not be. */
+/* Record that this rank's file is written, or failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    if (status != FSDP_OK && !is_first(s)) /* before rank 0 may learn of it and remove the folder */
+    if (status != FSDP_OK &&
+        !is_first(s)) /* before rank 0 can see the failure and remove the folder */
         fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
@@ -133,7 +134,7 @@ static void join(fsdp_async_save *s)
     s->runs = false;
 }
 
-/* Nobody waits for what this rank writes. */
+/* Abandon the save: no caller waits for this rank's file. */
 static void stop(fsdp_async_save *s)
 {
     if (s->snapshot)
@@ -203,7 +204,7 @@ fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
         return status;
     }
     status = start(s, dict);
-    if (status != FSDP_OK) { /* the others have begun: they learn of it as of any later failure */
+    if (status != FSDP_OK) { /* the other ranks have begun; they see this like any later failure */
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
     }
@@ -231,13 +232,13 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* While the thread runs its message is written once, with `status`. */
+/* The thread writes its message only once, together with `status`. */
 static fsdp_status tell(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", s->message);
 }
 
-/* This rank's outcome of the stages before `until`, once they are over. */
+/* Wait for the stages before `until` and return this rank's outcome. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -248,14 +249,14 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return tell(s, status);
 }
 
-/* Every rank's file is written, or failed, before the folder goes or appears. */
+/* Every rank's file must be written, or failed, before the folder is removed or renamed. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
     return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
 }
 
-/* Nothing is under way any more: what did not appear goes. */
+/* The thread has ended. Delete the folder if it did not get its final name. */
 static void settle(fsdp_async_save *s)
 {
     join(s);
@@ -278,8 +279,8 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Nothing is left to wait for: this rank has failed, or all have written and the folder has its
- * name. */
+/* Is there nothing left to wait for? This rank has failed, or all ranks have written and the folder
+ * has its final name. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -294,7 +295,8 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_lacks_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        fsdp_snapshot_close(s->snapshot); /* what is not read by now, a lost peer leaves useless */
+        fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: after the loss
+                                             of a peer the save cannot succeed */
         settle(s);
     }
     return tell(s, s->status);

@@ -13,13 +13,13 @@
 #include "src/tensor/halved.h"
 
 enum {
-    STAGING_BYTES = 4 << 20, /* of a tensor that is converted on its way */
+    STAGING_BYTES = 4 << 20, /* bytes of a tensor that are converted at a time */
     MAX_KEYS = 16
 };
 
 /* --- save --- */
 
-/* Of a tensor that lies in a file, or in halves, between uses. */
+/* Read a tensor that is stored in a file, or in halves, between uses. */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
@@ -129,13 +129,13 @@ fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_gro
     return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
 
-/* --- load: plan --- */
+/* --- load: matching items --- */
 
 typedef struct load_run {
     fsdp_state_dict *dict;
     const char *dir;
     fsdp_dcp_reader *reader;
-    const fsdp_dcp_item **items; /* [count of dict]; NULL: stays as it is */
+    const fsdp_dcp_item **items; /* [count of dict]; NULL: keep its value */
     unsigned char *staging;      /* [STAGING_BYTES] */
 } load_run;
 
@@ -227,8 +227,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* The part of `box` that is `size` long in dimension d from `at` on, and one element long in those
- * before. */
+/* Load the part of `box` that has `size` elements from `at` on in dimension d, and one element in
+ * the dimensions before d. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -243,8 +243,8 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Pieces that fit into the staging buffer: as many indices of one dimension as go into it, the
- * dimensions before it one by one. */
+/* Load in pieces that fit into the staging buffer: as many indices of one dimension as fit, for
+ * each index of the dimensions before it. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -253,7 +253,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     int d = box->ndim;
     while (d > 0 && inner * box->size[d - 1] <= most)
         inner *= box->size[--d];
-    int cut = d - 1; /* whose indices are taken several at a time; below 0: all in one piece */
+    int cut = d - 1; /* the dimension that is cut; below 0: all in one piece */
     int64_t at_once = cut < 0 ? 1 : most / inner;
     for (int64_t done = 0; done < numel;) {
         fsdp_box piece = *box;
@@ -278,7 +278,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     return FSDP_OK;
 }
 
-/* Frozen parameters are stored in the dtype of the checkpoint, as fsdp_module_load() does it. */
+/* Frozen parameters are stored in the dtype of the checkpoint, as in fsdp_module_load(). */
 static fsdp_status apply_pending_dtypes(const load_run *run)
 {
     const size_t n = fsdp_state_dict_count(run->dict);
@@ -313,8 +313,8 @@ static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* Chunks of which ranks read parts, in a checkpoint without checksums of parts: each is read whole
- * by one of the ranks. */
+/* Check chunks that ranks read only in part, in a checkpoint without checksums of blocks: each
+ * chunk is read whole by one of the ranks. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),

@@ -1,11 +1,12 @@
-/* Plain values of Python, from pickles and into them. */
+/* Conversion of plain Python values from and to pickles. */
 #include <string.h>
 
 #include "src/state_dict/state_dict.h"
 
 enum {
     MAX_DEPTH = 3,
-    MAX_PLAIN_BYTES = 64 << 20 /* of one arena: a small pickle may hold endless paths to a value */
+    MAX_PLAIN_BYTES =
+        64 << 20 /* limit of one arena, because a small pickle may hold endless paths to a value */
 };
 
 static fsdp_status take(fsdp_arena *arena, size_t bytes, void **memory)
@@ -47,9 +48,9 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
 static fsdp_status read_plain(const fsdp_pickle_value *from, fsdp_arena *arena, int depth,
                               fsdp_plain *to, bool *known)
 {
-    const bool is_list = fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) ||
-                         fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
-                         fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set */
+    const bool is_list =
+        fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) || fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
+        fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set; a list is used */
     *to = (fsdp_plain){.kind = FSDP_PLAIN_NONE};
     if (fsdp_pickle_is(from, FSDP_PICKLE_BOOL))
         *to = (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = from->boolean};
@@ -73,7 +74,6 @@ fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *are
     return read_plain(from, arena, MAX_DEPTH, to, known);
 }
 
-/* The value as the pickle's next one. */
 void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value)
 {
     switch (value->kind) {

@@ -1,6 +1,5 @@
-/* Files of torch.save read into tensors that are there already, as fsdp_dcp_load() does it from
- * folders. Each rank maps the file and copies its own part, so that no more than one tensor is held
- * beside them. */
+/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() does from folders. Each rank
+ * maps the file and copies its own part, so that at most one further tensor is in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,17 +17,17 @@ typedef struct reading {
     const char *path;
     fsdp_group *group;
     bool local;   /* a file of fsdp_local_save(): tensors are this rank's parts */
-    bool partial; /* what the file lacks stays as it is */
+    bool partial; /* items that the file lacks stay unchanged */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
     const fsdp_pickle_value **values; /* [count of dict] */
-    fsdp_checkpoint_entry *entries;   /* [count of dict], of tensors */
+    fsdp_checkpoint_entry *entries;   /* [count of dict], set for tensors */
 } reading;
 
 /* --- what the file has --- */
 
-/* The item of a dict; of an int's key that int's, or the text's that spells it, as DCP makes of it.
- */
+/* Find the item of a dict. An int key also matches the text with its digits, which DCP makes of
+ * it. */
 static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
 {
     if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
@@ -64,7 +63,8 @@ static fsdp_status part_of(const reading *r, const fsdp_tensor *tensor, fsdp_box
     return FSDP_OK;
 }
 
-/* Two cuts may give parts of one shape: where a part begins was written beside it. */
+/* Parts of different offsets may have one shape, so compare the offsets that were written with the
+ * parts. */
 static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry)
 {
     const fsdp_state_key keys[] = {
@@ -151,7 +151,7 @@ static fsdp_status plan(reading *r)
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* One rank's look at each byte is enough. */
+    /* It is enough if one rank checks each byte. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -183,8 +183,8 @@ static fsdp_status take_values(const reading *r)
     return FSDP_OK;
 }
 
-/* Whole rows are one piece of the file; of another box the whole tensor is copied first, because
- * what is mapped need not be aligned. */
+/* Whole rows are contiguous in the file. For another box the whole tensor is copied first, because
+ * the mapping may be unaligned. */
 static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
@@ -278,7 +278,7 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* The items of `dict`, and whose parts they are. */
+/* Put the items of `dict`, and a description of the parts that they are. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));

@@ -15,12 +15,12 @@
 
 /* --- nesting --- */
 
-/* Dicts of dicts want together what belongs together; items of a state dict come in any order. */
+/* Items of a state dict are in any order; in nested dicts, items of one dict must be adjacent. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
-    size_t *order; /* [n] so far */
+    size_t *order; /* [n] items in their new order so far */
     size_t n;
-    bool *taken; /* [count] */
+    bool *taken; /* [count] is in `order` already */
 } ordering;
 
 static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
@@ -38,7 +38,8 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Every item not taken yet that has the first n_keys keys of `first`, by its next key. */
+/* Append every item not taken yet that has the first n_keys keys of `first`, grouped by its next
+ * key. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -60,7 +61,7 @@ static fsdp_status put(fsdp_state_dict *dict, const fsdp_state_entry *e)
                      : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
 }
 
-/* The same items, those of one dict next to each other. */
+/* Copy the dict with items of one nested dict next to each other. */
 static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 {
     size_t n = fsdp_state_dict_count(dict);
@@ -83,19 +84,20 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
     return status;
 }
 
-/* --- telling --- */
+/* --- the value --- */
 
 typedef struct telling {
     const char *path;
     fsdp_state_dict *dict; /* nested */
-    fsdp_state_dict *data; /* the same, each tensor once */
-    bool local;            /* this rank's parts as they are */
-    size_t *first;         /* [items] where the item's tensor comes first */
-    size_t *numbers;       /* [items] the writer's, of tensors */
+    fsdp_state_dict *data; /* the same items, with each tensor once */
+    bool local;            /* save only this rank's parts */
+    size_t *first;         /* [items] the first item with the same tensor */
+    size_t *numbers;       /* [items] the writer's numbers of tensors */
     fsdp_torch_writer *writer;
 } telling;
 
-/* Where the tensor of each item comes first: a tied parameter is one tensor under several names. */
+/* Find the first item with the same tensor as each item: a tied parameter is one tensor with
+ * several names. */
 static fsdp_status find_first(telling *t)
 {
     const size_t n = fsdp_state_dict_count(t->dict);
@@ -176,7 +178,7 @@ static fsdp_status tell_all(telling *t)
                              fsdp_torch_writer_pickle(t->writer));
 }
 
-/* Rank 0: everything but the tensors' data. */
+/* Rank 0 writes everything except the tensors' data. */
 static fsdp_status begin_file(telling *t)
 {
     FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));
