@@ -1,5 +1,5 @@
-/* Into a file of torch.save, and into a directory of DCP: both hold tensors and plain values below
- * keys. */
+/* Conversion to a file of torch.save, and to a directory of DCP. Both have tensors and plain values
+ * below keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"
 
-/* What cannot be written, and where it stands. */
+/* Prepend the name of an item that cannot be written, and the path of its source, to the error. */
 static void add_name(const fsdp_converted *item, fsdp_status status)
 {
     fsdp_error_context(status, "%s: '%s'", fsdp_source_path(item->run->source), item->from->name);
@@ -23,11 +23,11 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 typedef struct telling {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
-    size_t *numbers; /* [n] of each tensor in the file; tied ones have one number */
-    bool *is_tied;   /* [n] its data are those of an item before it */
+    size_t *numbers; /* [n] number of each tensor in the file; tied tensors have one number */
+    bool *is_tied;   /* [n] its data are the same as those of an earlier item */
 } telling;
 
-/* A tensor that a file holds twice: the same bytes of the mapped file under two names. */
+/* Is it one tensor with two names, the same bytes of the mapped file? */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
 {
     const fsdp_source_item *x = a->from->item, *y = b->from->item;
@@ -95,7 +95,7 @@ static fsdp_status tell_all(telling *t)
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
 {
     telling *t = context;
-    (void)offset; /* they rise */
+    (void)offset; /* offsets increase without gaps */
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
@@ -152,7 +152,8 @@ static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fs
                                     .read = read_part,
                                     .context = item};
     fsdp_status status = fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys, &tensor);
-    fsdp_error_context(status, "%s", fsdp_source_path(item->run->source)); /* the name is there */
+    fsdp_error_context(status, "%s",
+                       fsdp_source_path(item->run->source)); /* the message has the name already */
     return status;
 }
 
@@ -177,7 +178,7 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
         fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
-        if (!item->from->keys[0].name) /* torch fails when it loads such a one */
+        if (!item->from->keys[0].name) /* torch fails to load it */
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "%s: a list; torch.distributed.checkpoint holds dicts",
                               fsdp_source_path(run->source));

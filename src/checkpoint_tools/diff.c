@@ -1,4 +1,4 @@
-/* Two selections side by side, by name; elements in pieces, so that memory is bounded. */
+/* Compares two selections by name, and elements in pieces, so that memory is bounded. */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct side {
 typedef struct diff {
     const fsdp_diff_options *options;
     side a, b;
-    fsdp_device *device; /* whose kernels make doubles */
+    fsdp_device *device; /* its kernels convert to double */
     fsdp_difference_fn *told;
     void *context;
     fsdp_diff_result *result;
@@ -50,7 +50,7 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Bytes of what is compared at once: an element, or a byte of several. */
+/* Bytes that are compared as one: an element, or a byte that holds several. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -76,7 +76,7 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* One dtype, and nobody gave a tolerance: bits count, so that neither the sign of a zero nor the
+/* With one dtype and no tolerance, bits are compared, so that neither the sign of a zero nor the
  * last bit of a large integer is lost. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
@@ -98,7 +98,7 @@ static void compare_numbers(diff *d, int64_t n, fsdp_difference *at)
     }
 }
 
-/* Of types without numbers, such as bool and 8-bit floats. */
+/* Compare types that are not read as numbers, such as bool and 8-bit floats. */
 static void compare_bytes(diff *d, int64_t n, fsdp_difference *at)
 {
     const size_t width = width_of(at->a);
@@ -158,7 +158,8 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return tell(d, at);
 }
 
-/* Their texts may be the same all the same: they are cut, and show no tensor. */
+/* Report different values. Their texts may still be equal, because texts are truncated and do not
+ * show tensors. */
 static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
                                const fsdp_pickle_value *b)
 {
@@ -182,7 +183,7 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
-    if (same && a.value->opaque) { /* of one class, but what is in it was not read */
+    if (same && a.value->opaque) { /* of the same class, but its content was not read */
         d->result->compared--;
         d->result->unread++;
     }
@@ -202,9 +203,9 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Which names come next of both, which are sorted. */
+/* The next names of the two sorted selections. */
 typedef struct place {
-    size_t i, k; /* in A, in B */
+    size_t i, k; /* index in A, index in B */
 } place;
 
 /* < 0: the name at the place is only in A, > 0: only in B. */
@@ -264,7 +265,8 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Everything, or the models: one of the two may be a model alone, or have it under another key. */
+/* Select everything, or only the models: one of the two may be only a model, or have it under
+ * another key. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -276,7 +278,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* again, for the message */
+    if (d->options->model_only) { /* again, for its error message */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -284,8 +286,8 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* Where no name of one is a name of the other: what all names of the one begin with, so that the
- * rest are those of the other. "" if that is not so. */
+/* If no name of one selection is a name of the other, find the prefix that must be removed from all
+ * names of `longer` to make them the names of `shorter`. "" if there is none. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -305,7 +307,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     return;
 }
 
-/* Models of one kind, of which one has a prefix more, as a LightningModule has: both are sorted. */
+/* Remove the prefix if two models differ only in it, as with a LightningModule. Both selections are
+ * sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

@@ -16,7 +16,7 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    COMPARED_BYTES = 4 << 20, /* of tied tensors at once */
+    COMPARED_BYTES = 4 << 20, /* of tied tensors at a time */
     MAX_TEXT = 1024,
     MAX_KEYS = 32
 };
@@ -51,8 +51,8 @@ fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
     return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
 }
 
-/* A tensor of one number, which a learning rate or a count of steps may be. A float32 is the
- * shortest decimal number that it stands for, as it was given. */
+/* Read a tensor of one number, such as a learning rate or a count of steps. A float32 is converted
+ * to the shortest decimal number that it represents, which is what the user gave. */
 static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
                              fsdp_plain *value, bool *known)
 {
@@ -109,7 +109,7 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
     return status;
 }
 
-/* An item's keys as a state dict's; a directory of DCP knows names alone. */
+/* Put a tensor with the keys of an item; a directory of DCP has only names. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -130,7 +130,7 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* This rank's share of two tensors, in bytes of whole elements. */
+/* Compare this rank's share of two tensors, in bytes of whole elements. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -156,7 +156,8 @@ static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other
     return status;
 }
 
-/* A source keeps rows of one tensor; the second tensor has a source of its own. */
+/* A source caches rows of one tensor only, so the second tensor is read from a source of its
+ * own. */
 static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
                                 const fsdp_source_item *b)
 {
@@ -185,7 +186,8 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
                       run->paths->model, a->fqn, b->fqn);
 }
 
-/* The first of a parameter's names that is there is read, all others must hold the same. */
+/* The first of a parameter's names that exists is read; tensors under its other names must be the
+ * same. */
 static fsdp_status plan_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;
@@ -215,7 +217,7 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Buffers that are functions of the configuration. */
+/* Is it a buffer that is computed from the configuration? */
 static bool is_buffer(const char *name)
 {
     static const char *const endings[] = {"inv_freq", ".attn.bias", ".attn.masked_bias",
@@ -226,7 +228,8 @@ static bool is_buffer(const char *name)
     return false;
 }
 
-/* Where the model is at the top, other things are beside it. */
+/* If the model is at the top, other items are next to it. Does the name begin like one of the
+ * model's? */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -324,7 +327,7 @@ static fsdp_status list_slots(fsdp_foreign_run *run)
     return FSDP_OK;
 }
 
-/* Does the optimizer keep anything for it? */
+/* Does the optimizer keep state for this parameter? */
 static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *parameter)
 {
     const char *name;
@@ -357,7 +360,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* A number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS 0. */
+/* Put a number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS
+ * 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -374,7 +378,7 @@ static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     return status;
 }
 
-/* Other states that this optimizer has no use for, by name. */
+/* Report other states that this optimizer does not use, by name. */
 static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 {
     fsdp_str kept = {0};
@@ -398,7 +402,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* A plain value is put into `state` at once; a tensor is read into this optimizer's later. */
+/* A plain value is put into `state` at once; a tensor is later read into this optimizer's
+ * tensor. */
 static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_source_item *item)
 {
@@ -409,7 +414,7 @@ static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     if (!item->dtype_name || steps)
         FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
     if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
-        return FSDP_OK; /* SGD's buffer without momentum */
+        return FSDP_OK; /* momentum buffer of SGD without momentum */
     if (!steps && !state)
         return refuse_state(run, key);
     if (steps && !fsdp_state_counts_steps(run->optimizer))

@@ -1,6 +1,6 @@
 /* Removing the parts of tensor names that wrappers of modules add.
  *
- * Note [Wrapped names] torch.compile puts "_orig_mod." into names, FSDP1 "_fsdp_wrapped_module.",
+ * Note [Wrapped names]. torch.compile puts "_orig_mod." into names, FSDP1 "_fsdp_wrapped_module.",
  * recomputation "_checkpoint_wrapped_module.", Lightning Fabric "_forward_module.", all of them at
  * any place. No module has such a name by itself, so these are always removed.
  * DistributedDataParallel's "module." and PEFT's "base_model.model." could be names of modules, so

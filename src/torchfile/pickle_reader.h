@@ -6,7 +6,7 @@
  * meaning of their own become records, which hold the callee, its arguments and its state.
  * Protocols 2 to 5 are read, with all opcodes that PyTorch's files use.
  *
- * Note [Pickles that cannot hurt] Every read is checked against the pickle's end. A value can be
+ * Note [Pickles that cannot hurt]. Every read is checked against the pickle's end. A value can be
  * changed only until something holds it (another value, or a second place on the stack), so no
  * value can hold itself, and the depth of each is known and at most FSDP_PICKLE_MAX_DEPTH. Memory
  * is bounded by a multiple of the pickle's size. A value may be held by many others, though.
