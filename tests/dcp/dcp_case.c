@@ -97,10 +97,10 @@ void dcp_case_own_rows(int64_t n, int rank, int world_size, int64_t *begin, int6
 
 /* ---- telling a plan -------------------------------------------------------------------------- */
 
-/* A rank's rows: half of the tensors lie in memory, half are read. */
+/* A rank's rows: half of the tensors are in memory, half are read by a callback. */
 typedef struct source {
     size_t k;
-    uint64_t first; /* byte of the tensor */
+    uint64_t first; /* offset in the tensor, in bytes */
     unsigned char data[MAX_BYTES];
 } source;
 
@@ -161,7 +161,7 @@ static fsdp_status tell_group_value(fsdp_dcp_plan *plan, const char *name, fsdp_
 static fsdp_status tell_values(fsdp_dcp_plan *plan, int rank)
 {
     fsdp_pickle_writer w = {0};
-    fsdp_pickle_put_float(&w, 0.5 + rank); /* rank 0's is written */
+    fsdp_pickle_put_float(&w, 0.5 + rank); /* the value of rank 0 is written */
     FSDP_TRY(tell_group_value(plan, "lr", &w));
     fsdp_pickle_begin(&w, FSDP_PICKLE_TUPLE);
     fsdp_pickle_put_float(&w, 0.9);
@@ -222,7 +222,7 @@ static void check_rows(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_d
                  data[i]);
 }
 
-/* As one to five ranks would read it. */
+/* Read the rows that one to five ranks would read. */
 static void check_tensor(fsdp_test *t, const fsdp_dcp_reader *reader, size_t k)
 {
     const tensor *x = &tensors[k];

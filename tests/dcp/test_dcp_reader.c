@@ -42,7 +42,7 @@ static double number_at(const char *dtype, const unsigned char *data, int64_t i)
     return (double)f;
 }
 
-/* Every range of rows; bytes that are not to be written stay as they are. */
+/* Every range of rows is read; bytes outside it are not written. */
 static void check_counted(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
 {
     unsigned char data[512];
@@ -169,14 +169,15 @@ static const char *in_dir(fsdp_test *t, const char *name)
 typedef struct change {
     const char *from, *to; /* [n] */
     size_t n;
-    int nth; /* place; -1: all */
+    int nth; /* which occurrence; -1: all */
     fsdp_status status;
     const char *error;
 } change;
 
 #define CHANGE(from, to) from, to, sizeof(from) - 1
 
-/* hand's metadata with `change` made to them, in the test's directory; false if not there. */
+/* Write the metadata of `hand` with `change` into the test's directory; false if `change` does not
+ * apply. */
 static bool write_changed(fsdp_test *t, const change *c)
 {
     char *text;

@@ -75,7 +75,8 @@ static void check_chunks(fsdp_test *t, const fsdp_dcp_reader *reader, const char
     }
 }
 
-/* Ranks in order; empty rows once, at the end; replicas once, by rank 0. */
+/* Chunks are in the order of ranks; empty rows are written once, at the end, and replicas once, by
+ * rank 0. */
 TEST_RANKS(chunks_are_those_of_torch, 4)
 {
     char dir[300];
@@ -114,7 +115,7 @@ static void compare_files(fsdp_test *t, const char *dir, const char *name)
         FAIL("%s is not as it was when PyTorch loaded it", name);
 }
 
-/* FSDP_DCP_OUT=tests/fixtures/dcp/written makes the fixture anew; check_dcp.py must follow. */
+/* FSDP_DCP_OUT=tests/fixtures/dcp/written writes the fixture again; run check_dcp.py afterwards. */
 TEST_RANKS(bytes_are_those_that_torch_was_seen_to_load, 3)
 {
     char dir[300];
@@ -148,7 +149,7 @@ static bool same_item(const fsdp_dcp_item *a, const fsdp_dcp_item *b)
     return same;
 }
 
-/* Those of PyTorch, with boxes in two dimensions, written again. */
+/* Metadata of PyTorch, with boxes in two dimensions, are written again. */
 TEST(metadata_that_were_read_can_be_written)
 {
     char path[600], *text, *again;
@@ -299,8 +300,9 @@ enum {
 };
 
 typedef struct large_source {
-    uint64_t first, next; /* byte of the tensor; of this rank's that is asked for next */
-    size_t most;          /* bytes of one call */
+    uint64_t first, next; /* in bytes: offset of the rows in the tensor; offset in the rows that
+                             must be requested next */
+    size_t most;          /* largest number of bytes of one call */
     bool in_order;
 } large_source;
 
@@ -338,7 +340,8 @@ static void check_large(fsdp_test *t, const char *dir)
     fsdp_dcp_reader_close(reader);
 }
 
-/* Ranks 0 and 2 have the same rows, as ranks 1 and 3 have: HSDP. Of each two one writes. */
+/* As in HSDP, ranks 0 and 2 have the same rows, and so have ranks 1 and 3. One of each two
+ * writes. */
 TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
 {
     char dir[300];

@@ -1,5 +1,4 @@
-/* Saving a checkpoint of torch.distributed.checkpoint that fails: on all ranks, and leaving
- * nothing. */
+/* Saves of torch.distributed.checkpoint that fail do so on all ranks and leave nothing behind. */
 #include <signal.h>
 #include <string.h>
 #include <stdio.h>
@@ -137,7 +136,7 @@ TEST(entries_that_cannot_be_written_are_refused)
 typedef struct job {
     const char *dir;
     int failing; /* rank */
-    long n;      /* which of its allocations fails; 0: none */
+    long n;      /* number of the allocation that fails; 0: none */
 } job;
 
 static fsdp_status save_on_rank(fsdp_group *group, void *arg)
@@ -159,7 +158,8 @@ static bool is_empty(const char *dir)
     return count == 0;
 }
 
-/* Exits with 0 if files that the system cuts off are an error on both ranks and leave nothing. */
+/* Exits with 0 if files that the system truncates are an error on both ranks and leave nothing
+ * behind. */
 static void save_beyond_the_limit(const char *parent, const char *dir)
 {
     fsdp_status status[2];
@@ -190,7 +190,7 @@ TEST(files_that_are_cut_off_leave_nothing)
     ASSERT_INT(WEXITSTATUS(status), 0);
 }
 
-/* A rank that cannot even learn that all went well fails, but what is there is whole. */
+/* A rank that cannot receive the successful outcome fails, but the checkpoint is whole. */
 static void check_all_or_nothing(fsdp_test *t, const char *dir)
 {
     if (fsdp_path_is_directory(dir)) {

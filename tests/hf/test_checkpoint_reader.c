@@ -1,4 +1,4 @@
-/* Model directories: one file, several by an index, and what is wrong with them. */
+/* Model directories: one file, several files with an index, and damaged ones. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* A path in the test's directory; valid until the fourth call from here. */
+/* A path in the test's directory; valid until four more calls. */
 static const char *in_dir(fsdp_test *t, const char *name)
 {
     static char paths[4][300];
@@ -168,7 +168,7 @@ TEST(a_directory_of_torch_files_is_opened_by_its_index)
     ASSERT_OK(open_and_close(bin_fixture("bin_sharded/pytorch_model-00001-of-00002.bin")));
 }
 
-/* A directory into which the files are put one by one, the last to be preferred first. */
+/* Files are put into a directory one by one, in increasing order of preference. */
 TEST(safetensors_come_before_torch_files_and_files_before_indexes)
 {
     static const struct {
