@@ -85,7 +85,7 @@ fsdp_status fsdp_converted_stream(const fsdp_converted *item, fsdp_convert_write
     return FSDP_OK;
 }
 
-static void tell_progress(const fsdp_conversion *run)
+static void report_progress(const fsdp_conversion *run)
 {
     if (run->options->progress)
         run->options->progress(run->options->context, run->done, run->selection.n);
@@ -94,7 +94,7 @@ static void tell_progress(const fsdp_conversion *run)
 void fsdp_conversion_step(fsdp_conversion *run)
 {
     run->done++;
-    tell_progress(run);
+    report_progress(run);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static bool is_small_float(const fsdp_safetensors_dtype *dtype)
 }
 
 /* Report `note` and free it. */
-static fsdp_status tell_note(const fsdp_conversion *run, char *note)
+static fsdp_status report_note(const fsdp_conversion *run, char *note)
 {
     if (!note)
         return FSDP_ERR_NOMEM;
@@ -167,7 +167,7 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
                                     n, n == 1 ? " stays" : "s stay", n == 1 ? "it is" : "they are",
                                     first->from->name, first->dtype->name,
                                     n == 1 ? "" : " the first of them");
-    return tell_note(run, note);
+    return report_note(run, note);
 }
 
 /* No key is a model's, so the tensors at the top were used as the model. Note that it may be below
@@ -187,7 +187,7 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
     }
     if (n == 0)
         return FSDP_OK;
-    return tell_note(
+    return report_note(
         run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
                                 n == 1 ? " below another key is" : "s below other keys are",
                                 first->fqn, n == 1 ? "" : " the first of them"));
@@ -231,7 +231,7 @@ static fsdp_status note_objects(const fsdp_conversion *run)
                                        fsdp_pickle_describe(object, what, sizeof what));
     }
     if (status == FSDP_OK && n)
-        status = tell_note(
+        status = report_note(
             run, fsdp_strdup_printf("%zu value%s left out because objects of classes are not read: "
                                     "%s%s",
                                     n, n == 1 ? " is" : "s are", first ? first : "",
@@ -259,11 +259,11 @@ static fsdp_status note_too_large(const fsdp_conversion *run)
     const long long n = run->n_too_large;
     if (n == 0)
         return FSDP_OK;
-    return tell_note(run,
-                     fsdp_strdup_printf("%lld element%s too large for float16 and became "
-                                        "infinite, %s'%s'",
-                                        n, n == 1 ? " is" : "s are",
-                                        n == 1 ? "of " : "the first of them of ", run->too_large));
+    return report_note(run, fsdp_strdup_printf("%lld element%s too large for float16 and became "
+                                               "infinite, %s'%s'",
+                                               n, n == 1 ? " is" : "s are",
+                                               n == 1 ? "of " : "the first of them of ",
+                                               run->too_large));
 }
 
 /* Only tensors of the model are converted: an optimizer with bfloat16 moments would be another
@@ -307,9 +307,9 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
 {
     if (n == 0)
         return FSDP_OK;
-    return tell_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
-                                             n == 1 ? " is" : "s are", first,
-                                             n == 1 ? "" : " the first of them", why));
+    return report_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
+                                               n == 1 ? " is" : "s are", first,
+                                               n == 1 ? "" : " the first of them", why));
 }
 
 /* Drop the state of an optimizer that is stored flat next to the model, and tensors that the
@@ -493,8 +493,8 @@ static fsdp_status note_replaced(const fsdp_conversion *run)
 {
     if (!run->replaced.len || run->replaced.failed)
         return FSDP_OK;
-    return tell_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
-                                             run->replaced.data));
+    return report_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
+                                               run->replaced.data));
 }
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -523,7 +523,7 @@ static fsdp_status convert(fsdp_conversion *run)
     run->piece = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
     if (!run->raw || !run->piece)
         return FSDP_ERR_NOMEM;
-    tell_progress(run);
+    report_progress(run);
     FSDP_TRY(write_target(run));
     FSDP_TRY(note_replaced(run));
     return note_too_large(run);

@@ -20,12 +20,12 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 
 /* ---- torch.save ------------------------------------------------------------------------------ */
 
-typedef struct telling {
+typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
     size_t *numbers; /* [n] number of each tensor in the file; tied tensors have one number */
     bool *is_tied;   /* [n] its data are the same as those of an earlier item */
-} telling;
+} writing;
 
 /* Is it one tensor with two names, the same bytes of the mapped file? */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
@@ -37,7 +37,7 @@ static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
            memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape) == 0;
 }
 
-static fsdp_status tell_tensor(telling *t, size_t i)
+static fsdp_status put_tensor(writing *t, size_t i)
 {
     const fsdp_converted *item = &t->run->items[i];
     for (size_t k = 0; k < i; k++)
@@ -54,7 +54,7 @@ static fsdp_status tell_tensor(telling *t, size_t i)
     return status;
 }
 
-static fsdp_status tell_value(telling *t, size_t i)
+static fsdp_status put_value(writing *t, size_t i)
 {
     const fsdp_pickle_value *value;
     FSDP_TRY(fsdp_source_value(t->run->source, t->run->items[i].from->item, &value));
@@ -63,15 +63,15 @@ static fsdp_status tell_value(telling *t, size_t i)
     return status;
 }
 
-static fsdp_status tell_item(void *context, size_t i)
+static fsdp_status put_item(void *context, size_t i)
 {
-    telling *t = context;
-    return t->run->items[i].dtype ? tell_tensor(t, i) : tell_value(t, i);
+    writing *t = context;
+    return t->run->items[i].dtype ? put_tensor(t, i) : put_value(t, i);
 }
 
 static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_selected *item = &t->run->selection.items[i];
     if (level >= item->n_keys)
         return false;
@@ -81,25 +81,25 @@ static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *k
 
 static const char *name_of(const void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     return t->run->selection.items[i].name;
 }
 
-static fsdp_status tell_all(telling *t)
+static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
-        .path = t->run->to, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+        .path = t->run->to, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
     return fsdp_nesting_tell(&nesting, t->run->selection.n, fsdp_torch_writer_pickle(t->writer));
 }
 
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
 {
-    telling *t = context;
+    writing *t = context;
     (void)offset; /* offsets increase without gaps */
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
-static fsdp_status write_file(telling *t)
+static fsdp_status write_file(writing *t)
 {
     fsdp_conversion *run = t->run;
     t->numbers = fsdp_calloc(run->selection.n, sizeof *t->numbers);
@@ -109,7 +109,7 @@ static fsdp_status write_file(telling *t)
     FSDP_TRY(fsdp_torch_writer_create(run->to, &t->writer));
     if (run->is_sparse)
         fsdp_torch_writer_keep_holes(t->writer);
-    FSDP_TRY(tell_all(t));
+    FSDP_TRY(put_all_items(t));
     FSDP_TRY(fsdp_torch_writer_begin_data(t->writer));
     for (size_t i = 0; i < run->selection.n; i++)
         if (run->items[i].dtype && !t->is_tied[i])
@@ -123,7 +123,7 @@ static fsdp_status write_file(telling *t)
 
 fsdp_status fsdp_convert_to_torch(fsdp_conversion *run)
 {
-    telling t = {.run = run};
+    writing t = {.run = run};
     fsdp_status status = write_file(&t);
     fsdp_torch_writer_discard(t.writer);
     fsdp_free(t.numbers);

@@ -27,15 +27,15 @@ typedef struct diff {
     const fsdp_diff_options *options;
     side a, b;
     fsdp_device *device; /* its kernels convert to double */
-    fsdp_difference_fn *told;
+    fsdp_difference_fn *on_difference;
     void *context;
     fsdp_diff_result *result;
 } diff;
 
-static fsdp_status tell(diff *d, const fsdp_difference *difference)
+static fsdp_status report_difference(diff *d, const fsdp_difference *difference)
 {
     d->result->differences++;
-    return d->told(difference, d->context);
+    return d->on_difference(difference, d->context);
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
 {
     if (!same_shape(at->a, at->b)) {
         at->kind = FSDP_DIFFERENCE_SHAPE;
-        return tell(d, at);
+        return report_difference(d, at);
     }
     FSDP_TRY(compare_elements(d, at));
     bool other_dtype = strcmp(at->a->dtype_name, at->b->dtype_name) != 0;
@@ -155,13 +155,13 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
         at->kind = FSDP_DIFFERENCE_ELEMENTS;
     else
         return FSDP_OK;
-    return tell(d, at);
+    return report_difference(d, at);
 }
 
 /* Report different values. Their texts may still be equal, because texts are truncated and do not
  * show tensors. */
-static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
-                               const fsdp_pickle_value *b)
+static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
+                                 const fsdp_pickle_value *b)
 {
     fsdp_str a_text = {0}, b_text = {0};
     fsdp_source_repr(a, TOLD_VALUE_BYTES, &a_text);
@@ -169,7 +169,8 @@ static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_v
     at->kind = FSDP_DIFFERENCE_VALUE;
     at->value_a = a_text.data;
     at->value_b = b_text.data;
-    fsdp_status status = a_text.failed || b_text.failed ? fsdp_error_nomem() : tell(d, at);
+    fsdp_status status =
+        a_text.failed || b_text.failed ? fsdp_error_nomem() : report_difference(d, at);
     fsdp_str_fini(&a_text);
     fsdp_str_fini(&b_text);
     return status;
@@ -187,7 +188,7 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
         d->result->compared--;
         d->result->unread++;
     }
-    return same ? FSDP_OK : tell_values(d, at, a.value, b.value);
+    return same ? FSDP_OK : report_values(d, at, a.value, b.value);
 }
 
 static fsdp_status compare_items(diff *d, fsdp_difference *at)
@@ -198,7 +199,7 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
     if (!at->a->dtype_name && !at->b->dtype_name)
         return compare_values(d, at);
     at->kind = FSDP_DIFFERENCE_KIND;
-    return tell(d, at);
+    return report_difference(d, at);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -242,10 +243,10 @@ static fsdp_status compare_at(diff *d, place where, int order)
     if (a && b)
         return compare_items(d, &at);
     at.kind = a ? FSDP_DIFFERENCE_ONLY_IN_A : FSDP_DIFFERENCE_ONLY_IN_B;
-    return tell(d, &at);
+    return report_difference(d, &at);
 }
 
-static void tell_progress(const diff *d, size_t done, size_t total)
+static void report_progress(const diff *d, size_t done, size_t total)
 {
     if (d->options->progress)
         d->options->progress(d->context, done, total);
@@ -255,12 +256,12 @@ static fsdp_status compare_all(diff *d)
 {
     const size_t total = count_names(d);
     size_t done = 0;
-    tell_progress(d, done, total);
+    report_progress(d, done, total);
     for (place at = {0}; !is_end(d, at);) {
         const int order = order_at(d, at);
         FSDP_TRY(compare_at(d, at, order));
         at = next_place(at, order);
-        tell_progress(d, ++done, total);
+        report_progress(d, ++done, total);
     }
     return FSDP_OK;
 }
@@ -335,9 +336,10 @@ static void end_side(side *s)
 }
 
 fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *options,
-                      fsdp_difference_fn *told, void *context, fsdp_diff_result *result)
+                      fsdp_difference_fn *on_difference, void *context, fsdp_diff_result *result)
 {
-    diff d = {.options = options, .told = told, .context = context, .result = result};
+    diff d = {
+        .options = options, .on_difference = on_difference, .context = context, .result = result};
     *result = (fsdp_diff_result){0};
     fsdp_status status = begin_side(&d.a, a);
     if (status == FSDP_OK)

@@ -44,9 +44,10 @@ typedef struct fsdp_diff_result {
         of_b; /* change of all names that makes those of one the names of the other */
 } fsdp_diff_result;
 
-/* Call the callback with every difference, in order of names, and `progress`, both with `context`.
- * FSDP_ERR_FORMAT for damage that is found while elements are read; errors of the callback are
- * passed on. */
+/* Call `on_difference` with every difference, in order of names, and `progress`, both with
+ * `context`. FSDP_ERR_FORMAT for damage that is found while elements are read; errors of
+ * `on_difference` are passed on. */
 FSDP_MUST_CHECK fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b,
-                                      const fsdp_diff_options *options, fsdp_difference_fn *told,
-                                      void *context, fsdp_diff_result *result);
+                                      const fsdp_diff_options *options,
+                                      fsdp_difference_fn *on_difference, void *context,
+                                      fsdp_diff_result *result);

@@ -32,7 +32,7 @@ static void report(verifying *v, const char *damage)
     v->options->found(damage, v->options->context);
 }
 
-static void tell_progress(const verifying *v)
+static void report_progress(const verifying *v)
 {
     if (v->options->progress)
         v->options->progress(v->options->context, v->done, v->total);
@@ -165,7 +165,7 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
         v->result->bytes += item->bytes;
         FSDP_TRY(take_failure_of_part(v, check_item(v, source, item)));
         v->done++;
-        tell_progress(v);
+        report_progress(v);
     }
     return FSDP_OK;
 }
@@ -227,7 +227,7 @@ static fsdp_status verify(verifying *v, const char *path)
         return take_failure(v, status);
     if (!v->total) {
         v->total = fsdp_source_count(source);
-        tell_progress(v);
+        report_progress(v);
     }
     status = check_source(v, source);
     fsdp_source_close(source);

@@ -191,8 +191,8 @@ static fsdp_status fill_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_tensor *tenso
 }
 
 /* Add an entry. If `tensor` is NULL, it is a plain value, whose text is moved. */
-static fsdp_status add(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
-                       const fsdp_dcp_tensor *tensor, fsdp_str *value)
+static fsdp_status add_entry(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
+                             const fsdp_dcp_tensor *tensor, fsdp_str *value)
 {
     FSDP_ASSERT(n_keys > 0);
     if (!FSDP_GROW(plan->entries, plan->cap, plan->n + 1))
@@ -219,7 +219,7 @@ static fsdp_status add(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys
 fsdp_status fsdp_dcp_plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
                                  const fsdp_dcp_tensor *tensor)
 {
-    return add(plan, keys, n_keys, tensor, NULL);
+    return add_entry(plan, keys, n_keys, tensor, NULL);
 }
 
 fsdp_status fsdp_dcp_plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
@@ -229,7 +229,7 @@ fsdp_status fsdp_dcp_plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, i
     fsdp_status status = value->text.failed ? fsdp_error_nomem() : FSDP_OK;
     if (status == FSDP_OK) {
         FSDP_ASSERT(value->text.len > 0);
-        status = add(plan, keys, n_keys, NULL, &value->text);
+        status = add_entry(plan, keys, n_keys, NULL, &value->text);
     }
     fsdp_pickle_fini(value);
     return status;

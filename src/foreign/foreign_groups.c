@@ -329,7 +329,7 @@ static bool is_expected(const fsdp_foreign_run *run, const char *key)
     return fsdp_state_group_has(fsdp_optimizer_name(run->optimizer), key);
 }
 
-static fsdp_status put(fsdp_state_dict *groups, const char *fqn, const fsdp_plain *value)
+static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fsdp_plain *value)
 {
     const fsdp_state_key key = {.name = fqn};
     return fsdp_state_dict_put_value(groups, &key, 1, value);
@@ -362,7 +362,7 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
         value.kind == FSDP_PLAIN_BOOL && value.as.boolean)
         return refuse_flag(run, item);
     const char *fqn = fsdp_foreign_text(run, "%s%s", GROUPS, rest);
-    return fqn ? put(groups, fqn, &value) : FSDP_ERR_NOMEM;
+    return fqn ? put_option(groups, fqn, &value) : FSDP_ERR_NOMEM;
 }
 
 /* Read every option of every group, into "param_groups.<group>.<key>". */
@@ -392,7 +392,7 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
         const char *key = strrchr(run->optim->items[i].name + n, '.');
         if (!key || is_expected(run, key + 1) || fsdp_state_dict_find(noted, key + 1))
             continue;
-        FSDP_TRY(put(noted, key + 1, &none));
+        FSDP_TRY(put_option(noted, key + 1, &none));
         FSDP_TRY(fsdp_foreign_note(run, "'%s' is not used: %s has no option '%s' here",
                                    run->optim->items[i].item->fqn,
                                    fsdp_optimizer_name(run->optimizer), key + 1));

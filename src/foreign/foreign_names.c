@@ -208,8 +208,8 @@ static size_t score_of(const place *p, const char *const *usual, size_t most)
 }
 
 /* Choose the best place; NULL if none has any parameter. */
-static fsdp_status choose(const fsdp_foreign_names *names, places *all, const char *what,
-                          const char *const *usual, place **best)
+static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
+                                const char *const *usual, place **best)
 {
     const place *rival = NULL;
     size_t most = 0;
@@ -308,7 +308,7 @@ fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *names, const fsdp_
     for (size_t i = 0; i < found.n; i++)
         found.items[i].found = count_found(names, all, &found.items[i], has_tensor);
     if (status == FSDP_OK)
-        status = choose(names, &found, "model", usual, &best);
+        status = choose_place(names, &found, "model", usual, &best);
     *prefix = NULL;
     if (status == FSDP_OK && best) {
         *prefix = best->prefix;
@@ -393,7 +393,7 @@ fsdp_status fsdp_foreign_find_optimizer(const fsdp_foreign_names *names,
                                    ? count_numbers(names, &found.items[i], all->n)
                                    : count_found(names, all, &found.items[i], has_state);
     if (status == FSDP_OK)
-        status = choose(names, &found, "optimizer", usual, &best);
+        status = choose_place(names, &found, "optimizer", usual, &best);
     *optimizer = (fsdp_foreign_optimizer){0};
     if (status == FSDP_OK && best) {
         *optimizer = (fsdp_foreign_optimizer){best->prefix, best->wrapper, best->by_number};

@@ -19,7 +19,8 @@ static char *without_wrappers(fsdp_selection *s, const char *name)
 }
 
 /* `name` is the item's name without its first `skip` keys. */
-static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip, const char *name)
+static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int skip,
+                            const char *name)
 {
     const int n_keys = item->n_keys - skip;
     fsdp_nesting_key *keys = fsdp_arena_alloc(&s->arena, (size_t)n_keys * sizeof *keys);
@@ -39,7 +40,7 @@ static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip
 }
 
 /* Make the name of item i from its keys again. */
-static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
+static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
     fsdp_str name = {0};
@@ -71,7 +72,7 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
             changed = true;
         }
     }
-    return changed ? rename(s, i, keys) : FSDP_OK;
+    return changed ? rename_item(s, i, keys) : FSDP_OK;
 }
 
 /* Find the wrapper prefix of all names of the model in `s`; "" if they are nested. The arena owns
@@ -119,7 +120,7 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
                 fsdp_name_drop_modules(name);
             keys[k].name = name;
         }
-        FSDP_TRY(rename(s, i, keys));
+        FSDP_TRY(rename_item(s, i, keys));
         if (*change->prefix)
             FSDP_TRY(strip_keys(s, i, change->prefix));
     }
@@ -195,7 +196,7 @@ static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *
             continue;
         if (found && !is_in_dict_of(item, found, n))
             continue;
-        FSDP_TRY(add(s, item, skip, found ? item->fqn + n + 1 : item->fqn));
+        FSDP_TRY(add_item(s, item, skip, found ? item->fqn + n + 1 : item->fqn));
     }
     return FSDP_OK;
 }
@@ -239,7 +240,7 @@ static fsdp_status select_all(const fsdp_source *source, fsdp_selection *s)
     const char *wrapper;
     FSDP_TRY(find_wrapper_of_model(source, s, &wrapper));
     for (size_t i = 0; i < fsdp_source_count(source); i++)
-        FSDP_TRY(add(s, fsdp_source_at(source, i), 0, fsdp_source_at(source, i)->fqn));
+        FSDP_TRY(add_item(s, fsdp_source_at(source, i), 0, fsdp_source_at(source, i)->fqn));
     return strip_wrapper(s, wrapper);
 }
 

@@ -61,7 +61,7 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 }
 
 /* This ends because each level appends text before it descends. */
-static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
+static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;
     char buffer[128];
@@ -105,7 +105,7 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, is_dict || is_set ? "{" : is_tuple ? "(" : "[", 1);
     for (size_t i = 0; i < v->list.n && text->len <= max; i++) {
         fsdp_str_printf(text, "%s", !i ? "" : is_dict && i % 2 ? ": " : ", ");
-        put(v->list.items[i], max, text);
+        put_repr(v->list.items[i], max, text);
     }
     fsdp_str_printf(text, "%s%s%s", is_tuple && v->list.n == 1 ? "," : "",
                     is_dict || is_set ? "}"
@@ -118,7 +118,7 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
 {
     size_t begin = text->len;
-    put(value, begin + max, text);
+    put_repr(value, begin + max, text);
     if (text->failed || text->len <= begin + max)
         return;
     text->len = begin + max;

@@ -41,7 +41,8 @@ static void file_name(char path[PATH_MAX], const char *dir, const char *what, si
 }
 
 /* Find part i of a folder, sharded or full, if it exists. */
-static bool find(char path[PATH_MAX], const char *dir, const char *what, size_t i, bool *is_folder)
+static bool find_part(char path[PATH_MAX], const char *dir, const char *what, size_t i,
+                      bool *is_folder)
 {
     folder_name(path, dir, what, i);
     *is_folder = fsdp_path_is_directory(path);
@@ -53,7 +54,8 @@ static bool find(char path[PATH_MAX], const char *dir, const char *what, size_t 
 
 static bool find_model(char path[PATH_MAX], const char *dir, size_t i, bool *is_folder)
 {
-    return find(path, dir, MODEL, i, is_folder) || find(path, dir, OLD_MODEL, i, is_folder);
+    return find_part(path, dir, MODEL, i, is_folder) ||
+           find_part(path, dir, OLD_MODEL, i, is_folder);
 }
 
 /* Does the folder have one file of each rank? Only Accelerate itself can read them. */
@@ -87,7 +89,7 @@ static fsdp_status not_there(const char *dir, const char *what, size_t i)
                       fsdp_path_name(file));
 }
 
-static fsdp_status check(const fsdp_accelerate_state *s)
+static fsdp_status check_counts(const fsdp_accelerate_state *s)
 {
     if (s->n_optimizers > s->n_models || s->n_schedulers > s->n_optimizers)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -267,7 +269,7 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
     bool is_folder = false;
     fsdp_state_dict *own = NULL, *read = NULL;
     fsdp_status status =
-        find(path, dir, OPTIMIZER, i, &is_folder) ? FSDP_OK : not_there(dir, OPTIMIZER, i);
+        find_part(path, dir, OPTIMIZER, i, &is_folder) ? FSDP_OK : not_there(dir, OPTIMIZER, i);
     if (status == FSDP_OK)
         status = fsdp_get_optimizer_state_dict(s->models[i], s->optimizers[i], NULL, &own);
     status = fsdp_agree(group, status);
@@ -333,7 +335,7 @@ fsdp_status fsdp_accelerate_write(const fsdp_accelerate_state *s, const char *di
                                   fsdp_group *group, const fsdp_accelerate_options *options)
 {
     options = options_of(options);
-    FSDP_TRY(check(s));
+    FSDP_TRY(check_counts(s));
     if (options->type == FSDP_STATE_DICT_LOCAL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "Accelerate has no LOCAL_STATE_DICT with FSDP2: SHARDED_STATE_DICT or "
@@ -372,7 +374,7 @@ fsdp_status fsdp_accelerate_load_state(const fsdp_accelerate_state *s, const cha
                                        fsdp_group *group, const fsdp_accelerate_options *options)
 {
     options = options_of(options);
-    FSDP_TRY(check(s));
+    FSDP_TRY(check_counts(s));
     for (size_t i = 0; i < s->n_models; i++)
         FSDP_TRY(read_model(s, i, dir, group));
     for (size_t i = 0; i < s->n_optimizers; i++)

@@ -135,7 +135,7 @@ static void join(fsdp_async_save *s)
 }
 
 /* Abandon the save: no caller waits for this rank's file. */
-static void stop(fsdp_async_save *s)
+static void abandon(fsdp_async_save *s)
 {
     if (s->snapshot)
         fsdp_snapshot_close(s->snapshot);
@@ -233,7 +233,7 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 /* --- end --- */
 
 /* The thread writes its message only once, together with `status`. */
-static fsdp_status tell(const fsdp_async_save *s, fsdp_status status)
+static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error(status, "%s", s->message);
 }
@@ -246,7 +246,7 @@ static fsdp_status await(fsdp_async_save *s, stage until)
         pthread_cond_wait(&s->advanced, &s->lock);
     const fsdp_status status = s->failed_at <= until ? s->status : FSDP_OK;
     pthread_mutex_unlock(&s->lock);
-    return tell(s, status);
+    return raise_if_failed(s, status);
 }
 
 /* Every rank's file must be written, or failed, before the folder is removed or renamed. */
@@ -257,7 +257,7 @@ static fsdp_status outcome(fsdp_async_save *s)
 }
 
 /* The thread has ended. Delete the folder if it did not get its final name. */
-static void settle(fsdp_async_save *s)
+static void discard_if_unfinished(fsdp_async_save *s)
 {
     join(s);
     fsdp_dcp_job_discard(s->job);
@@ -270,9 +270,9 @@ static void settle(fsdp_async_save *s)
 fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
 {
     if (s->settled)
-        return tell(s, s->status);
+        return raise_if_failed(s, s->status);
     fsdp_status status = outcome(s);
-    settle(s);
+    discard_if_unfinished(s);
     s->status = status;
     if (status != FSDP_OK)
         snprintf(s->message, sizeof s->message, "%s", fsdp_last_error());
@@ -297,9 +297,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     if (!s->settled) {
         fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: after the loss
                                              of a peer the save cannot succeed */
-        settle(s);
+        discard_if_unfinished(s);
     }
-    return tell(s, s->status);
+    return raise_if_failed(s, s->status);
 }
 
 bool fsdp_async_save_done(fsdp_async_save *s)
@@ -315,7 +315,7 @@ fsdp_status fsdp_async_save_status(fsdp_async_save *s)
     pthread_mutex_lock(&s->lock);
     const fsdp_status status = s->status;
     pthread_mutex_unlock(&s->lock);
-    return tell(s, status);
+    return raise_if_failed(s, status);
 }
 
 fsdp_snapshot_stats fsdp_async_save_stats(fsdp_async_save *s)
@@ -327,7 +327,7 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
 {
     if (!s)
         return;
-    stop(s);
+    abandon(s);
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_plan_destroy(s->plan);
     fsdp_snapshot_destroy(s->snapshot);

@@ -60,7 +60,7 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
 /* --- what this rank has --- */
 
 /* Copy the box of `to` out of `from`, or all of `from` if it is the same part. */
-static fsdp_status copy(fsdp_tensor *to, const fsdp_tensor *from)
+static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
     if (from == to)
@@ -90,7 +90,7 @@ static fsdp_status copy_all(const fsdp_state_copies *c)
     for (size_t i = 0; i < c->n; i++) {
         fsdp_status writes = fsdp_writing_next(&writing, c->items[i].to);
         if (status == FSDP_OK)
-            status = writes == FSDP_OK ? copy(c->items[i].to, c->items[i].from) : writes;
+            status = writes == FSDP_OK ? copy_part(c->items[i].to, c->items[i].from) : writes;
         if (writes != FSDP_OK)
             break;
     }
@@ -107,7 +107,7 @@ static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
     if (!is_whole(item->to, item->from))
         return fsdp_error(FSDP_ERR_INVALID, "'%s': rank 0 broadcasts whole tensors, not its part",
                           item->name);
-    return copy(whole, item->from);
+    return copy_part(whole, item->from);
 }
 
 static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *group,
@@ -121,7 +121,7 @@ static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *grou
         FSDP_TRY(fsdp_broadcast(group, host, bytes, 0));
     fsdp_status status = fsdp_tensor_begin_write(item->to);
     if (status == FSDP_OK) {
-        status = copy(item->to, whole);
+        status = copy_part(item->to, whole);
         fsdp_tensor_end_write(item->to);
     }
     return fsdp_agree(group, status);

@@ -46,8 +46,8 @@ static bool part_of(const void *tensor, const fsdp_group *group, int rank, int64
     return true;
 }
 
-static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
-                               fsdp_state_source *source, const fsdp_dcp_key *keys)
+static fsdp_status add_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+                              fsdp_state_source *source, const fsdp_dcp_key *keys)
 {
     fsdp_box box;
     fsdp_tensor *tensor = entry->tensor;
@@ -58,7 +58,7 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
     const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
     FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(tensor)));
-    fsdp_dcp_tensor told = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
+    fsdp_dcp_tensor spec = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,
                             .ndim = box.ndim,
                             .offsets = box.offset,
@@ -69,15 +69,15 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
                             .read = elsewhere ? read_from_elsewhere : NULL,
                             .context = tensor};
     if (source) {
-        told.data = NULL;
-        told.read = source->read;
-        told.context = source;
+        spec.data = NULL;
+        spec.read = source->read;
+        spec.context = source;
     }
-    return fsdp_dcp_plan_tensor(plan, keys, entry->n_keys, &told);
+    return fsdp_dcp_plan_tensor(plan, keys, entry->n_keys, &spec);
 }
 
-static fsdp_status tell_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
-                              fsdp_state_source *source)
+static fsdp_status add_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+                             fsdp_state_source *source)
 {
     fsdp_dcp_key keys[MAX_KEYS];
     if (entry->n_keys > MAX_KEYS)
@@ -86,7 +86,7 @@ static fsdp_status tell_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry
     for (int i = 0; i < entry->n_keys; i++)
         keys[i] = (fsdp_dcp_key){.name = entry->keys[i].name, .index = entry->keys[i].index};
     if (entry->tensor)
-        return tell_tensor(plan, entry, source, keys);
+        return add_tensor(plan, entry, source, keys);
     fsdp_pickle_writer value = {0};
     fsdp_state_write_plain(&value, entry->value);
     return fsdp_dcp_plan_value(plan, keys, entry->n_keys, &value);
@@ -100,7 +100,7 @@ fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source 
     made->companion = dict->companion;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_state_dict_count(dict) && status == FSDP_OK; i++)
-        status = tell_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
+        status = add_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
     if (status != FSDP_OK) {
         fsdp_dcp_plan_destroy(made);
         return status;
@@ -307,7 +307,7 @@ static fsdp_status load_tensor(const load_run *run, const fsdp_dcp_item *item, f
     return load_converted(run, item, &box, to);
 }
 
-static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
+static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
 {
     const load_run *run = arg;
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
@@ -337,7 +337,7 @@ fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *gr
     if (status == FSDP_OK)
         status = fsdp_agree(group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)
-        status = fsdp_agree(group, fsdp_state_dict_fill(dict, fill, &run));
+        status = fsdp_agree(group, fsdp_state_dict_fill(dict, load_item, &run));
     if (status == FSDP_OK)
         status = fsdp_agree(group, check_share(&run, group));
     fsdp_free(run.staging);

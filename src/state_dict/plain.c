@@ -9,7 +9,7 @@ enum {
         64 << 20 /* limit of one arena, because a small pickle may hold endless paths to a value */
 };
 
-static fsdp_status take(fsdp_arena *arena, size_t bytes, void **memory)
+static fsdp_status allocate(fsdp_arena *arena, size_t bytes, void **memory)
 {
     if (bytes > MAX_PLAIN_BYTES || arena->taken + bytes > MAX_PLAIN_BYTES)
         return fsdp_error(FSDP_ERR_FORMAT, "its plain values take more than %d MiB",
@@ -25,7 +25,7 @@ static fsdp_status read_text(const char *text, fsdp_arena *arena, fsdp_plain *to
 {
     const size_t bytes = strlen(text) + 1;
     void *copy = NULL;
-    FSDP_TRY(take(arena, bytes, &copy));
+    FSDP_TRY(allocate(arena, bytes, &copy));
     memcpy(copy, text, bytes);
     *to = (fsdp_plain){.kind = FSDP_PLAIN_STR, .as.text = copy};
     return FSDP_OK;
@@ -35,7 +35,7 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
                              fsdp_plain *to, bool *known)
 {
     void *memory = NULL;
-    FSDP_TRY(take(arena, from->list.n * sizeof(fsdp_plain), &memory));
+    FSDP_TRY(allocate(arena, from->list.n * sizeof(fsdp_plain), &memory));
     fsdp_plain *items = memory;
     for (size_t i = 0; i < from->list.n && *known; i++)
         FSDP_TRY(read_plain(from->list.items[i], arena, depth - 1, &items[i], known));

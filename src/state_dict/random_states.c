@@ -28,7 +28,7 @@ static uint32_t mixed(const uint32_t state[WORDS], int i, uint32_t factor)
 }
 
 /* The next index; 0 follows the last one. */
-static int next(uint32_t state[WORDS], int i)
+static int next_index(uint32_t state[WORDS], int i)
 {
     if (i + 1 < WORDS)
         return i + 1;
@@ -42,11 +42,11 @@ static void init_by_array(uint32_t state[WORDS], const uint32_t *key, int n)
     init_genrand(state, 19650218u);
     for (int k = 0; k < WORDS; k++) {
         state[i] = mixed(state, i, 1664525u) + key[k % n] + (uint32_t)(k % n);
-        i = next(state, i);
+        i = next_index(state, i);
     }
     for (int k = 0; k < WORDS - 1; k++) {
         state[i] = mixed(state, i, 1566083941u) - (uint32_t)i;
-        i = next(state, i);
+        i = next_index(state, i);
     }
     state[0] = 0x80000000u;
 }

@@ -135,8 +135,8 @@ static fsdp_status copy_keys(fsdp_state_dict *d, const fsdp_state_key *keys, int
 }
 
 /* Put `entry`, which has tensor and value; the tensor is retained. */
-static fsdp_status put(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
-                       fsdp_state_entry entry)
+static fsdp_status insert_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
+                                fsdp_state_entry entry)
 {
     FSDP_ASSERT(n_keys > 0);
     FSDP_TRY(copy_keys(d, keys, n_keys, &entry));
@@ -159,7 +159,7 @@ static fsdp_status put(fsdp_state_dict *d, const fsdp_state_key *keys, int n_key
 fsdp_status fsdp_state_dict_put_tensor(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
                                        fsdp_tensor *tensor)
 {
-    return put(d, keys, n_keys, (fsdp_state_entry){.tensor = tensor});
+    return insert_entry(d, keys, n_keys, (fsdp_state_entry){.tensor = tensor});
 }
 
 fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
@@ -169,7 +169,7 @@ fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *d, const fsdp_state_key *
     if (!copy)
         return FSDP_ERR_NOMEM;
     FSDP_TRY(copy_value(d, value, copy));
-    return put(d, keys, n_keys, (fsdp_state_entry){.value = copy});
+    return insert_entry(d, keys, n_keys, (fsdp_state_entry){.value = copy});
 }
 
 static fsdp_status put_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,

@@ -40,8 +40,8 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
 }
 
 /* The value below `keys`; NULL if there is none. */
-static const fsdp_pickle_value *find(const fsdp_pickle_value *value, const fsdp_state_key *keys,
-                                     int n_keys)
+static const fsdp_pickle_value *find_below(const fsdp_pickle_value *value,
+                                           const fsdp_state_key *keys, int n_keys)
 {
     for (int k = 0; k < n_keys && value; k++)
         if (keys[k].name)
@@ -69,7 +69,7 @@ static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry
 {
     const fsdp_state_key keys[] = {
         {.name = FSDP_LOCAL_SHARDS}, {.name = "offsets"}, {.name = entry->fqn}};
-    const fsdp_pickle_value *offsets = find(fsdp_torch_archive_root(r->archive), keys, 3);
+    const fsdp_pickle_value *offsets = find_below(fsdp_torch_archive_root(r->archive), keys, 3);
     fsdp_box box;
     FSDP_TRY(fsdp_box_of(entry->tensor, &box));
     bool same = fsdp_pickle_is(offsets, FSDP_PICKLE_TUPLE) && offsets->list.n == (size_t)box.ndim;
@@ -100,7 +100,7 @@ static fsdp_status plan_entry(const reading *r, size_t i)
 {
     const fsdp_state_entry *entry = fsdp_state_dict_at(r->dict, i);
     const fsdp_pickle_value *root = fsdp_torch_archive_root(r->archive);
-    const fsdp_pickle_value *value = find(root, entry->keys, entry->n_keys);
+    const fsdp_pickle_value *value = find_below(root, entry->keys, entry->n_keys);
     if (!value && r->partial)
         return FSDP_OK;
     if (!value)
@@ -118,7 +118,7 @@ static fsdp_status plan_entry(const reading *r, size_t i)
 static fsdp_status check_number(const reading *r, const char *name, int *number)
 {
     const fsdp_state_key keys[] = {{.name = FSDP_LOCAL_SHARDS}, {.name = name}};
-    const fsdp_pickle_value *value = find(fsdp_torch_archive_root(r->archive), keys, 2);
+    const fsdp_pickle_value *value = find_below(fsdp_torch_archive_root(r->archive), keys, 2);
     if (!fsdp_pickle_is(value, FSDP_PICKLE_INT) || value->integer < 0 ||
         value->integer > FSDP_LOCAL_MAX_RANKS)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: there is no '%s.%s': no file of LOCAL_STATE_DICT",
@@ -185,7 +185,7 @@ static fsdp_status take_values(const reading *r)
 
 /* Whole rows are contiguous in the file. For another box the whole tensor is copied first, because
  * the mapping may be unaligned. */
-static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
+static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
     const fsdp_checkpoint_entry *entry = &r->entries[i];
@@ -221,7 +221,7 @@ static fsdp_status read_into(reading *r)
     if (status == FSDP_OK)
         status = fsdp_agree(r->group, take_values(r));
     if (status == FSDP_OK)
-        status = fsdp_agree(r->group, fsdp_state_dict_fill(r->dict, fill, r));
+        status = fsdp_agree(r->group, fsdp_state_dict_fill(r->dict, load_tensor, r));
     fsdp_free(r->entries);
     fsdp_free(r->values);
     fsdp_torch_archive_destroy(r->archive);
@@ -295,14 +295,14 @@ static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp
 
 fsdp_status fsdp_local_save(const fsdp_state_dict *dict, const char *stem, fsdp_group *group)
 {
-    fsdp_state_dict *told = NULL;
+    fsdp_state_dict *description = NULL;
     char *path = local_path(stem, group);
-    fsdp_status status = path ? fsdp_state_dict_create(&told) : FSDP_ERR_NOMEM;
+    fsdp_status status = path ? fsdp_state_dict_create(&description) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = describe(dict, group, told);
+        status = describe(dict, group, description);
     if (status == FSDP_OK)
-        status = fsdp_state_dict_write_parts(told, path);
-    fsdp_state_dict_destroy(told);
+        status = fsdp_state_dict_write_parts(description, path);
+    fsdp_state_dict_destroy(description);
     fsdp_free(path);
     return fsdp_agree(group, status);
 }

@@ -55,7 +55,7 @@ static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
     }
 }
 
-static fsdp_status put(fsdp_state_dict *dict, const fsdp_state_entry *e)
+static fsdp_status put_entry(fsdp_state_dict *dict, const fsdp_state_entry *e)
 {
     return e->tensor ? fsdp_state_dict_put_tensor(dict, e->keys, e->n_keys, e->tensor)
                      : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
@@ -73,7 +73,7 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
         if (n)
             order_below(&o, fsdp_state_dict_at(dict, 0), 0);
         for (size_t i = 0; i < o.n && status == FSDP_OK; i++)
-            status = put(*nested, fsdp_state_dict_at(dict, o.order[i]));
+            status = put_entry(*nested, fsdp_state_dict_at(dict, o.order[i]));
         if (status != FSDP_OK) {
             fsdp_state_dict_destroy(*nested);
             *nested = NULL;
@@ -86,7 +86,7 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 
 /* --- the value --- */
 
-typedef struct telling {
+typedef struct writing {
     const char *path;
     fsdp_state_dict *dict; /* nested */
     fsdp_state_dict *data; /* the same items, with each tensor once */
@@ -94,11 +94,11 @@ typedef struct telling {
     size_t *first;         /* [items] the first item with the same tensor */
     size_t *numbers;       /* [items] the writer's numbers of tensors */
     fsdp_torch_writer *writer;
-} telling;
+} writing;
 
 /* Find the first item with the same tensor as each item: a tied parameter is one tensor with
  * several names. */
-static fsdp_status find_first(telling *t)
+static fsdp_status find_first(writing *t)
 {
     const size_t n = fsdp_state_dict_count(t->dict);
     t->numbers = fsdp_calloc(n, sizeof *t->numbers);
@@ -114,18 +114,18 @@ static fsdp_status find_first(telling *t)
     return FSDP_OK;
 }
 
-static fsdp_status open_telling(telling *t, const fsdp_state_dict *dict)
+static fsdp_status open_writing(writing *t, const fsdp_state_dict *dict)
 {
     FSDP_TRY(nest(dict, &t->dict));
     FSDP_TRY(find_first(t));
     FSDP_TRY(fsdp_state_dict_create(&t->data));
     for (size_t i = 0; i < fsdp_state_dict_count(t->dict); i++)
         if (t->first[i] == i)
-            FSDP_TRY(put(t->data, fsdp_state_dict_at(t->dict, i)));
+            FSDP_TRY(put_entry(t->data, fsdp_state_dict_at(t->dict, i)));
     return FSDP_OK;
 }
 
-static void close_telling(telling *t)
+static void close_writing(writing *t)
 {
     fsdp_torch_writer_discard(t->writer);
     fsdp_state_dict_destroy(t->data);
@@ -134,9 +134,9 @@ static void close_telling(telling *t)
     fsdp_free(t->first);
 }
 
-static fsdp_status tell_item(void *context, size_t i)
+static fsdp_status put_item(void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
     const size_t first = t->first[i];
     if (!e->tensor) {
@@ -155,7 +155,7 @@ static fsdp_status tell_item(void *context, size_t i)
 
 static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
     if (level >= e->n_keys)
         return false;
@@ -166,23 +166,23 @@ static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *k
 
 static const char *name_of(const void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     return fsdp_state_dict_at(t->dict, i)->fqn;
 }
 
-static fsdp_status tell_all(telling *t)
+static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
-        .path = t->path, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+        .path = t->path, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
     return fsdp_nesting_tell(&nesting, fsdp_state_dict_count(t->dict),
                              fsdp_torch_writer_pickle(t->writer));
 }
 
 /* Rank 0 writes everything except the tensors' data. */
-static fsdp_status begin_file(telling *t)
+static fsdp_status begin_file(writing *t)
 {
     FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));
-    FSDP_TRY(tell_all(t));
+    FSDP_TRY(put_all_items(t));
     return fsdp_torch_writer_begin_data(t->writer);
 }
 
@@ -190,7 +190,7 @@ static fsdp_status begin_file(telling *t)
 
 static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
 {
-    const telling *t = arg;
+    const writing *t = arg;
     if (!e->tensor)
         return FSDP_OK;
     size_t bytes = (size_t)fsdp_tensor_numel(e->tensor) * fsdp_dtype_size(e->tensor->dtype);
@@ -200,7 +200,7 @@ static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
-static fsdp_status save(telling *t, fsdp_group *group)
+static fsdp_status save(writing *t, fsdp_group *group)
 {
     bool writes = !group || fsdp_group_rank(group) == 0;
     FSDP_TRY(fsdp_agree(group, writes ? begin_file(t) : FSDP_OK));
@@ -212,7 +212,7 @@ static fsdp_status save(telling *t, fsdp_group *group)
 
 /* --- one rank's parts --- */
 
-static fsdp_status write_part(telling *t, const fsdp_state_entry *e)
+static fsdp_status write_part(writing *t, const fsdp_state_entry *e)
 {
     if (!e->tensor)
         return FSDP_OK;
@@ -222,7 +222,7 @@ static fsdp_status write_part(telling *t, const fsdp_state_entry *e)
     return status;
 }
 
-static fsdp_status save_parts(telling *t)
+static fsdp_status save_parts(writing *t)
 {
     FSDP_TRY(begin_file(t));
     for (size_t i = 0; i < fsdp_state_dict_count(t->data); i++)
@@ -234,11 +234,11 @@ static fsdp_status save_parts(telling *t)
 
 fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char *path)
 {
-    telling t = {.path = path, .local = true};
-    fsdp_status status = open_telling(&t, dict);
+    writing t = {.path = path, .local = true};
+    fsdp_status status = open_writing(&t, dict);
     if (status == FSDP_OK)
         status = save_parts(&t);
-    close_telling(&t);
+    close_writing(&t);
     return status;
 }
 
@@ -246,10 +246,10 @@ fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char 
 
 fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path, fsdp_group *group)
 {
-    telling t = {.path = path};
-    fsdp_status status = fsdp_agree(group, open_telling(&t, dict));
+    writing t = {.path = path};
+    fsdp_status status = fsdp_agree(group, open_writing(&t, dict));
     if (status == FSDP_OK)
         status = save(&t, group);
-    close_telling(&t);
+    close_writing(&t);
     return status;
 }

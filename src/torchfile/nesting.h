@@ -22,10 +22,10 @@ typedef struct fsdp_nesting {
     bool (*key)(const void *context, size_t i, int level, fsdp_nesting_key *key);
     const char *(*name)(const void *context, size_t i);
     /* Write the value of item i to the pickle. */
-    fsdp_status (*tell)(void *context, size_t i);
+    fsdp_status (*write_item)(void *context, size_t i);
 } fsdp_nesting;
 
 /* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item that cannot
- * be where its keys say, or that is nested too deeply; errors of tell() are passed on. */
+ * be where its keys say, or that is nested too deeply; errors of write_item() are passed on. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_tell(const fsdp_nesting *nesting, size_t n,
                                               fsdp_pickle_writer *pickle);

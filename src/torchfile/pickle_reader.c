@@ -49,7 +49,7 @@ static fsdp_status bad(const machine *m, const char *what)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static fsdp_status take(machine *m, size_t bytes, void **memory)
+static fsdp_status allocate(machine *m, size_t bytes, void **memory)
 {
     fsdp_arena *arena = &m->pickle->arena;
     if (bytes / MEMORY_FACTOR > m->bytes || arena->taken / MEMORY_FACTOR > m->bytes)
@@ -61,7 +61,7 @@ static fsdp_status take(machine *m, size_t bytes, void **memory)
 static fsdp_status new_value(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **value)
 {
     void *memory;
-    FSDP_TRY(take(m, sizeof **value, &memory));
+    FSDP_TRY(allocate(m, sizeof **value, &memory));
     *value = memory;
     (*value)->kind = kind;
     return FSDP_OK;
@@ -84,7 +84,7 @@ static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
 }
 
 /* Require at least `n` values above the last mark. */
-static fsdp_status need(const machine *m, size_t n)
+static fsdp_status require_items(const machine *m, size_t n)
 {
     size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
     return m->depth - floor < n ? bad(m, "too few values on the stack") : FSDP_OK;
@@ -92,7 +92,7 @@ static fsdp_status need(const machine *m, size_t n)
 
 static fsdp_status pop(machine *m, fsdp_pickle_value **value)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     *value = m->stack[--m->depth];
     return FSDP_OK;
 }
@@ -155,7 +155,7 @@ static fsdp_status add_items(machine *m, fsdp_pickle_value *holder, fsdp_pickle_
         void *grown;
         if (cap < need_cap)
             cap = need_cap;
-        FSDP_TRY(take(m, cap * sizeof *items, &grown));
+        FSDP_TRY(allocate(m, cap * sizeof *items, &grown));
         if (holder->list.n)
             memcpy(grown, holder->list.items, holder->list.n * sizeof *items);
         holder->list.items = grown;
@@ -262,7 +262,7 @@ static fsdp_status push_text(machine *m, fsdp_pickle_kind kind, unsigned width)
     void *copy;
     FSDP_TRY(read_uint(m, width, &n));
     FSDP_TRY(read_bytes(m, (size_t)n, &p));
-    FSDP_TRY(take(m, (size_t)n + 1, &copy));
+    FSDP_TRY(allocate(m, (size_t)n + 1, &copy));
     FSDP_TRY(push_new(m, kind, &value));
     value->text.data = memcpy(copy, p, (size_t)n);
     value->text.bytes = (size_t)n;
@@ -308,7 +308,7 @@ static fsdp_status push_tuple(machine *m, fsdp_pickle_value **items, size_t n)
 
 static fsdp_status op_tuple_n(machine *m, unsigned n)
 {
-    FSDP_TRY(need(m, n));
+    FSDP_TRY(require_items(m, n));
     m->depth -= n;
     return push_tuple(m, m->stack + m->depth, n);
 }
@@ -322,9 +322,9 @@ static fsdp_status op_tuple(machine *m, unsigned unused)
 }
 
 /* Append items to the container on top of the stack. */
-static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
+static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     fsdp_pickle_value *container = m->stack[m->depth - 1];
     if (container->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
@@ -341,24 +341,24 @@ static fsdp_status op_fill(machine *m, unsigned kind) /* APPENDS, SETITEMS */
 {
     row above = {0};
     FSDP_TRY(pop_mark(m, &above));
-    return fill(m, (fsdp_pickle_kind)kind, above.values, above.n);
+    return fill_top(m, (fsdp_pickle_kind)kind, above.values, above.n);
 }
 
 static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 {
     size_t n = kind == FSDP_PICKLE_DICT ? 2 : 1;
-    FSDP_TRY(need(m, n));
+    FSDP_TRY(require_items(m, n));
     m->depth -= n;
-    return fill(m, (fsdp_pickle_kind)kind, m->stack + m->depth, n);
+    return fill_top(m, (fsdp_pickle_kind)kind, m->stack + m->depth, n);
 }
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
 /* Numbers are assigned in order, and each takes two bytes or more, so a larger number than the
  * pickle has bytes is not valid. */
-static fsdp_status put(machine *m, uint64_t number)
+static fsdp_status memoize(machine *m, uint64_t number)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     if (number >= m->bytes)
         return bad(m, "a number in the memo is too large");
     if (!FSDP_GROW(m->memo, m->memo_cap, (size_t)number + 1))
@@ -374,7 +374,7 @@ static fsdp_status op_put(machine *m, unsigned width)
     uint64_t number = m->n_memo;
     if (width > 0) /* 0: MEMOIZE */
         FSDP_TRY(read_uint(m, width, &number));
-    return put(m, number);
+    return memoize(m, number);
 }
 
 static fsdp_status op_get(machine *m, unsigned width)
@@ -407,7 +407,7 @@ static bool is_module(const char *known, const char *text, size_t bytes)
 static fsdp_status copy_text(machine *m, const char *text, size_t bytes, const char **copy)
 {
     void *memory;
-    FSDP_TRY(take(m, bytes + 1, &memory));
+    FSDP_TRY(allocate(m, bytes + 1, &memory));
     *copy = memcpy(memory, text, bytes);
     return FSDP_OK;
 }
@@ -425,7 +425,7 @@ static fsdp_status push_unknown(machine *m, const char *module, size_t module_by
                                 const char *name, size_t name_bytes)
 {
     void *memory;
-    FSDP_TRY(take(m, sizeof(fsdp_pickle_name), &memory));
+    FSDP_TRY(allocate(m, sizeof(fsdp_pickle_name), &memory));
     fsdp_pickle_name *unknown = memory;
     unknown->meaning = FSDP_PICKLE_UNKNOWN;
     FSDP_TRY(copy_text(m, module, module_bytes, &unknown->module));
@@ -491,7 +491,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     if (text && text->kind != FSDP_PICKLE_STR)
         return bad(m, "bytes are made of what is no text");
     size_t n = text ? text->text.bytes : 0, used = 0;
-    FSDP_TRY(take(m, n + 1, &memory));
+    FSDP_TRY(allocate(m, n + 1, &memory));
     char *bytes = memory;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text->text.data[i];
@@ -651,7 +651,7 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     FSDP_TRY(pop(m, &names));
     if (names->kind != FSDP_PICKLE_DICT)
         return bad(m, "arguments by name that are no dict");
-    FSDP_TRY(need(m, 2));
+    FSDP_TRY(require_items(m, 2));
     if (names->list.n && m->stack[m->depth - 2]->kind != FSDP_PICKLE_OPAQUE)
         return bad(m, "a call with arguments by name");
     return op_call(m, unused);
@@ -689,7 +689,7 @@ static fsdp_status op_build(machine *m, unsigned unused)
     (void)unused;
     fsdp_pickle_value *state;
     FSDP_TRY(pop(m, &state));
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     fsdp_pickle_value *object = m->stack[m->depth - 1];
     if (object->kind == FSDP_PICKLE_DICT || object->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;

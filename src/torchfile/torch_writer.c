@@ -62,7 +62,8 @@ static fsdp_status begin_file(fsdp_torch_writer *w, const char *path)
 }
 
 /* If `file` is NULL, create a new one. */
-static fsdp_status create(fsdp_atomic_file *file, const char *path, fsdp_torch_writer **writer)
+static fsdp_status create_writer(fsdp_atomic_file *file, const char *path,
+                                 fsdp_torch_writer **writer)
 {
     fsdp_torch_writer *w = fsdp_calloc(1, sizeof *w);
     if (!w)
@@ -80,7 +81,7 @@ static fsdp_status create(fsdp_atomic_file *file, const char *path, fsdp_torch_w
 
 fsdp_status fsdp_torch_writer_create(const char *path, fsdp_torch_writer **writer)
 {
-    return create(NULL, path, writer);
+    return create_writer(NULL, path, writer);
 }
 
 void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer)
@@ -92,7 +93,7 @@ void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer)
 fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, const char *path,
                                         fsdp_torch_writer **writer)
 {
-    return create(file, path, writer);
+    return create_writer(file, path, writer);
 }
 
 void fsdp_torch_writer_discard(fsdp_torch_writer *writer)

@@ -197,8 +197,8 @@ static fsdp_status value_text(const fsdp_dcp_reader *reader, const fsdp_dcp_item
     return status;
 }
 
-static fsdp_status tell_again(fsdp_test *t, const fsdp_dcp_reader *reader,
-                              const fsdp_dcp_item *item, fsdp_dcp_plan *plan, unsigned char *rows)
+static fsdp_status add_again(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                             fsdp_dcp_plan *plan, unsigned char *rows)
 {
     fsdp_dcp_key keys[8];
     int n_keys = keys_of(item->path, keys);
@@ -222,7 +222,7 @@ static fsdp_status save_again(fsdp_test *t, const fsdp_dcp_reader *reader, const
     FSDP_TRY(fsdp_dcp_plan_create(&plan));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_dcp_metadata_count(all) && status == FSDP_OK; i++)
-        status = tell_again(t, reader, fsdp_dcp_metadata_at(all, i), plan, rows[i]);
+        status = add_again(t, reader, fsdp_dcp_metadata_at(all, i), plan, rows[i]);
     status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
     fsdp_dcp_plan_destroy(plan);
     return status;

@@ -483,9 +483,10 @@ static void mutate_and_open(fsdp_test *t, uint64_t seed, int rounds)
         for (uint64_t k = 0; k <= bits >> 61; k++)
             mutate(text + 8, &n, CAP - 8 - (bytes - header),
                    random_bits(seed + k + 1, (uint64_t)i));
-        size_t told = bits % 16 == 0 ? n + (bits >> 20) % 64 : n; /* sometimes the wrong length */
+        size_t header_bytes =
+            bits % 16 == 0 ? n + (bits >> 20) % 64 : n; /* sometimes the wrong length */
         for (int k = 0; k < 8; k++)
-            text[k] = (char)(unsigned char)((uint64_t)told >> 8 * k);
+            text[k] = (char)(unsigned char)((uint64_t)header_bytes >> 8 * k);
         size_t data = bytes - header - 8;
         memcpy(text + 8 + n, original + 8 + header, data);
         ASSERT(overwrite(scratch(t), text, 8 + n + data));
