@@ -148,9 +148,9 @@ static fsdp_status read_place(fsdp_dcp_metadata *md, const char *fqn, const fsdp
     if (!fsdp_pickle_is_call(info, "_StorageInfo") || !chunk->file ||
         !fsdp_pickle_is(offset, FSDP_PICKLE_INT) || offset->integer < 0 ||
         !fsdp_pickle_is(length, FSDP_PICKLE_INT) || length->integer < 0)
-        return bad(md, fqn, "where a chunk of it is stored is not told");
+        return bad(md, fqn, "where a chunk of it is stored is not recorded");
     if (strchr(chunk->file, '/') || chunk->file[0] == '.' || !chunk->file[0])
-        return bad(md, fqn, "a chunk of it is not in a file beside .metadata");
+        return bad(md, fqn, "a chunk of it is not in a file in the folder of .metadata");
     if (transforms && !fsdp_pickle_is(transforms, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(transforms, FSDP_PICKLE_LIST) && transforms->list.n == 0)) {
         (void)fsdp_error(FSDP_ERR_UNSUPPORTED,

@@ -217,8 +217,8 @@ fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader)
         return FSDP_ERR_NOMEM;
     fsdp_status status = FSDP_OK;
     if (name && !fsdp_path_is_file(path))
-        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file, which .metadata beside it names",
-                            path);
+        status = fsdp_error(FSDP_ERR_NOT_FOUND,
+                            "%s: no such file, which .metadata in its folder names", path);
     fsdp_free(path);
     return status;
 }

@@ -83,7 +83,7 @@ static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
         const char *name;
         FSDP_TRY(fsdp_json_get_str(v, NULL, &name));
         if (strchr(name, '/') || !*name || name[0] == '.')
-            return fsdp_json_mismatch(v, NULL, "the name of a file beside the index");
+            return fsdp_json_mismatch(v, NULL, "the name of a file in the folder of the index");
         names[n++] = name;
     }
     qsort(names, n, sizeof *names, compare_strings);
@@ -169,12 +169,13 @@ static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
     }
     fsdp_status status =
         n == 0 ? FSDP_OK
-               : fsdp_error(FSDP_ERR_NOT_FOUND,
-                            "%s: it names %zu file%s of weights, of which %zu %s not beside it: "
-                            "%s%s; get the missing ones, or the model again",
-                            index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
-                            n == 1 ? "is" : "are", missing.data ? missing.data : "",
-                            n > SHOWN ? ", ..." : "");
+               : fsdp_error(
+                     FSDP_ERR_NOT_FOUND,
+                     "%s: it names %zu file%s of weights, of which %zu %s missing in its folder: "
+                     "%s%s; get the missing ones, or the model again",
+                     index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
+                     n == 1 ? "is" : "are", missing.data ? missing.data : "",
+                     n > SHOWN ? ", ..." : "");
     fsdp_str_fini(&missing);
     return status;
 }

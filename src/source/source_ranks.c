@@ -140,7 +140,7 @@ static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_key
 }
 
 static const char all_ranks_needed[] =
-    "the files of all ranks are needed beside it, with names that differ in the rank alone "
+    "the files of all ranks are needed in its folder, with names that differ only in the rank "
     "(..._rank_0.pt, ..._rank_1.pt)";
 
 static fsdp_status refuse(const joining *j, const char *why)
@@ -156,7 +156,7 @@ static fsdp_status check_same_keys(const joining *j, size_t rank)
     const fsdp_pickle_value *other = find_in(j, rank, j->n_keys - 1);
     if (other && own && other->kind == own->kind && other->list.n == own->list.n)
         return FSDP_OK;
-    return refuse(j, "the files of the ranks beside it hold other tensors");
+    return refuse(j, "the files of the other ranks hold other tensors");
 }
 
 static fsdp_status read_parts(joining *j)
@@ -167,14 +167,14 @@ static fsdp_status read_parts(joining *j)
             return refuse(j, "the files of the ranks before it are missing");
         FSDP_TRY(check_same_keys(j, r));
         if (!fsdp_torch_is_dtensor(value))
-            return refuse(j, "the files of the ranks beside it have no part of it");
+            return refuse(j, "the files of the other ranks have no part of it");
         FSDP_TRY(fsdp_torch_dtensor_read(j->source->path, j->item->fqn, value, &j->parts[r]));
         if (j->parts[r].ndim != j->parts[0].ndim ||
             j->parts[r].mesh_ndim != j->parts[0].mesh_ndim ||
             memcmp(j->parts[r].shape, j->parts[0].shape, sizeof j->parts[r].shape) != 0 ||
             memcmp(j->parts[r].shard_dims, j->parts[0].shard_dims, sizeof j->parts[r].shard_dims) !=
                 0)
-            return refuse(j, "the files of the ranks beside it have parts of another tensor");
+            return refuse(j, "the files of the other ranks have parts of another tensor");
     }
     return FSDP_OK;
 }

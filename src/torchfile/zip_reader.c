@@ -70,7 +70,7 @@ static fsdp_status read_end64(const fsdp_zip_reader *zip, const unsigned char *l
     uint64_t at = fsdp_zip_u64(locator + 8);
     uint64_t before = (uint64_t)(locator - zip->data);
     if (before < FSDP_ZIP_END64_BYTES || at > before - FSDP_ZIP_END64_BYTES)
-        return damaged(zip, "the zip64 end record lies outside");
+        return damaged(zip, "the zip64 end record is outside the archive");
     const unsigned char *end = zip->data + at;
     if (fsdp_zip_u32(end) != FSDP_ZIP_END64)
         return damaged(zip, "there is no zip64 end record where one should be");
@@ -95,7 +95,7 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
             FSDP_TRY(read_end64(zip, locator, dir));
     }
     if (dir->at > before || dir->bytes > before - dir->at)
-        return damaged(zip, "the central directory lies outside");
+        return damaged(zip, "the central directory is outside the archive");
     if (dir->count > dir->bytes / FSDP_ZIP_CENTRAL_BYTES)
         return damaged(zip, "the central directory is too short for its entries");
     return FSDP_OK;

@@ -110,10 +110,11 @@ TEST(an_index_that_does_not_fit_its_files_is_refused)
         {"    \"model.embed_tokens.weight\": \"model-00001-of-00004.safetensors\",\n", "",
          FSDP_ERR_FORMAT, "tensor 'model.embed_tokens.weight' is not listed for this file"},
         {"-00004-of-00004.safetensors\"", "-00009-of-00004.safetensors\"", FSDP_ERR_NOT_FOUND,
-         "it names 4 files of weights, of which 1 is not beside it: "
+         "it names 4 files of weights, of which 1 is missing in its folder: "
          "model-00009-of-00004.safetensors"},
         {"\"model-00004-of", "\"../model-00004-of", FSDP_ERR_FORMAT,
-         "weight_map.lm_head.weight: expected the name of a file beside the index, found \"../"},
+         "weight_map.lm_head.weight: expected the name of a file in the folder of the index, found "
+         "\"../"},
         {"\"model-00004-of-00004.safetensors\"", "4", FSDP_ERR_FORMAT,
          "weight_map.lm_head.weight: expected a string, found 4"},
         {"weight_map", "weight_list", FSDP_ERR_FORMAT, "weight_map: missing"},

@@ -358,7 +358,7 @@ TEST(files_with_a_bit_flipped_are_refused_or_the_same)
                 refused++;
             } else {
                 if (!same_entries(whole, flipped))
-                    FAIL("%s: byte %zu changes a tensor and nobody sees it", damaged[f], i);
+                    FAIL("%s: byte %zu changes a tensor without an error", damaged[f], i);
                 fsdp_torch_file_close(flipped);
             }
             ASSERT(pwrite(fd, &file.data[i], 1, (off_t)i) == 1);

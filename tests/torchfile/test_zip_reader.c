@@ -129,10 +129,10 @@ TEST(damaged_directories_are_refused)
 {
     static const damage cases[] = {
         {"PK\5\6", 0, 20, 1, FSDP_ERR_FORMAT, "f: truncated or damaged zip archive: it has no end"},
-        {"PK\6\7", 0, 15, 1, FSDP_ERR_FORMAT, "the zip64 end record lies outside"},
+        {"PK\6\7", 0, 15, 1, FSDP_ERR_FORMAT, "the zip64 end record is outside the archive"},
         {"PK\6\7", 0, 8, 0, FSDP_ERR_FORMAT, "there is no zip64 end record where one should be"},
-        {"PK\6\6", 0, 55, 1, FSDP_ERR_FORMAT, "the central directory lies outside"},
-        {"PK\6\6", 0, 47, 1, FSDP_ERR_FORMAT, "the central directory lies outside"},
+        {"PK\6\6", 0, 55, 1, FSDP_ERR_FORMAT, "the central directory is outside the archive"},
+        {"PK\6\6", 0, 47, 1, FSDP_ERR_FORMAT, "the central directory is outside the archive"},
         {"PK\6\6", 0, 35, 1, FSDP_ERR_FORMAT, "too short for its entries"},
         {"PK\1\2", 2, 0, 'Q', FSDP_ERR_FORMAT, "an entry of the central directory is missing"},
         {"PK\1\2", 6, 29, 1, FSDP_ERR_FORMAT, "an entry reaches beyond the central directory"},
