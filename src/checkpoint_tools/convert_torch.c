@@ -142,7 +142,8 @@ static fsdp_status read_part(void *context, uint64_t offset, void *out, size_t b
     return FSDP_OK;
 }
 
-static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fsdp_converted *item)
+static fsdp_status plan_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
+                               fsdp_converted *item)
 {
     const fsdp_source_item *from = item->from->item;
     const fsdp_dcp_tensor tensor = {.dtype_name = item->dtype->name,
@@ -151,13 +152,13 @@ static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fs
                                     .end = from->ndim ? from->shape[0] : 1,
                                     .read = read_part,
                                     .context = item};
-    fsdp_status status = fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys, &tensor);
+    fsdp_status status = fsdp_dcp_manifest_tensor(manifest, keys, item->from->n_keys, &tensor);
     fsdp_error_context(status, "%s",
                        fsdp_source_path(item->run->source)); /* the message has the name already */
     return status;
 }
 
-static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
+static fsdp_status plan_value(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
                               const fsdp_converted *item)
 {
     const fsdp_pickle_value *value;
@@ -170,10 +171,10 @@ static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
         return status;
     }
     fsdp_conversion_step(item->run);
-    return fsdp_dcp_plan_value(plan, keys, item->from->n_keys, &pickle);
+    return fsdp_dcp_manifest_value(manifest, keys, item->from->n_keys, &pickle);
 }
 
-static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
+static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_manifest *manifest)
 {
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
@@ -184,23 +185,24 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
                               fsdp_source_path(run->source));
         for (int k = 0; k < item->from->n_keys; k++)
             keys[k] = (fsdp_dcp_key){item->from->keys[k].name, item->from->keys[k].index};
-        FSDP_TRY(item->dtype ? plan_tensor(plan, keys, item) : plan_value(plan, keys, item));
+        FSDP_TRY(item->dtype ? plan_tensor(manifest, keys, item)
+                             : plan_value(manifest, keys, item));
     }
     return FSDP_OK;
 }
 
 fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run)
 {
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     const fsdp_group_place place = {.path = run->to,
                                     .existing = run->options->overwrite ? FSDP_EXISTING_UPDATE
                                                                         : FSDP_EXISTING_REFUSE,
                                     .is_stale = fsdp_conversion_drops,
                                     .is_stale_context = run};
-    FSDP_TRY(fsdp_dcp_plan_create(&plan));
-    plan->is_sparse = run->is_sparse;
-    fsdp_status status = plan_items(run, plan);
-    status = fsdp_dcp_save_plan(status, &place, NULL, plan);
-    fsdp_dcp_plan_destroy(plan);
+    FSDP_TRY(fsdp_dcp_manifest_create(&manifest));
+    manifest->is_sparse = run->is_sparse;
+    fsdp_status status = plan_items(run, manifest);
+    status = fsdp_dcp_save_manifest(status, &place, NULL, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }

@@ -44,7 +44,7 @@ struct fsdp_dcp_job {
                                       if it existed before */
     char dir[PATH_MAX];            /* path while it is written */
     fsdp_group *group;             /* NULL: alone */
-    const fsdp_dcp_plan *plan;
+    const fsdp_dcp_manifest *manifest;
     int rank, world_size;
     claim *own_claims, *claims;          /* [n], [world_size][n] */
     position *own_positions, *positions; /* [n], [world_size][n] */
@@ -55,14 +55,14 @@ struct fsdp_dcp_job {
 
 static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 {
-    return &run->claims[(size_t)rank * run->plan->n + i];
+    return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
 /* Does `rank` write entry `i`? Empty rows are written once, as in torch, but an empty part of a
  * scalar is not: it would have the same box as the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const claim *own = claim_of(run, rank, i);
     if (!entry->dtype)
         return rank == 0;
@@ -77,11 +77,11 @@ static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 
 static fsdp_status check_same(const fsdp_dcp_job *run, int rank)
 {
-    for (size_t i = 0; i < run->plan->n; i++)
+    for (size_t i = 0; i < run->manifest->n; i++)
         if (claim_of(run, rank, i)->signature != claim_of(run, 0, i)->signature)
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: entry %zu, '%s' on this rank, is not the same on ranks 0 and %d",
-                              run->dir, i, run->plan->entries[i]->fqn, rank);
+                              run->dir, i, run->manifest->entries[i]->fqn, rank);
     return FSDP_OK;
 }
 
@@ -117,7 +117,7 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
 /* Boxes that do not overlap and have as many elements as the tensor cover it. */
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     int64_t numel = 0;
     for (int r = 0; r < run->world_size; r++) {
         const fsdp_dcp_box *own = &claim_of(run, r, i)->box;
@@ -137,15 +137,15 @@ static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
         FSDP_TRY(check_same(run, r));
-    for (size_t i = 0; i < run->plan->n; i++)
-        if (run->plan->entries[i]->dtype)
+    for (size_t i = 0; i < run->manifest->n; i++)
+        if (run->manifest->entries[i]->dtype)
             FSDP_TRY(check_boxes(run, i));
     return FSDP_OK;
 }
 
 static fsdp_status allocate(fsdp_dcp_job *run)
 {
-    size_t n = run->plan->n, all = n * (size_t)run->world_size;
+    size_t n = run->manifest->n, all = n * (size_t)run->world_size;
     run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
     run->claims = fsdp_calloc(all, sizeof *run->claims);
     run->own_positions = fsdp_calloc(n, sizeof *run->own_positions);
@@ -154,21 +154,21 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     if (!run->own_claims || !run->claims || !run->own_positions || !run->positions || !run->piece)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
-        const fsdp_dcp_entry *entry = run->plan->entries[i];
+        const fsdp_dcp_entry *entry = run->manifest->entries[i];
         run->own_claims[i] = (claim){.box = entry->box, .signature = entry->signature};
     }
-    return fsdp_dcp_plan_check(run->plan);
+    return fsdp_dcp_manifest_check(run->manifest);
 }
 
 /* Rank 0 checks disk space for all ranks, because they share a disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
-    if (run->rank != 0 || run->plan->is_sparse)
+    if (run->rank != 0 || run->manifest->is_sparse)
         return FSDP_OK;
-    for (size_t i = 0; i < run->plan->n; i++)
+    for (size_t i = 0; i < run->manifest->n; i++)
         for (int r = 0; r < run->world_size; r++) {
-            const fsdp_dcp_entry *entry = run->plan->entries[i];
+            const fsdp_dcp_entry *entry = run->manifest->entries[i];
             const claim *has = claim_of(run, r, i);
             if (!is_writer(run, r, i))
                 continue;
@@ -183,13 +183,13 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
 /* Compute the parts of all ranks; false if one is not known here. */
 static bool compute_claims(fsdp_dcp_job *run)
 {
-    const size_t n = run->plan->n;
+    const size_t n = run->manifest->n;
     for (int r = 0; r < run->world_size; r++)
         for (size_t i = 0; i < n; i++) {
             claim *has = &run->claims[(size_t)r * n + i];
             has->signature = run->own_claims[i].signature;
             if (r != run->rank &&
-                !fsdp_dcp_entry_part(run->plan->entries[i], run->group, r, &has->box))
+                !fsdp_dcp_entry_part(run->manifest->entries[i], run->group, r, &has->box))
                 return false;
             if (r == run->rank)
                 has->box = run->own_claims[i].box;
@@ -199,11 +199,11 @@ static bool compute_claims(fsdp_dcp_job *run)
 
 static greeting greet(fsdp_dcp_job *run)
 {
-    greeting own = {.n = run->plan->n, .is_complete = compute_claims(run)};
+    greeting own = {.n = run->manifest->n, .is_complete = compute_claims(run)};
     fsdp_crc32_table table;
     fsdp_crc32_init(&table);
     own.crc = fsdp_crc32(&table, 0, run->claims,
-                         (size_t)run->world_size * run->plan->n * sizeof *run->claims);
+                         (size_t)run->world_size * run->manifest->n * sizeof *run->claims);
     return own;
 }
 
@@ -227,13 +227,13 @@ static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
     }
     if (least == most)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank plans %llu entries, another %llu", run->dir,
+    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank has %llu entries, another %llu", run->dir,
                       (unsigned long long)least, (unsigned long long)most);
 }
 
 static fsdp_status exchange_claims(fsdp_dcp_job *run)
 {
-    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->plan->n * sizeof *run->claims,
+    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->manifest->n * sizeof *run->claims,
                              run->claims));
     FSDP_TRY(check_claims(run));
     return fsdp_agree(run->group, check_room(run));
@@ -289,7 +289,7 @@ static fsdp_status write_value(const fsdp_dcp_entry *entry, fsdp_torch_writer *w
 static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_file *file,
                               const char *path)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     position *at = &run->own_positions[i];
     fsdp_torch_writer *writer;
     at->offset = fsdp_atomic_file_appended(file);
@@ -309,8 +309,9 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
 static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
 {
     for (int tensors = 0; tensors < 2; tensors++)
-        for (size_t i = 0; i < run->plan->n; i++)
-            if ((run->plan->entries[i]->dtype != NULL) == tensors && is_writer(run, run->rank, i))
+        for (size_t i = 0; i < run->manifest->n; i++)
+            if ((run->manifest->entries[i]->dtype != NULL) == tensors &&
+                is_writer(run, run->rank, i))
                 FSDP_TRY(write_item(run, i, file, path));
     return FSDP_OK;
 }
@@ -325,7 +326,7 @@ static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fs
     fsdp_atomic_file *file;
     FSDP_TRY(fsdp_atomic_file_begin(path, 0, &file));
     fsdp_atomic_file_observe(file, fsdp_block_sums_add, sums);
-    if (run->plan->is_sparse)
+    if (run->manifest->is_sparse)
         fsdp_atomic_file_keep_holes(file);
     fsdp_status status = write_items(run, file, path);
     if (status == FSDP_OK)
@@ -355,9 +356,9 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               fsdp_dcp_chunk *chunk)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const claim *has = claim_of(run, rank, i);
-    const position *at = &run->positions[(size_t)rank * run->plan->n + i];
+    const position *at = &run->positions[(size_t)rank * run->manifest->n + i];
     size_t ndim = (size_t)entry->tensor.ndim;
     int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
     int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
@@ -380,7 +381,7 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
                              fsdp_dcp_item *item)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     *item = (fsdp_dcp_item){.fqn = entry->fqn,
                             .path = entry->path,
                             .dtype_name = entry->dtype ? entry->dtype->name : NULL,
@@ -398,13 +399,13 @@ static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t 
 static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char **text,
                                 size_t *bytes)
 {
-    size_t n = run->plan->n;
+    size_t n = run->manifest->n;
     fsdp_dcp_item *items = fsdp_arena_alloc(arena, n * sizeof *items);
     if (!items)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         FSDP_TRY(fill_item(run, arena, i, &items[i]));
-    *text = fsdp_dcp_metadata_pickle(items, n, run->plan->companion, bytes);
+    *text = fsdp_dcp_metadata_pickle(items, n, run->manifest->companion, bytes);
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
@@ -425,7 +426,7 @@ static fsdp_status write_metadata(const fsdp_dcp_job *run)
 /* ---- a job --------------------------------------------------------------------------------- */
 
 static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
-                            const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = fsdp_calloc(1, sizeof *made);
     if (!made)
@@ -433,7 +434,7 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     *job = made;
     *made = (fsdp_dcp_job){.place = *place,
                            .group = group,
-                           .plan = plan,
+                           .manifest = manifest,
                            .rank = fsdp_group_rank(group),
                            .world_size = fsdp_group_world_size(group)};
     return allocate(made);
@@ -441,10 +442,10 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
 
 /* This rank's work before the ranks meet. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                           const fsdp_dcp_plan *plan, fsdp_dcp_job **job, greeting *own)
+                           const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {
     FSDP_TRY(mine);
-    FSDP_TRY(open_job(place, group, plan, job));
+    FSDP_TRY(open_job(place, group, manifest, job));
     *own = greet(*job);
     if ((*job)->rank != 0)
         return FSDP_OK;
@@ -454,11 +455,11 @@ static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp
 }
 
 static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                        const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                        const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     greeting own = {0}, *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
     fsdp_status status =
-        all || mine != FSDP_OK ? prepare(mine, place, group, plan, job, &own) : FSDP_ERR_NOMEM;
+        all || mine != FSDP_OK ? prepare(mine, place, group, manifest, job, &own) : FSDP_ERR_NOMEM;
     status = fsdp_agree_gather(group, status, &own, sizeof own, all);
     if (status == FSDP_OK) {
         memcpy((*job)->dir, all[0].dir, sizeof(*job)->dir);
@@ -469,10 +470,10 @@ static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_gr
 }
 
 fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                                const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                                const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = NULL;
-    fsdp_status status = meet(mine, place, group, plan, &made);
+    fsdp_status status = meet(mine, place, group, manifest, &made);
     if (status != FSDP_OK) {
         fsdp_dcp_job_destroy(made);
         return status;
@@ -517,13 +518,13 @@ fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job)
 
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes)
 {
-    *bytes = job->plan->n * sizeof *job->own_positions;
+    *bytes = job->manifest->n * sizeof *job->own_positions;
     return job->own_positions;
 }
 
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank)
 {
-    return &job->positions[(size_t)rank * job->plan->n];
+    return &job->positions[(size_t)rank * job->manifest->n];
 }
 
 fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job)
@@ -542,11 +543,11 @@ static fsdp_status run_job(fsdp_dcp_job *job)
     return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
 }
 
-fsdp_status fsdp_dcp_save_plan(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                               const fsdp_dcp_plan *plan)
+fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
+                                   fsdp_group *group, const fsdp_dcp_manifest *manifest)
 {
     fsdp_dcp_job *job;
-    FSDP_TRY(fsdp_dcp_job_create(mine, place, group, plan, &job));
+    FSDP_TRY(fsdp_dcp_job_create(mine, place, group, manifest, &job));
     fsdp_status status = run_job(job);
     fsdp_dcp_job_destroy(job);
     return status;

@@ -1,7 +1,7 @@
 /* Writing checkpoints of torch.distributed.checkpoint: each rank writes its own rows into a file of
  * its own. Unmodified torch.distributed.checkpoint.load and dcp_to_torch_save can read them. */
 #pragma once
-#include "src/dcp/dcp_plan.h"
+#include "src/dcp/dcp_manifest.h"
 #include "src/dcp/group_directory.h"
 
 /* Write the checkpoint that the manifest describes. Collective; if one rank fails, all fail. It
@@ -32,8 +32,9 @@
  *         overlap (except for replicas, which have the same rows) or do not cover it, naming the
  *         fqn; FSDP_ERR_IO if the disk is full, before or while writing;
  *         errors of a tensor's read() */
-FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_plan(fsdp_status mine, const fsdp_group_place *place,
-                                               fsdp_group *group, const fsdp_dcp_plan *plan);
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
+                                                   fsdp_group *group,
+                                                   const fsdp_dcp_manifest *manifest);
 
 /* The same in steps. Once a job is created, its files can be written at any time and in any thread,
  * without communication. The caller brings the positions of all ranks' entries to rank 0, which
@@ -41,7 +42,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_plan(fsdp_status mine, const fsdp_grou
 typedef struct fsdp_dcp_job fsdp_dcp_job;
 /* Collective; if one rank fails, all fail. The manifest and place->arg are borrowed. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place,
-                                                fsdp_group *group, const fsdp_dcp_plan *plan,
+                                                fsdp_group *group,
+                                                const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
 /* Removes a directory that did not get its final name. Rank 0 must call it last. Accepts NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);

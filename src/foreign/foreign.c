@@ -188,7 +188,7 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
 
 /* The first of a parameter's names that exists is read; tensors under its other names must be the
  * same. */
-static fsdp_status plan_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
+static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;
     for (size_t i = 0; i < run->all.n; i++) {
@@ -285,14 +285,14 @@ static fsdp_status missing_parameters(const fsdp_foreign_run *run, size_t found)
     return FSDP_OK;
 }
 
-static fsdp_status plan_model(fsdp_foreign_run *run)
+static fsdp_status match_model(fsdp_foreign_run *run)
 {
     size_t found = 0;
     FSDP_TRY(fsdp_foreign_find_model(&run->model, &run->all, &run->prefix));
     if (!run->prefix)
         return no_model(run);
     for (size_t i = 0; i < run->once.n; i++)
-        FSDP_TRY(plan_parameter(run, run->once.items[i].parameter, &found));
+        FSDP_TRY(match_parameter(run, run->once.items[i].parameter, &found));
     FSDP_TRY(missing_parameters(run, found));
     return refuse_unexpected(run);
 }
@@ -404,8 +404,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 
 /* A plain value is put into `state` at once; a tensor is later read into this optimizer's
  * tensor. */
-static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
-                              const fsdp_source_item *item)
+static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
+                               const char *key, const fsdp_source_item *item)
 {
     const bool steps = strcmp(key, "step") == 0;
     fsdp_tensor *state = steps ? NULL : fsdp_optimizer_state(run->optimizer, slot->parameter, key);
@@ -448,7 +448,7 @@ static fsdp_status check_state(const fsdp_foreign_run *run, const fsdp_foreign_s
     return FSDP_OK;
 }
 
-static fsdp_status plan_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
+static fsdp_status match_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
 {
     const char *prefix =
         slot->key ? fsdp_foreign_text(run, "%sstate.%s.", run->at.base, slot->key) : "";
@@ -457,11 +457,11 @@ static fsdp_status plan_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
     const size_t n = strlen(prefix);
     for (size_t i = n ? fsdp_foreign_names_lower(run->optim, prefix) : run->optim->n;
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
-        FSDP_TRY(plan_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
+        FSDP_TRY(match_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
     return check_state(run, slot);
 }
 
-static fsdp_status plan_optimizer(fsdp_foreign_run *run)
+static fsdp_status match_optimizer(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_optimizer_init_state(run->optimizer));
     FSDP_TRY(list_slots(run));
@@ -470,7 +470,7 @@ static fsdp_status plan_optimizer(fsdp_foreign_run *run)
         return no_optimizer(run);
     FSDP_TRY(fsdp_foreign_find_slots(run));
     for (size_t i = 0; i < run->n_slots; i++)
-        FSDP_TRY(plan_slot(run, &run->slots[i]));
+        FSDP_TRY(match_slot(run, &run->slots[i]));
     return fsdp_foreign_read_groups(run);
 }
 
@@ -484,7 +484,7 @@ static fsdp_status open_sources(fsdp_foreign_run *run)
     return one ? FSDP_OK : fsdp_foreign_names_open(run->paths->optimizer, &run->own_optim);
 }
 
-static fsdp_status plan(fsdp_foreign_run *run)
+static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
@@ -496,8 +496,8 @@ static fsdp_status plan(fsdp_foreign_run *run)
         run->reads[1] = run->reads[0];
     else
         FSDP_TRY(fsdp_state_dict_create(&run->reads[1]));
-    FSDP_TRY(plan_model(run));
-    return plan_optimizer(run);
+    FSDP_TRY(match_model(run));
+    return match_optimizer(run);
 }
 
 static fsdp_status read_weights(const fsdp_foreign_run *run)
@@ -564,7 +564,7 @@ fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
     fsdp_foreign_run run = {
         .module = module, .optimizer = optimizer, .paths = paths, .group = group, .report = report};
     *report = (fsdp_foreign_report){0};
-    fsdp_status status = fsdp_agree(group, plan(&run));
+    fsdp_status status = fsdp_agree(group, match_all(&run));
     if (status == FSDP_OK)
         status = read_all(&run);
     fini(&run);

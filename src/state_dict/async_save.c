@@ -31,8 +31,8 @@ struct fsdp_async_save {
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;
     fsdp_snapshot *snapshot;
-    fsdp_state_source *sources; /* [plan->n] */
-    fsdp_dcp_plan *plan;
+    fsdp_state_source *sources; /* [manifest->n] */
+    fsdp_dcp_manifest *manifest;
     fsdp_dcp_job *job; /* used only by the thread while it runs */
     pthread_t thread;
     bool runs;            /* the thread must be joined */
@@ -145,7 +145,7 @@ static void abandon(fsdp_async_save *s)
 /* --- begin --- */
 
 static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
-                             const fsdp_async_save_plan *plan, fsdp_async_save **save)
+                             const fsdp_async_save_options *options, fsdp_async_save **save)
 {
     fsdp_async_save *s = fsdp_calloc(1, sizeof *s);
     if (!s)
@@ -153,8 +153,8 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
     s->group = group;
     s->rank = fsdp_group_rank(group);
     s->world_size = fsdp_group_world_size(group);
-    s->before_read = plan->before_read;
-    s->before_read_arg = plan->before_read_arg;
+    s->before_read = options->before_read;
+    s->before_read_arg = options->before_read_arg;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->advanced, NULL);
     *save = s;
@@ -164,8 +164,8 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         s->sources[i] = (fsdp_state_source){.read = read_snapshot, .save = s};
-    FSDP_TRY(fsdp_snapshot_create(plan->staging_bytes, &s->snapshot));
-    return fsdp_state_dict_plan(dict, s->sources, &s->plan);
+    FSDP_TRY(fsdp_snapshot_create(options->staging_bytes, &s->snapshot));
+    return fsdp_state_dict_manifest(dict, s->sources, &s->manifest);
 }
 
 static fsdp_status watch_tensors(fsdp_async_save *s, const fsdp_state_dict *dict)
@@ -192,13 +192,13 @@ static fsdp_status start(fsdp_async_save *s, const fsdp_state_dict *dict)
 }
 
 fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict, fsdp_group *group,
-                                  const fsdp_async_save_plan *plan, fsdp_async_save **save)
+                                  const fsdp_async_save_options *options, fsdp_async_save **save)
 {
     fsdp_async_save *s = NULL;
     if (mine == FSDP_OK)
-        mine = open_save(dict, group, plan, &s);
-    fsdp_status status =
-        fsdp_dcp_job_create(mine, &plan->place, group, s ? s->plan : NULL, s ? &s->job : NULL);
+        mine = open_save(dict, group, options, &s);
+    fsdp_status status = fsdp_dcp_job_create(mine, &options->place, group, s ? s->manifest : NULL,
+                                             s ? &s->job : NULL);
     if (status != FSDP_OK) {
         fsdp_async_save_destroy(s);
         return status;
@@ -222,12 +222,12 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 {
     static const fsdp_dcp_async_save_options defaults = {0};
     const fsdp_dcp_async_save_options *o = options ? options : &defaults;
-    const fsdp_async_save_plan plan = {
+    const fsdp_async_save_options inner = {
         .place = {.path = dir,
                   .existing = o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE},
         .staging_bytes =
             o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
-    return fsdp_async_save_begin(FSDP_OK, dict, group, &plan, save);
+    return fsdp_async_save_begin(FSDP_OK, dict, group, &inner, save);
 }
 
 /* --- end --- */
@@ -329,7 +329,7 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
         return;
     abandon(s);
     fsdp_dcp_job_destroy(s->job);
-    fsdp_dcp_plan_destroy(s->plan);
+    fsdp_dcp_manifest_destroy(s->manifest);
     fsdp_snapshot_destroy(s->snapshot);
     fsdp_free(s->sources);
     pthread_cond_destroy(&s->advanced);

@@ -14,20 +14,20 @@
 #include "src/dcp/dcp_writer.h"
 #include "src/tensor/snapshot.h"
 
-typedef struct fsdp_async_save_plan {
+typedef struct fsdp_async_save_options {
     fsdp_group_place place; /* its callbacks are called by the threads that write */
     uint64_t staging_bytes; /* staging memory of this rank */
     /* Called before the next bytes of a snapshot are read, for tests, which delay and fail here.
      * NULL: nothing. */
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;
-} fsdp_async_save_plan;
+} fsdp_async_save_options;
 
 /* As fsdp_dcp_async_save(). `mine` is what this rank's preparations returned; `dict` is not read if
  * they failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
                                                   fsdp_group *group,
-                                                  const fsdp_async_save_plan *plan,
+                                                  const fsdp_async_save_options *options,
                                                   fsdp_async_save **save);
 /* Default limit of the memory that this rank uses for a save. */
 uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);

@@ -46,7 +46,7 @@ static bool part_of(const void *tensor, const fsdp_group *group, int rank, int64
     return true;
 }
 
-static fsdp_status add_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, const fsdp_state_entry *entry,
                               fsdp_state_source *source, const fsdp_dcp_key *keys)
 {
     fsdp_box box;
@@ -73,10 +73,10 @@ static fsdp_status add_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry
         spec.read = source->read;
         spec.context = source;
     }
-    return fsdp_dcp_plan_tensor(plan, keys, entry->n_keys, &spec);
+    return fsdp_dcp_manifest_tensor(manifest, keys, entry->n_keys, &spec);
 }
 
-static fsdp_status add_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
+static fsdp_status add_entry(fsdp_dcp_manifest *manifest, const fsdp_state_entry *entry,
                              fsdp_state_source *source)
 {
     fsdp_dcp_key keys[MAX_KEYS];
@@ -86,37 +86,37 @@ static fsdp_status add_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
     for (int i = 0; i < entry->n_keys; i++)
         keys[i] = (fsdp_dcp_key){.name = entry->keys[i].name, .index = entry->keys[i].index};
     if (entry->tensor)
-        return add_tensor(plan, entry, source, keys);
+        return add_tensor(manifest, entry, source, keys);
     fsdp_pickle_writer value = {0};
     fsdp_state_write_plain(&value, entry->value);
-    return fsdp_dcp_plan_value(plan, keys, entry->n_keys, &value);
+    return fsdp_dcp_manifest_value(manifest, keys, entry->n_keys, &value);
 }
 
-fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source *sources,
-                                 fsdp_dcp_plan **plan)
+fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict, fsdp_state_source *sources,
+                                     fsdp_dcp_manifest **manifest)
 {
-    fsdp_dcp_plan *made;
-    FSDP_TRY(fsdp_dcp_plan_create(&made));
+    fsdp_dcp_manifest *made;
+    FSDP_TRY(fsdp_dcp_manifest_create(&made));
     made->companion = dict->companion;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_state_dict_count(dict) && status == FSDP_OK; i++)
         status = add_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
     if (status != FSDP_OK) {
-        fsdp_dcp_plan_destroy(made);
+        fsdp_dcp_manifest_destroy(made);
         return status;
     }
-    *plan = made;
+    *manifest = made;
     return FSDP_OK;
 }
 
 fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                  const fsdp_group_place *place, fsdp_group *group)
 {
-    fsdp_dcp_plan *plan = NULL;
+    fsdp_dcp_manifest *manifest = NULL;
     if (mine == FSDP_OK)
-        mine = fsdp_state_dict_plan(dict, NULL, &plan);
-    fsdp_status status = fsdp_dcp_save_plan(mine, place, group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        mine = fsdp_state_dict_manifest(dict, NULL, &manifest);
+    fsdp_status status = fsdp_dcp_save_manifest(mine, place, group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }
 
@@ -173,7 +173,7 @@ static fsdp_status find_item(const load_run *run, const char *prefix, const char
     return FSDP_OK;
 }
 
-static fsdp_status plan_load(load_run *run, const fsdp_dcp_load_options *options)
+static fsdp_status match_items(load_run *run, const fsdp_dcp_load_options *options)
 {
     size_t n = fsdp_state_dict_count(run->dict);
     FSDP_TRY(fsdp_dcp_reader_open(run->dir, &run->reader));
@@ -331,7 +331,7 @@ fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *gr
 {
     static const fsdp_dcp_load_options defaults = {0};
     load_run run = {.dict = dict, .dir = dir};
-    fsdp_status status = fsdp_agree(group, plan_load(&run, options ? options : &defaults));
+    fsdp_status status = fsdp_agree(group, match_items(&run, options ? options : &defaults));
     if (status == FSDP_OK)
         status = fsdp_agree(group, load_values(&run));
     if (status == FSDP_OK)

@@ -229,8 +229,8 @@ static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
     return FSDP_OK;
 }
 
-static fsdp_status plan_parameter(set_run *run, const fsdp_named_parameter *item, const char *shown,
-                                  size_t *found)
+static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *item,
+                                      const char *shown, size_t *found)
 {
     fsdp_tensor *local = fsdp_parameter_local(item->parameter);
     const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
@@ -281,7 +281,7 @@ static fsdp_status check_strict(const set_run *run)
                       k->n_unexpected ? k->unexpected[0] : "");
 }
 
-static fsdp_status plan_set(set_run *run, fsdp_module *module)
+static fsdp_status collect_copies(set_run *run, fsdp_module *module)
 {
     size_t found = 0;
     FSDP_TRY(fsdp_state_check_submodule(module, run->options));
@@ -290,7 +290,7 @@ static fsdp_status plan_set(set_run *run, fsdp_module *module)
         const fsdp_named_parameter *item = &run->list.items[i];
         const char *shown;
         if (fsdp_state_name(run->options, item->name, item->parameter, &shown))
-            FSDP_TRY(plan_parameter(run, item, shown, &found));
+            FSDP_TRY(add_parameter_copy(run, item, shown, &found));
     }
     if (!run->has_values)
         return FSDP_OK;
@@ -359,7 +359,7 @@ fsdp_status fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict
 {
     set_run run = {.options = fsdp_state_options(options), .dict = dict};
     run.has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
-    fsdp_status status = fsdp_agree(run.options->group, plan_set(&run, module));
+    fsdp_status status = fsdp_agree(run.options->group, collect_copies(&run, module));
     if (status == FSDP_OK)
         status = fsdp_agree(run.options->group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)

@@ -281,7 +281,7 @@ static fsdp_status missing_state(const char *fqn, const char *key)
 }
 
 /* Get the steps of parameter i, if the dict has its state, which must be complete. */
-static fsdp_status plan_steps(set_run *run, size_t i)
+static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
     const fsdp_named_parameter *item = &run->names.items[i];
@@ -339,7 +339,7 @@ static char *group_fqn(const fsdp_state_dict *dict, const char *name)
 }
 
 /* Find a group by the first of its parameters that the options do not exclude. */
-static fsdp_status plan_group(set_run *run, int g)
+static fsdp_status read_group(set_run *run, int g)
 {
     const fsdp_optimizer *o = run->optimizer;
     run->groups[g] = *fsdp_optimizer_group_options(run->optimizer, g);
@@ -383,7 +383,7 @@ static fsdp_status check_strict(const set_run *run)
     return FSDP_OK;
 }
 
-static fsdp_status plan_set(set_run *run, fsdp_module *module, bool has_values)
+static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
 {
     fsdp_optimizer *o = run->optimizer;
     FSDP_TRY(names_init(&run->names, module, o, run->options));
@@ -394,14 +394,14 @@ static fsdp_status plan_set(set_run *run, fsdp_module *module, bool has_values)
     if (!run->steps || !run->groups)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; has_values && i < run->names.n; i++)
-        FSDP_TRY(plan_steps(run, i));
+        FSDP_TRY(read_steps(run, i));
     for (size_t g = 0; has_values && g < run->n_groups; g++)
-        FSDP_TRY(plan_group(run, (int)g));
+        FSDP_TRY(read_group(run, (int)g));
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
 /* Share what each rank found, or broadcast it from rank 0. */
-static fsdp_status share_plan(const set_run *run)
+static fsdp_status share_values(const set_run *run)
 {
     fsdp_group *group = run->options->group;
     if (!run->options->broadcast_from_rank0 || !group)
@@ -410,7 +410,7 @@ static fsdp_status share_plan(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
-static fsdp_status plan_copies(set_run *run, bool has_values)
+static fsdp_status collect_copies(set_run *run, bool has_values)
 {
     const fsdp_optimizer *o = run->optimizer;
     const char *name;
@@ -474,11 +474,11 @@ fsdp_status fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
     set_run run = {.options = fsdp_state_options(options), .dict = dict, .optimizer = optimizer};
     fsdp_group *group = run.options->group;
     bool has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
-    fsdp_status status = fsdp_agree(group, plan_set(&run, module, has_values));
+    fsdp_status status = fsdp_agree(group, read_dict(&run, module, has_values));
     if (status == FSDP_OK)
-        status = share_plan(&run);
+        status = share_values(&run);
     if (status == FSDP_OK)
-        status = fsdp_agree(group, plan_copies(&run, has_values));
+        status = fsdp_agree(group, collect_copies(&run, has_values));
     if (status == FSDP_OK)
         status = fsdp_agree(group, apply(&run));
     fsdp_state_copies_fini(&run.copies);

@@ -13,8 +13,8 @@ struct fsdp_state_dict {
     size_t n, cap;
     size_t *slots; /* [n_slots] index + 1 into entries by hash of the fqn, 0: free */
     size_t n_slots;
-    const char
-        *companion; /* companion of the manifest that is made from the dict (dcp_plan.h); static */
+    const char *companion; /* companion of the manifest that is made from the dict (dcp_manifest.h);
+                              static */
 };
 
 /* Path of an item as text, e.g. {{"state"}, {fqn}, {"step"}} and "state.<fqn>.step". */
@@ -82,8 +82,9 @@ struct fsdp_state_source {
 };
 /* Make the manifest of what fsdp_dcp_save() writes. Its entry i is item i. `sources` [count] must
  * outlive it; NULL: the tensors themselves, with their values when they are written. */
-FSDP_MUST_CHECK fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict,
-                                                 fsdp_state_source *sources, fsdp_dcp_plan **plan);
+FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict,
+                                                     fsdp_state_source *sources,
+                                                     fsdp_dcp_manifest **manifest);
 
 /* As fsdp_dcp_save(), with any place. `mine` is what this rank's preparations returned; `dict` is
  * not read if they failed. */

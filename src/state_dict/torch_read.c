@@ -85,7 +85,7 @@ static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry
                       r->path, entry->fqn);
 }
 
-static fsdp_status plan_tensor(const reading *r, size_t i, const fsdp_state_entry *entry)
+static fsdp_status match_tensor(const reading *r, size_t i, const fsdp_state_entry *entry)
 {
     fsdp_dtype dtype;
     fsdp_box box;
@@ -96,7 +96,7 @@ static fsdp_status plan_tensor(const reading *r, size_t i, const fsdp_state_entr
     return r->local ? check_offsets(r, entry) : FSDP_OK;
 }
 
-static fsdp_status plan_entry(const reading *r, size_t i)
+static fsdp_status match_entry(const reading *r, size_t i)
 {
     const fsdp_state_entry *entry = fsdp_state_dict_at(r->dict, i);
     const fsdp_pickle_value *root = fsdp_torch_archive_root(r->archive);
@@ -112,7 +112,7 @@ static fsdp_status plan_entry(const reading *r, size_t i)
                           r->path, entry->fqn, entry->tensor ? "no" : "a",
                           entry->tensor ? "" : "not");
     r->values[i] = value;
-    return entry->tensor ? plan_tensor(r, i, entry) : FSDP_OK;
+    return entry->tensor ? match_tensor(r, i, entry) : FSDP_OK;
 }
 
 static fsdp_status check_number(const reading *r, const char *name, int *number)
@@ -144,7 +144,7 @@ static fsdp_status check_ranks(const reading *r)
     return FSDP_OK;
 }
 
-static fsdp_status plan(reading *r)
+static fsdp_status match_all(reading *r)
 {
     const size_t n = fsdp_state_dict_count(r->dict);
     FSDP_TRY(fsdp_file_map(r->path, &r->map));
@@ -159,7 +159,7 @@ static fsdp_status plan(reading *r)
     if (!r->values || !r->entries)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
-        FSDP_TRY(plan_entry(r, i));
+        FSDP_TRY(match_entry(r, i));
     return FSDP_OK;
 }
 
@@ -217,7 +217,7 @@ static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 
 static fsdp_status read_into(reading *r)
 {
-    fsdp_status status = fsdp_agree(r->group, plan(r));
+    fsdp_status status = fsdp_agree(r->group, match_all(r));
     if (status == FSDP_OK)
         status = fsdp_agree(r->group, take_values(r));
     if (status == FSDP_OK)

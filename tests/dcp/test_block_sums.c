@@ -41,7 +41,7 @@ static void damage(fsdp_test *t, const char *dir, const char *name, long at, boo
 static void save(fsdp_test *t, const char *dir)
 {
     const fsdp_dcp_key key = {.name = "x"};
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     for (int i = 0; i < ROWS * COLUMNS; i++)
         values[i] = (float)i;
     const fsdp_dcp_tensor x = {.dtype_name = "F32",
@@ -49,10 +49,10 @@ static void save(fsdp_test *t, const char *dir)
                                .ndim = 2,
                                .end = ROWS,
                                .data = values};
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
-    ASSERT_OK(fsdp_dcp_plan_tensor(plan, &key, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, plan));
-    fsdp_dcp_plan_destroy(plan);
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
+    ASSERT_OK(fsdp_dcp_manifest_tensor(manifest, &key, 1, &x));
+    ASSERT_OK(fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, manifest));
+    fsdp_dcp_manifest_destroy(manifest);
 }
 
 static fsdp_status read_rows(const char *dir, int64_t begin, int64_t end)

@@ -198,33 +198,33 @@ static fsdp_status value_text(const fsdp_dcp_reader *reader, const fsdp_dcp_item
 }
 
 static fsdp_status add_again(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
-                             fsdp_dcp_plan *plan, unsigned char *rows)
+                             fsdp_dcp_manifest *manifest, unsigned char *rows)
 {
     fsdp_dcp_key keys[8];
     int n_keys = keys_of(item->path, keys);
     fsdp_pickle_writer w = {0};
     if (!item->dtype_name) {
         FSDP_TRY(value_text(reader, item, &w));
-        return fsdp_dcp_plan_value(plan, keys, n_keys, &w);
+        return fsdp_dcp_manifest_value(manifest, keys, n_keys, &w);
     }
     fsdp_dcp_tensor x = {
         .dtype_name = item->dtype_name, .shape = item->shape, .ndim = item->ndim, .data = rows};
     dcp_case_own_rows(item->ndim ? item->shape[0] : 1, t->rank, t->world_size, &x.begin, &x.end);
     FSDP_TRY(fsdp_dcp_reader_rows(reader, item, x.begin, x.end, rows));
-    return fsdp_dcp_plan_tensor(plan, keys, n_keys, &x);
+    return fsdp_dcp_manifest_tensor(manifest, keys, n_keys, &x);
 }
 
 static fsdp_status save_again(fsdp_test *t, const fsdp_dcp_reader *reader, const char *dir)
 {
     const fsdp_dcp_metadata *all = fsdp_dcp_reader_metadata(reader);
     unsigned char rows[MAX_ITEMS][MAX_BYTES];
-    fsdp_dcp_plan *plan;
-    FSDP_TRY(fsdp_dcp_plan_create(&plan));
+    fsdp_dcp_manifest *manifest;
+    FSDP_TRY(fsdp_dcp_manifest_create(&manifest));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_dcp_metadata_count(all) && status == FSDP_OK; i++)
-        status = add_again(t, reader, fsdp_dcp_metadata_at(all, i), plan, rows[i]);
-    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        status = add_again(t, reader, fsdp_dcp_metadata_at(all, i), manifest, rows[i]);
+    status = fsdp_dcp_save_manifest(status, &(fsdp_group_place){.path = dir}, t->group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }
 
@@ -346,7 +346,7 @@ TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
 {
     char dir[300];
     large_source from = {.in_order = true};
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     fsdp_dcp_tensor x = {.dtype_name = "U8",
                          .shape = (int64_t[]){LARGE_ROWS, LARGE_ROW_BYTES},
                          .ndim = 2,
@@ -355,10 +355,11 @@ TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
     dcp_case_own_rows(LARGE_ROWS, t->rank % 2, 2, &x.begin, &x.end);
     from.first = (uint64_t)x.begin * LARGE_ROW_BYTES;
     ASSERT_OK(dcp_case_path(t, "out", dir));
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
-    ASSERT_OK(fsdp_dcp_plan_tensor(plan, (fsdp_dcp_key[]){{.name = "x"}}, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, plan));
-    fsdp_dcp_plan_destroy(plan);
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
+    ASSERT_OK(fsdp_dcp_manifest_tensor(manifest, (fsdp_dcp_key[]){{.name = "x"}}, 1, &x));
+    ASSERT_OK(
+        fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, manifest));
+    fsdp_dcp_manifest_destroy(manifest);
     ASSERT(from.in_order);
     ASSERT(from.most <= 4 << 20);
     ASSERT_INT(from.next, t->rank < 2 ? (x.end - x.begin) * LARGE_ROW_BYTES : 0);

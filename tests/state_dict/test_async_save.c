@@ -97,9 +97,9 @@ static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
 {
     atomic_bool go = false;
     const bool fits = staging_bytes == ROOMY;
-    fsdp_async_save_plan plan = {.staging_bytes = staging_bytes,
-                                 .before_read = fits ? wait_for : be_late,
-                                 .before_read_arg = &go};
+    fsdp_async_save_options options = {.staging_bytes = staging_bytes,
+                                       .before_read = fits ? wait_for : be_late,
+                                       .before_read_arg = &go};
     char want[PATH] = "", got[PATH] = "";
     fsdp_state_dict *all;
     fsdp_async_save *save;
@@ -109,8 +109,8 @@ static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
     ASSERT_OK(state_case_train(f, 2));
     ASSERT_OK(state_case_get(f, NULL, &all));
     ASSERT_OK(fsdp_dcp_save(all, want, t->group, NULL));
-    plan.place.path = got;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
+    options.place.path = got;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &options, &save));
     fsdp_state_dict_destroy(all);
     if (between)
         between(f);
@@ -270,7 +270,7 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     fsdp_state_dict *all;
     fsdp_async_save *save;
     trouble what = {.here = t->rank == culprit, .call = call, .error = error};
-    fsdp_async_save_plan plan = {
+    fsdp_async_save_options options = {
         .staging_bytes = TIGHT, .before_read = make_trouble, .before_read_arg = &what};
     path_of(t, "saves", folder);
     CHECK_HERE();
@@ -279,8 +279,8 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     ASSERT_OK(state_case_open(&f, t->group, STATE_CASE_ADAMW, 7));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT_OK(state_case_get(&f, NULL, &all));
-    plan.place.path = path;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
+    options.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &options, &save));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT(!asking || is_done_in_time(save));
     ASSERT_ERROR(fsdp_async_save_wait(save), FSDP_ERR_IO, want);
@@ -407,9 +407,9 @@ static fsdp_status be_late_and_count(void *arg)
 TEST_RANKS(a_second_save_waits_for_the_first, 2)
 {
     atomic_int reads = 0;
-    fsdp_async_save_plan slow = {
+    fsdp_async_save_options slow = {
         .staging_bytes = ROOMY, .before_read = be_late_and_count, .before_read_arg = &reads};
-    fsdp_async_save_plan next = {.staging_bytes = ROOMY, .before_read = be_late};
+    fsdp_async_save_options next = {.staging_bytes = ROOMY, .before_read = be_late};
     char first[PATH] = "", second[PATH] = "", want[PATH] = "";
     state_case f;
     fsdp_state_dict *all;
@@ -461,7 +461,7 @@ TEST(a_save_can_be_given_up)
     fsdp_tensor *x;
     fsdp_state_dict *dict;
     fsdp_async_save *save;
-    fsdp_async_save_plan plan = {
+    fsdp_async_save_options options = {
         .staging_bytes = NONE, .before_read = wait_until_given_up, .before_read_arg = &x};
     path_of(t, "saves", folder);
     path_of(t, "saves/one", path);
@@ -471,8 +471,8 @@ TEST(a_save_can_be_given_up)
         fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){3000000}, FSDP_TAG_PARAM, &x));
     ASSERT_OK(fsdp_state_dict_create(&dict));
     ASSERT_OK(fsdp_state_dict_put_tensor(dict, (fsdp_state_key[]){{.name = "x"}}, 1, x));
-    plan.place.path = path;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, dict, NULL, &plan, &save));
+    options.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, dict, NULL, &options, &save));
     fsdp_async_save_destroy(save);
     ASSERT_OK(fsdp_tensor_begin_write(x));
     fsdp_tensor_end_write(x);
@@ -488,7 +488,7 @@ TEST(a_save_can_be_given_up)
 static void begin_held(fsdp_test *t, state_case *f, const char *path, atomic_bool *go,
                        fsdp_async_save **save)
 {
-    fsdp_async_save_plan held = {
+    fsdp_async_save_options held = {
         .staging_bytes = ROOMY, .before_read = wait_for, .before_read_arg = go};
     fsdp_state_dict *all;
     ASSERT_OK(state_case_open(f, t->group, STATE_CASE_ADAMW, 7));

@@ -4,12 +4,12 @@
  * Every rank adds the same tensors and values in the same order. Rows that several ranks have (all
  * rows of a replicated tensor) are written by the first of these ranks.
  *
- *     fsdp_dcp_plan_create(&plan);
+ *     fsdp_dcp_manifest_create(&manifest);
  *     fsdp_dcp_key weight[] = {{.name = "model"}, {.name = "emb.weight"}};
- *     fsdp_dcp_plan_tensor(plan, weight, 2, &tensor);
+ *     fsdp_dcp_manifest_tensor(manifest, weight, 2, &tensor);
  *     fsdp_dcp_key lr[] = {{.name = "groups"}, {.index = 0}, {.name = "lr"}};
  *     fsdp_pickle_put_float(&value, 0.1);
- *     fsdp_dcp_plan_value(plan, lr, 3, &value);
+ *     fsdp_dcp_manifest_value(manifest, lr, 3, &value);
  *
  * Loaded in Python this is {"model": {"emb.weight": ...}, "groups": [{"lr": 0.1}]}, and its items
  * are named "model.emb.weight" and "groups.0.lr". */
@@ -71,7 +71,7 @@ typedef struct fsdp_dcp_entry {
     fsdp_str value;         /* text of a pickle_writer */
 } fsdp_dcp_entry;
 
-typedef struct fsdp_dcp_plan {
+typedef struct fsdp_dcp_manifest {
     fsdp_arena arena;         /* names, paths and shapes */
     fsdp_dcp_entry **entries; /* [n] in the order in which they were added */
     size_t n, cap;
@@ -79,21 +79,23 @@ typedef struct fsdp_dcp_plan {
                        space is reserved */
     const char *companion; /* set by the caller, borrowed: name of a further file of the folder,
                               which .metadata records; NULL: none */
-} fsdp_dcp_plan;
+} fsdp_dcp_manifest;
 
-FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_create(fsdp_dcp_plan **plan);
-void fsdp_dcp_plan_destroy(fsdp_dcp_plan *plan); /* accepts NULL */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
+void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest); /* accepts NULL */
 /* Add a tensor. `keys` [n_keys] are copied. FSDP_ERR_UNSUPPORTED for a dtype that torch does not
  * have; FSDP_ERR_INVALID for a shape of too many bytes and for rows outside it. Errors name the
  * fqn. */
-FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
-                                                 int n_keys, const fsdp_dcp_tensor *tensor);
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest,
+                                                     const fsdp_dcp_key *keys, int n_keys,
+                                                     const fsdp_dcp_tensor *tensor);
 /* Add a plain value, the content of `value`, which is empty afterwards, also on failure. Only the
  * value of rank 0 is written. */
-FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
-                                                int n_keys, fsdp_pickle_writer *value);
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
+                                                    const fsdp_dcp_key *keys, int n_keys,
+                                                    fsdp_pickle_writer *value);
 /* FSDP_ERR_INVALID naming an fqn that two entries have. */
-FSDP_MUST_CHECK fsdp_status fsdp_dcp_plan_check(const fsdp_dcp_plan *plan);
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
 /* Get the part of the entry that `rank` has; false if part_of() does not know it. */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
