@@ -82,7 +82,7 @@ TEST_RANKS(replicas_are_known_without_a_word, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- where the mesh lies otherwise --- */
+/* --- a mesh in another order --- */
 
 enum {
     ROWS = 7,
