@@ -1,4 +1,4 @@
-/* What is converted into what, and where to; then tensors in pieces. */
+/* Checks of source and target, selection of items and dtypes, and reading tensors in pieces. */
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,8 +14,9 @@
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Of the wider floating-point types `from` those that became infinite in float16, the one type
- * whose range is smaller than a weight may need. Their exponents are within the last two bytes. */
+/* Count the elements that became infinite in float16, the only type whose range is smaller than a
+ * weight may need. They come from the wider floating-point type `from`, whose exponents are in the
+ * last two bytes. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {
@@ -84,7 +85,7 @@ fsdp_status fsdp_converted_stream(const fsdp_converted *item, fsdp_convert_write
     return FSDP_OK;
 }
 
-static void tell_progress(const fsdp_conversion *run)
+static void report_progress(const fsdp_conversion *run)
 {
     if (run->options->progress)
         run->options->progress(run->options->context, run->done, run->selection.n);
@@ -93,7 +94,7 @@ static void tell_progress(const fsdp_conversion *run)
 void fsdp_conversion_step(fsdp_conversion *run)
 {
     run->done++;
-    tell_progress(run);
+    report_progress(run);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -116,7 +117,7 @@ static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected 
                       path, a->name, a->item->fqn, b->item->fqn);
 }
 
-/* Two items of one name would be one after loading. */
+/* Check that names are distinct: two items with one name would become one when loaded. */
 static fsdp_status check_names(const fsdp_conversion *run)
 {
     fsdp_selection sorted = {.n = run->selection.n};
@@ -139,15 +140,15 @@ static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
     to->bytes = to->from->item->numel * dtype->bits / 8;
 }
 
-/* Of 8 bits and fewer: no kernel reads them, and what they mean is told by scales in other tensors,
- * of which each way of quantizing has its own. */
+/* Is it a type of 8 bits or fewer? No kernel reads these, and their meaning depends on scales in
+ * other tensors, which differ between methods of quantization. */
 static bool is_small_float(const fsdp_safetensors_dtype *dtype)
 {
     return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
 }
 
-/* `note` is gone afterwards. */
-static fsdp_status tell_note(const fsdp_conversion *run, char *note)
+/* Report `note` and free it. */
+static fsdp_status report_note(const fsdp_conversion *run, char *note)
 {
     if (!note)
         return FSDP_ERR_NOMEM;
@@ -166,11 +167,11 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
                                     n, n == 1 ? " stays" : "s stay", n == 1 ? "it is" : "they are",
                                     first->from->name, first->dtype->name,
                                     n == 1 ? "" : " the first of them");
-    return tell_note(run, note);
+    return report_note(run, note);
 }
 
-/* Nothing is called a model, so what is at the top was taken for one: perhaps it is below another
- * key. */
+/* No key is a model's, so the tensors at the top were used as the model. Note that it may be below
+ * another key. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -186,13 +187,13 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
     }
     if (n == 0)
         return FSDP_OK;
-    return tell_note(
+    return report_note(
         run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
                                 n == 1 ? " below another key is" : "s below other keys are",
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* The object in a plain value that is not read; NULL: none. */
+/* Find the object in a plain value that is not read; NULL if there is none. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -203,7 +204,7 @@ static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_ite
     return FSDP_OK;
 }
 
-/* Would a value be in what is written, if it could be read? */
+/* Would a value be written if it could be read? */
 static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const char *prefix = run->selection.prefix ? run->selection.prefix : "";
@@ -213,7 +214,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Values that are, or hold, objects of classes: what was not read cannot be written. */
+/* Report values that are, or hold, objects of classes, which are not read and therefore cannot be
+ * written. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];
@@ -229,7 +231,7 @@ static fsdp_status note_objects(const fsdp_conversion *run)
                                        fsdp_pickle_describe(object, what, sizeof what));
     }
     if (status == FSDP_OK && n)
-        status = tell_note(
+        status = report_note(
             run, fsdp_strdup_printf("%zu value%s left out because objects of classes are not read: "
                                     "%s%s",
                                     n, n == 1 ? " is" : "s are", first ? first : "",
@@ -257,14 +259,15 @@ static fsdp_status note_too_large(const fsdp_conversion *run)
     const long long n = run->n_too_large;
     if (n == 0)
         return FSDP_OK;
-    return tell_note(run,
-                     fsdp_strdup_printf("%lld element%s too large for float16 and became "
-                                        "infinite, %s'%s'",
-                                        n, n == 1 ? " is" : "s are",
-                                        n == 1 ? "of " : "the first of them of ", run->too_large));
+    return report_note(run, fsdp_strdup_printf("%lld element%s too large for float16 and became "
+                                               "infinite, %s'%s'",
+                                               n, n == 1 ? " is" : "s are",
+                                               n == 1 ? "of " : "the first of them of ",
+                                               run->too_large));
 }
 
-/* Only what the model has: a moment of an optimizer in bfloat16 would be another optimizer. */
+/* Only tensors of the model are converted: an optimizer with bfloat16 moments would be another
+ * optimizer. */
 static fsdp_status change_dtypes(fsdp_conversion *run)
 {
     fsdp_selection model;
@@ -304,13 +307,13 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
 {
     if (n == 0)
         return FSDP_OK;
-    return tell_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
-                                             n == 1 ? " is" : "s are", first,
-                                             n == 1 ? "" : " the first of them", why));
+    return report_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
+                                               n == 1 ? " is" : "s are", first,
+                                               n == 1 ? "" : " the first of them", why));
 }
 
-/* The state of an optimizer that is stored flat beside the model, and what the model of the options
- * has no place for. The selection is in the order of the source before and after. */
+/* Drop the state of an optimizer that is stored flat next to the model, and tensors that the
+ * options do not list as used. The selection is in the order of the source before and after. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};
@@ -394,7 +397,7 @@ static bool is_within(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* One of the files that an index names. */
+/* Is `target` one of the files that an index names? */
 static bool is_file_of(const fsdp_source *source, const char *target)
 {
     const char *last = NULL;
@@ -410,7 +413,8 @@ static bool is_file_of(const fsdp_source *source, const char *target)
     return false;
 }
 
-/* What is replaced must not be the source, hold it, or be a part of it. */
+/* Check that the target that is replaced is not the source, does not contain it, and is not a part
+ * of it. */
 static fsdp_status check_apart(const fsdp_source *source, const char *to)
 {
     const char *path = fsdp_source_path(source);
@@ -430,7 +434,7 @@ static bool is_checkpoint_file(const char *name)
            fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
-/* What is replaced must be a model or a checkpoint. */
+/* Check that the folder that is replaced is a model or a checkpoint. */
 static fsdp_status check_directory(const char *to)
 {
     char **names;
@@ -489,8 +493,8 @@ static fsdp_status note_replaced(const fsdp_conversion *run)
 {
     if (!run->replaced.len || run->replaced.failed)
         return FSDP_OK;
-    return tell_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
-                                             run->replaced.data));
+    return report_note(run, fsdp_strdup_printf("removed with the model that was in %s: %s", run->to,
+                                               run->replaced.data));
 }
 
 /* ---- converting ------------------------------------------------------------------------------ */
@@ -519,7 +523,7 @@ static fsdp_status convert(fsdp_conversion *run)
     run->piece = fsdp_calloc(1, FSDP_CONVERT_PIECE_BYTES);
     if (!run->raw || !run->piece)
         return FSDP_ERR_NOMEM;
-    tell_progress(run);
+    report_progress(run);
     FSDP_TRY(write_target(run));
     FSDP_TRY(note_replaced(run));
     return note_too_large(run);

@@ -1,5 +1,5 @@
-/* A checkpoint as one of another format, other files, another dtype: tensors pass through in
- * pieces, so that memory does not grow with them. */
+/* Converting a checkpoint to another format, other files or another dtype. Tensors are copied in
+ * pieces, so memory does not grow with their size. */
 #pragma once
 #include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
@@ -17,36 +17,39 @@ typedef enum fsdp_convert_format {
 /* Zero means default. */
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
-    bool model_only; /* the model's state dict, its names at the top. SAFETENSORS and HF have
-                        nothing else; default of the others: all there is */
-    bool has_dtype;  /* floating-point tensors of the model become `dtype`; what an optimizer has
-                        stays as it is, and types of 8 bits and fewer do, which is noted */
+    bool model_only; /* only the model's state dict, with its names at the top. Always so for
+                        SAFETENSORS and HF; default of the others: everything */
+    bool has_dtype;  /* convert floating-point tensors of the model to `dtype`. Tensors of an
+                        optimizer keep their dtype, and so do types of 8 bits and fewer, which is
+                        reported by note() */
     fsdp_dtype dtype;
-    int64_t max_shard_bytes; /* HF: of one file, unless a single tensor is larger; 0: 50e9 */
+    int64_t max_shard_bytes; /* HF: size of one file, unless a single tensor is larger; 0: 50e9 */
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
-                                tokenizer are copied; NULL: those beside the source, if it is HF */
-    /* [n_used] by address: tensors that are not among them are left out of the model, which is
-     * noted. NULL: all are written */
+                                tokenizer are copied; NULL: those of the source, if it is HF */
+    /* [n_used] sorted by address: other tensors are omitted from the model, which is reported by
+     * note(). NULL: write all. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    const fsdp_name_change *names;     /* where all there is is a model: what its names lose besides
-                                           the prefixes of wrappers; NULL: nothing */
-    bool overwrite;                    /* replace what is there; default: refuse */
-    fsdp_source_progress_fn *progress; /* NULL: nobody asks */
-    void (*note)(const char *note, void *context); /* before or after progress; NULL: nobody asks */
-    void *context;                                 /* of both */
+    const fsdp_name_change *names;     /* if everything is a model: changes of its names besides
+                                          removing the prefixes of wrappers; NULL: none */
+    bool overwrite;                    /* replace an existing target; default: an error */
+    fsdp_source_progress_fn *progress; /* may be NULL */
+    void (*note)(const char *note,
+                 void *context); /* called before or after all progress; may be NULL */
+    void *context;               /* argument of progress and note */
 } fsdp_convert_options;
 
 typedef struct fsdp_convert_result {
     fsdp_convert_format format; /* not AUTO */
     size_t tensors, values;
-    int64_t bytes; /* of the tensors that were written */
+    int64_t bytes; /* of the written tensors */
 } fsdp_convert_result;
 
-/* What `to` would become: `wanted`, or what AUTO is for it. */
+/* The format of the target `to`: `wanted`, or the one that AUTO means for it. */
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted);
-/* Write `from` as `to`, which appears whole or not at all. Checksums of what is read are compared.
+/* Write `from` as `to`, which appears whole or not at all. Checksums of items that are read are
+ * compared.
  *
  * @return FSDP_ERR_INVALID if `to` exists and may not be replaced, holds the source, is a directory
  *         that is no checkpoint, or if two items have one name; FSDP_ERR_NOT_FOUND if there is no

@@ -1,5 +1,5 @@
-/* Into a file of torch.save, and into a directory of DCP: both hold tensors and plain values below
- * keys. */
+/* Conversion to a file of torch.save, and to a directory of DCP. Both have tensors and plain values
+ * below keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"
 
-/* What cannot be written, and where it stands. */
+/* Prepend the name of an item that cannot be written, and the path of its source, to the error. */
 static void add_name(const fsdp_converted *item, fsdp_status status)
 {
     fsdp_error_context(status, "%s: '%s'", fsdp_source_path(item->run->source), item->from->name);
@@ -20,14 +20,14 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 
 /* ---- torch.save ------------------------------------------------------------------------------ */
 
-typedef struct telling {
+typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
-    size_t *numbers; /* [n] of each tensor in the file; tied ones have one number */
-    bool *is_tied;   /* [n] its data are those of an item before it */
-} telling;
+    size_t *numbers; /* [n] number of each tensor in the file; tied tensors have one number */
+    bool *is_tied;   /* [n] its data are the same as those of an earlier item */
+} writing;
 
-/* A tensor that a file holds twice: the same bytes of the mapped file under two names. */
+/* Is it one tensor with two names, the same bytes of the mapped file? */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
 {
     const fsdp_source_item *x = a->from->item, *y = b->from->item;
@@ -37,7 +37,7 @@ static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
            memcmp(x->shape, y->shape, (size_t)x->ndim * sizeof *x->shape) == 0;
 }
 
-static fsdp_status tell_tensor(telling *t, size_t i)
+static fsdp_status put_tensor(writing *t, size_t i)
 {
     const fsdp_converted *item = &t->run->items[i];
     for (size_t k = 0; k < i; k++)
@@ -54,7 +54,7 @@ static fsdp_status tell_tensor(telling *t, size_t i)
     return status;
 }
 
-static fsdp_status tell_value(telling *t, size_t i)
+static fsdp_status put_value(writing *t, size_t i)
 {
     const fsdp_pickle_value *value;
     FSDP_TRY(fsdp_source_value(t->run->source, t->run->items[i].from->item, &value));
@@ -63,15 +63,15 @@ static fsdp_status tell_value(telling *t, size_t i)
     return status;
 }
 
-static fsdp_status tell_item(void *context, size_t i)
+static fsdp_status put_item(void *context, size_t i)
 {
-    telling *t = context;
-    return t->run->items[i].dtype ? tell_tensor(t, i) : tell_value(t, i);
+    writing *t = context;
+    return t->run->items[i].dtype ? put_tensor(t, i) : put_value(t, i);
 }
 
 static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_selected *item = &t->run->selection.items[i];
     if (level >= item->n_keys)
         return false;
@@ -81,25 +81,25 @@ static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *k
 
 static const char *name_of(const void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     return t->run->selection.items[i].name;
 }
 
-static fsdp_status tell_all(telling *t)
+static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
-        .path = t->run->to, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+        .path = t->run->to, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
     return fsdp_nesting_tell(&nesting, t->run->selection.n, fsdp_torch_writer_pickle(t->writer));
 }
 
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
 {
-    telling *t = context;
-    (void)offset; /* they rise */
+    writing *t = context;
+    (void)offset; /* offsets increase without gaps */
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
-static fsdp_status write_file(telling *t)
+static fsdp_status write_file(writing *t)
 {
     fsdp_conversion *run = t->run;
     t->numbers = fsdp_calloc(run->selection.n, sizeof *t->numbers);
@@ -109,7 +109,7 @@ static fsdp_status write_file(telling *t)
     FSDP_TRY(fsdp_torch_writer_create(run->to, &t->writer));
     if (run->is_sparse)
         fsdp_torch_writer_keep_holes(t->writer);
-    FSDP_TRY(tell_all(t));
+    FSDP_TRY(put_all_items(t));
     FSDP_TRY(fsdp_torch_writer_begin_data(t->writer));
     for (size_t i = 0; i < run->selection.n; i++)
         if (run->items[i].dtype && !t->is_tied[i])
@@ -123,7 +123,7 @@ static fsdp_status write_file(telling *t)
 
 fsdp_status fsdp_convert_to_torch(fsdp_conversion *run)
 {
-    telling t = {.run = run};
+    writing t = {.run = run};
     fsdp_status status = write_file(&t);
     fsdp_torch_writer_discard(t.writer);
     fsdp_free(t.numbers);
@@ -142,7 +142,8 @@ static fsdp_status read_part(void *context, uint64_t offset, void *out, size_t b
     return FSDP_OK;
 }
 
-static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fsdp_converted *item)
+static fsdp_status plan_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
+                               fsdp_converted *item)
 {
     const fsdp_source_item *from = item->from->item;
     const fsdp_dcp_tensor tensor = {.dtype_name = item->dtype->name,
@@ -151,12 +152,13 @@ static fsdp_status plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, fs
                                     .end = from->ndim ? from->shape[0] : 1,
                                     .read = read_part,
                                     .context = item};
-    fsdp_status status = fsdp_dcp_plan_tensor(plan, keys, item->from->n_keys, &tensor);
-    fsdp_error_context(status, "%s", fsdp_source_path(item->run->source)); /* the name is there */
+    fsdp_status status = fsdp_dcp_manifest_tensor(manifest, keys, item->from->n_keys, &tensor);
+    fsdp_error_context(status, "%s",
+                       fsdp_source_path(item->run->source)); /* the message has the name already */
     return status;
 }
 
-static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
+static fsdp_status plan_value(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
                               const fsdp_converted *item)
 {
     const fsdp_pickle_value *value;
@@ -169,37 +171,38 @@ static fsdp_status plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys,
         return status;
     }
     fsdp_conversion_step(item->run);
-    return fsdp_dcp_plan_value(plan, keys, item->from->n_keys, &pickle);
+    return fsdp_dcp_manifest_value(manifest, keys, item->from->n_keys, &pickle);
 }
 
-static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_plan *plan)
+static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_manifest *manifest)
 {
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
         fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
-        if (!item->from->keys[0].name) /* torch fails when it loads such a one */
+        if (!item->from->keys[0].name) /* torch fails to load it */
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "%s: a list; torch.distributed.checkpoint holds dicts",
                               fsdp_source_path(run->source));
         for (int k = 0; k < item->from->n_keys; k++)
             keys[k] = (fsdp_dcp_key){item->from->keys[k].name, item->from->keys[k].index};
-        FSDP_TRY(item->dtype ? plan_tensor(plan, keys, item) : plan_value(plan, keys, item));
+        FSDP_TRY(item->dtype ? plan_tensor(manifest, keys, item)
+                             : plan_value(manifest, keys, item));
     }
     return FSDP_OK;
 }
 
 fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run)
 {
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     const fsdp_group_place place = {.path = run->to,
                                     .existing = run->options->overwrite ? FSDP_EXISTING_UPDATE
                                                                         : FSDP_EXISTING_REFUSE,
                                     .is_stale = fsdp_conversion_drops,
                                     .is_stale_context = run};
-    FSDP_TRY(fsdp_dcp_plan_create(&plan));
-    plan->is_sparse = run->is_sparse;
-    fsdp_status status = plan_items(run, plan);
-    status = fsdp_dcp_save_plan(status, &place, NULL, plan);
-    fsdp_dcp_plan_destroy(plan);
+    FSDP_TRY(fsdp_dcp_manifest_create(&manifest));
+    manifest->is_sparse = run->is_sparse;
+    fsdp_status status = plan_items(run, manifest);
+    status = fsdp_dcp_save_manifest(status, &place, NULL, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Into safetensors: one file, or a folder of Hugging Face with what belongs into it. */
+/* Conversion to safetensors: one file, or a Hugging Face folder with its other files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 #include "src/hf/safetensors_writer.h"
 #include "src/hf/weights_writer.h"
 
-/* By name: which file a tensor goes to does not depend on the format that it came from. */
+/* Sort by name, so that the file of a tensor does not depend on the source's format. */
 static int compare_items(const void *a, const void *b)
 {
     return strcmp(((const fsdp_converted *)a)->from->name, ((const fsdp_converted *)b)->from->name);
 }
 
-/* [n], the caller's; what they hold is the selection's. */
+/* Make [n] specs, owned by the caller; they borrow from the selection. */
 static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
 {
     const size_t n = run->selection.n;
@@ -95,7 +95,8 @@ static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
     return status;
 }
 
-/* Where the files beside the weights are; *dir is the caller's, NULL: nowhere. */
+/* Find the folder of the files that belong to the weights. The caller owns *dir; NULL if there is
+ * none. */
 static fsdp_status find_model(const fsdp_conversion *run, char **dir)
 {
     const char *path = fsdp_source_path(run->source);

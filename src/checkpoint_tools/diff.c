@@ -1,4 +1,4 @@
-/* Two selections side by side, by name; elements in pieces, so that memory is bounded. */
+/* Compares two selections by name, and elements in pieces, so that memory is bounded. */
 #include <math.h>
 #include <string.h>
 
@@ -26,16 +26,16 @@ typedef struct side {
 typedef struct diff {
     const fsdp_diff_options *options;
     side a, b;
-    fsdp_device *device; /* whose kernels make doubles */
-    fsdp_difference_fn *told;
+    fsdp_device *device; /* its kernels convert to double */
+    fsdp_difference_fn *on_difference;
     void *context;
     fsdp_diff_result *result;
 } diff;
 
-static fsdp_status tell(diff *d, const fsdp_difference *difference)
+static fsdp_status report_difference(diff *d, const fsdp_difference *difference)
 {
     d->result->differences++;
-    return d->told(difference, d->context);
+    return d->on_difference(difference, d->context);
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Bytes of what is compared at once: an element, or a byte of several. */
+/* Bytes that are compared as one: an element, or a byte that holds several. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -76,7 +76,7 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* One dtype, and nobody gave a tolerance: bits count, so that neither the sign of a zero nor the
+/* With one dtype and no tolerance, bits are compared, so that neither the sign of a zero nor the
  * last bit of a large integer is lost. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
@@ -98,7 +98,7 @@ static void compare_numbers(diff *d, int64_t n, fsdp_difference *at)
     }
 }
 
-/* Of types without numbers, such as bool and 8-bit floats. */
+/* Compare types that are not read as numbers, such as bool and 8-bit floats. */
 static void compare_bytes(diff *d, int64_t n, fsdp_difference *at)
 {
     const size_t width = width_of(at->a);
@@ -145,7 +145,7 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
 {
     if (!same_shape(at->a, at->b)) {
         at->kind = FSDP_DIFFERENCE_SHAPE;
-        return tell(d, at);
+        return report_difference(d, at);
     }
     FSDP_TRY(compare_elements(d, at));
     bool other_dtype = strcmp(at->a->dtype_name, at->b->dtype_name) != 0;
@@ -155,12 +155,13 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
         at->kind = FSDP_DIFFERENCE_ELEMENTS;
     else
         return FSDP_OK;
-    return tell(d, at);
+    return report_difference(d, at);
 }
 
-/* Their texts may be the same all the same: they are cut, and show no tensor. */
-static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
-                               const fsdp_pickle_value *b)
+/* Report different values. Their texts may still be equal, because texts are truncated and do not
+ * show tensors. */
+static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
+                                 const fsdp_pickle_value *b)
 {
     fsdp_str a_text = {0}, b_text = {0};
     fsdp_source_repr(a, TOLD_VALUE_BYTES, &a_text);
@@ -168,7 +169,8 @@ static fsdp_status tell_values(diff *d, fsdp_difference *at, const fsdp_pickle_v
     at->kind = FSDP_DIFFERENCE_VALUE;
     at->value_a = a_text.data;
     at->value_b = b_text.data;
-    fsdp_status status = a_text.failed || b_text.failed ? fsdp_error_nomem() : tell(d, at);
+    fsdp_status status =
+        a_text.failed || b_text.failed ? fsdp_error_nomem() : report_difference(d, at);
     fsdp_str_fini(&a_text);
     fsdp_str_fini(&b_text);
     return status;
@@ -182,11 +184,11 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
-    if (same && a.value->opaque) { /* of one class, but what is in it was not read */
+    if (same && a.value->opaque) { /* of the same class, but its content was not read */
         d->result->compared--;
         d->result->unread++;
     }
-    return same ? FSDP_OK : tell_values(d, at, a.value, b.value);
+    return same ? FSDP_OK : report_values(d, at, a.value, b.value);
 }
 
 static fsdp_status compare_items(diff *d, fsdp_difference *at)
@@ -197,14 +199,14 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
     if (!at->a->dtype_name && !at->b->dtype_name)
         return compare_values(d, at);
     at->kind = FSDP_DIFFERENCE_KIND;
-    return tell(d, at);
+    return report_difference(d, at);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* Which names come next of both, which are sorted. */
+/* The next names of the two sorted selections. */
 typedef struct place {
-    size_t i, k; /* in A, in B */
+    size_t i, k; /* index in A, index in B */
 } place;
 
 /* < 0: the name at the place is only in A, > 0: only in B. */
@@ -241,10 +243,10 @@ static fsdp_status compare_at(diff *d, place where, int order)
     if (a && b)
         return compare_items(d, &at);
     at.kind = a ? FSDP_DIFFERENCE_ONLY_IN_A : FSDP_DIFFERENCE_ONLY_IN_B;
-    return tell(d, &at);
+    return report_difference(d, &at);
 }
 
-static void tell_progress(const diff *d, size_t done, size_t total)
+static void report_progress(const diff *d, size_t done, size_t total)
 {
     if (d->options->progress)
         d->options->progress(d->context, done, total);
@@ -254,17 +256,18 @@ static fsdp_status compare_all(diff *d)
 {
     const size_t total = count_names(d);
     size_t done = 0;
-    tell_progress(d, done, total);
+    report_progress(d, done, total);
     for (place at = {0}; !is_end(d, at);) {
         const int order = order_at(d, at);
         FSDP_TRY(compare_at(d, at, order));
         at = next_place(at, order);
-        tell_progress(d, ++done, total);
+        report_progress(d, ++done, total);
     }
     return FSDP_OK;
 }
 
-/* Everything, or the models: one of the two may be a model alone, or have it under another key. */
+/* Select everything, or only the models: one of the two may be only a model, or have it under
+ * another key. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -276,7 +279,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* again, for the message */
+    if (d->options->model_only) { /* again, for its error message */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -284,8 +287,8 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* Where no name of one is a name of the other: what all names of the one begin with, so that the
- * rest are those of the other. "" if that is not so. */
+/* If no name of one selection is a name of the other, find the prefix that must be removed from all
+ * names of `longer` to make them the names of `shorter`. "" if there is none. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -305,7 +308,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     return;
 }
 
-/* Models of one kind, of which one has a prefix more, as a LightningModule has: both are sorted. */
+/* Remove the prefix if two models differ only in it, as with a LightningModule. Both selections are
+ * sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -332,9 +336,10 @@ static void end_side(side *s)
 }
 
 fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b, const fsdp_diff_options *options,
-                      fsdp_difference_fn *told, void *context, fsdp_diff_result *result)
+                      fsdp_difference_fn *on_difference, void *context, fsdp_diff_result *result)
 {
-    diff d = {.options = options, .told = told, .context = context, .result = result};
+    diff d = {
+        .options = options, .on_difference = on_difference, .context = context, .result = result};
     *result = (fsdp_diff_result){0};
     fsdp_status status = begin_side(&d.a, a);
     if (status == FSDP_OK)

@@ -1,5 +1,5 @@
-/* Two trees of values side by side. Their depth is bounded, their paths are counted; see
- * Note [Pickles that cannot hurt]. */
+/* Compares two trees of values. Their depth is bounded and visits are counted; see
+ * Note [Pickles that cannot hurt] in src/torchfile/pickle_reader.h. */
 #include <string.h>
 
 #include <fsdp/hf.h>
@@ -13,7 +13,7 @@ enum {
 
 typedef struct comparing {
     const fsdp_diff_value *a, *b; /* the roots */
-    int64_t visits;               /* that may still be made */
+    int64_t visits;               /* remaining visits */
 } comparing;
 
 static fsdp_status compare(comparing *c, const fsdp_pickle_value *a, const fsdp_pickle_value *b,
@@ -33,7 +33,7 @@ static fsdp_status compare_items(comparing *c, const fsdp_pickle_value *a,
     return FSDP_OK;
 }
 
-/* Each item of the one is in the other: neither has one twice. */
+/* Each item of the one must be in the other. Neither has an item twice. */
 static fsdp_status compare_sets(comparing *c, const fsdp_pickle_value *a,
                                 const fsdp_pickle_value *b, bool *same)
 {
@@ -106,7 +106,7 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
         return compare_items(c, a, b, same);
     case FSDP_PICKLE_SET:
         return compare_sets(c, a, b, same);
-    case FSDP_PICKLE_OPAQUE: /* of one class, as far as they are known */
+    case FSDP_PICKLE_OPAQUE: /* of the same class; the content is not known */
     case FSDP_PICKLE_NAME:
         *same = same_name(a->name, b->name);
         return FSDP_OK;

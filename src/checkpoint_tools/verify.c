@@ -1,4 +1,4 @@
-/* Every item of a checkpoint, read through once for its checksums and once for its elements. */
+/* Reads every item of a checkpoint once for its checksums and once for its elements. */
 #include <math.h>
 #include <string.h>
 
@@ -20,8 +20,8 @@ enum {
 typedef struct verifying {
     const fsdp_verify_options *options;
     fsdp_verify_result *result;
-    size_t done, total;  /* items of the checkpoint, all of its files together; 0: not known yet */
-    fsdp_device *device; /* whose kernels make doubles */
+    size_t done, total;  /* items in all files of the checkpoint; total 0: not known yet */
+    fsdp_device *device; /* its kernels convert to double */
     unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
     double *numbers;     /* [PIECE_ELEMENTS] */
 } verifying;
@@ -32,13 +32,14 @@ static void report(verifying *v, const char *damage)
     v->options->found(damage, v->options->context);
 }
 
-static void tell_progress(const verifying *v)
+static void report_progress(const verifying *v)
 {
     if (v->options->progress)
         v->options->progress(v->options->context, v->done, v->total);
 }
 
-/* Which failures say that the checkpoint is damaged, not that it cannot be looked at. */
+/* Report failures that mean damage as found, and pass on others, which mean that the checkpoint
+ * cannot be read. */
 static fsdp_status take_failure(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_FORMAT && status != FSDP_ERR_NUMERIC && status != FSDP_ERR_NOT_FOUND &&
@@ -48,7 +49,7 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* A part of a checkpoint in a form that is not read keeps the other parts from nothing. */
+/* A part in a form that is not read does not prevent checking the other parts. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -68,12 +69,12 @@ static int64_t count_not_finite(const double *numbers, int64_t n)
     return count;
 }
 
-/* Types that no kernel makes numbers of: an element's part, little-endian, is not finite if these
- * bits of it are so. Of 4-bit and 6-bit types all are finite. */
+/* Types that no kernel converts. A little-endian part of an element is not finite if the bits under
+ * the mask have this value. Elements of 4-bit and 6-bit types are always finite. */
 typedef struct not_finite {
     const char *dtype;
     unsigned mask, bits;
-    int64_t bytes; /* of a part */
+    int64_t bytes; /* bytes of a part */
 } not_finite;
 
 static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
@@ -98,7 +99,7 @@ static bool is_part_finite(const not_finite *type, const unsigned char *part)
     return (bits & type->mask) != type->bits;
 }
 
-/* Of `n` elements of `width` bytes. */
+/* Count the elements that are not finite, of `n` elements of `width` bytes. */
 static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, int64_t n,
                              int64_t width)
 {
@@ -112,7 +113,7 @@ static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, i
     return count;
 }
 
-/* Reads all of the tensor, whatever its type is. */
+/* Read all of the tensor, of any type. */
 static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_item *item,
                         int64_t *count)
 {
@@ -164,13 +165,13 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
         v->result->bytes += item->bytes;
         FSDP_TRY(take_failure_of_part(v, check_item(v, source, item)));
         v->done++;
-        tell_progress(v);
+        report_progress(v);
     }
     return FSDP_OK;
 }
 
-/* Files whose items are whole may be damaged between these, which readers of this library refuse. A
- * damaged item's block is named already. */
+/* Files may be damaged between intact items, which readers of this library refuse. The block of a
+ * damaged item has been reported already. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
@@ -188,8 +189,8 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 
 static fsdp_status verify(verifying *v, const char *path);
 
-/* A folder says which files there are; each of them is a checkpoint with checksums of its own, or
- * without. */
+/* A folder lists its files. Each of them is checked as a checkpoint of its own, with or without
+ * checksums. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)
@@ -211,7 +212,7 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
         FSDP_TRY(check_items(v, source));
-        return take_failure(v, fsdp_source_check_files(source)); /* records that no item is */
+        return take_failure(v, fsdp_source_check_files(source)); /* other records too */
     case FSDP_SOURCE_SAFETENSORS:
         break;
     }
@@ -226,7 +227,7 @@ static fsdp_status verify(verifying *v, const char *path)
         return take_failure(v, status);
     if (!v->total) {
         v->total = fsdp_source_count(source);
-        tell_progress(v);
+        report_progress(v);
     }
     status = check_source(v, source);
     fsdp_source_close(source);

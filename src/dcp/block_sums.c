@@ -17,9 +17,10 @@ enum {
 };
 
 static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
-static const uint64_t MAX_BLOCK_BYTES = 1 << 30; /* of files that are read */
+static const uint64_t MAX_BLOCK_BYTES =
+    1 << 30; /* largest block size that is accepted when reading */
 
-/* "a/__0_0.crc32" of "a/__0_0.distcp"; the caller's. */
+/* "a/__0_0.crc32" for "a/__0_0.distcp"; owned by the caller. */
 static char *path_beside(const char *data_path)
 {
     const char *name = fsdp_path_name(data_path), *dot = strrchr(name, '.');
@@ -98,13 +99,13 @@ fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums, const char *data_
 /* ---- reading --------------------------------------------------------------------------------- */
 
 struct fsdp_block_check {
-    const char *data_path; /* the caller's */
+    const char *data_path; /* owned by the caller */
     const fsdp_mapping *data;
     fsdp_crc32_table table;
-    fsdp_mapping map;          /* of the checksums' file */
-    const unsigned char *sums; /* [n * SUM_BYTES] in it */
+    fsdp_mapping map;          /* mapping of the file of checksums */
+    const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
-    bool *compared; /* [n] */
+    bool *compared; /* [n] blocks that were compared already */
 };
 
 static uint64_t get_number(const unsigned char *at, int bytes)
@@ -180,7 +181,7 @@ static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
     return (size_t)(left < check->block_bytes ? left : check->block_bytes);
 }
 
-/* `data`: what block i holds. */
+/* `data`: the content of block i. */
 static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
 {
     const uint64_t begin = i * check->block_bytes;
@@ -226,7 +227,7 @@ static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offse
     return FSDP_OK;
 }
 
-/* Bytes [offset, offset + bytes) lie in block i. */
+/* Read bytes [offset, offset + bytes), which are in block i. */
 static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint64_t offset,
                               size_t bytes, unsigned char *out)
 {

@@ -1,5 +1,5 @@
-/* From the pickled object to a list of items. Its dicts are searched by name and offsets, so they
- * are sorted first. */
+/* Converts the pickled Metadata object to a list of items. Its dicts are searched by name and
+ * offsets, so they are sorted first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum {
     MAX_NDIM = 64
 };
 
-/* A value of planner_data or storage_data by its key. */
+/* A value of planner_data or storage_data with its key. */
 typedef struct keyed {
     const char *fqn;
     const int64_t *offsets; /* [n_offsets]; NULL: none */
@@ -29,7 +29,7 @@ typedef struct keyed_list {
 struct fsdp_dcp_metadata {
     char *label;
     fsdp_pickle *pickle;
-    fsdp_arena arena;     /* of shapes and chunks */
+    fsdp_arena arena;     /* owns shapes and chunks */
     fsdp_dcp_item *items; /* [n], by name */
     size_t n;
 };
@@ -73,7 +73,7 @@ static int compare_keys(const void *a, const void *b)
     return 0;
 }
 
-/* A tuple of numbers that are not negative. */
+/* Read a tuple of numbers, none of them negative. */
 static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_pickle_value *value,
                              const int64_t **ints, int *n)
 {
@@ -93,7 +93,7 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
     return FSDP_OK;
 }
 
-/* Keys are texts (planner_data), or MetadataIndex with fqn and, for tensors, offset. */
+/* Read a key, which is text (planner_data) or a MetadataIndex with fqn and, for tensors, offset. */
 static fsdp_status read_key(fsdp_dcp_metadata *md, const fsdp_pickle_value *key, keyed *item)
 {
     const fsdp_pickle_value *offset = NULL;
@@ -148,9 +148,9 @@ static fsdp_status read_place(fsdp_dcp_metadata *md, const char *fqn, const fsdp
     if (!fsdp_pickle_is_call(info, "_StorageInfo") || !chunk->file ||
         !fsdp_pickle_is(offset, FSDP_PICKLE_INT) || offset->integer < 0 ||
         !fsdp_pickle_is(length, FSDP_PICKLE_INT) || length->integer < 0)
-        return bad(md, fqn, "where a chunk of it is stored is not told");
+        return bad(md, fqn, "where a chunk of it is stored is not recorded");
     if (strchr(chunk->file, '/') || chunk->file[0] == '.' || !chunk->file[0])
-        return bad(md, fqn, "a chunk of it is not in a file beside .metadata");
+        return bad(md, fqn, "a chunk of it is not in a file in the folder of .metadata");
     if (transforms && !fsdp_pickle_is(transforms, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(transforms, FSDP_PICKLE_LIST) && transforms->list.n == 0)) {
         (void)fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -189,8 +189,8 @@ static bool overlap(const fsdp_dcp_chunk *a, const fsdp_dcp_chunk *b, int ndim)
     return true;
 }
 
-/* Boxes within the tensor that do not overlap and have as many elements cover it. PyTorch itself
- * does not check this: what no chunk covers would keep its old values. */
+/* Boxes within a tensor that do not overlap, and have as many elements as it in total, cover it.
+ * PyTorch does not check this: elements that no chunk covers would keep their old values. */
 static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
     int64_t covered = 0;
@@ -278,7 +278,7 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         if (!item->fqn)
             return bad(md, "state_dict_metadata", "a key is no text");
         item->path = lookup(paths, item->fqn, NULL, 0);
-        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may do without */
+        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may omit the path */
             return bad(md, item->fqn, "planner_data has no path of it");
         FSDP_TRY(read_item(md, dict->list.items[i + 1], places, item));
         md->n++;

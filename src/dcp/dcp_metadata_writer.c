@@ -1,5 +1,5 @@
-/* A pickle of torch.distributed.checkpoint's Metadata. It holds the fields that PyTorch before
- * August 2026 knows: five properties of a tensor, without strides, which no loader uses. */
+/* A pickle of torch.distributed.checkpoint's Metadata. It has the fields of PyTorch before August
+ * 2026: five properties of a tensor, without strides, which no loader uses. */
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/base/assert.h"
 #include "src/torchfile/pickle_writer.h"
@@ -8,7 +8,7 @@
 static const char METADATA[] = "torch.distributed.checkpoint.metadata";
 static const char FILESYSTEM[] = "torch.distributed.checkpoint.filesystem";
 
-/* Fields follow, names and values by turns. */
+/* Begin an object. Its fields follow, as alternating names and values. */
 static void begin_object(fsdp_pickle_writer *w, const char *module, const char *name)
 {
     fsdp_pickle_put_object(w, module, name);
@@ -149,12 +149,12 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
     fsdp_pickle_put_str(w, "checkpoint_id");
-    fsdp_pickle_put_none(w);           /* a path, which would not be true after a move */
-    fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid, and compares it with nothing */
+    fsdp_pickle_put_none(w);           /* a path, which would be wrong after the folder is moved */
+    fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid and never compares it */
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);
-    fsdp_pickle_put_str(w, "modules"); /* torch writes none, and reads nothing of it */
+    fsdp_pickle_put_str(w, "modules"); /* torch writes none and ignores it */
     fsdp_pickle_begin(w, FSDP_PICKLE_LIST);
     if (companion)
         fsdp_pickle_put_str(w, companion);

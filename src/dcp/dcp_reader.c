@@ -1,5 +1,5 @@
-/* The files of a distributed checkpoint. Each holds archives of torch.save one behind the other; an
- * archive is one chunk of a tensor, or one value. */
+/* The files of a distributed checkpoint. Each holds archives of torch.save in sequence; an archive
+ * is one chunk of a tensor, or one value. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +13,17 @@
 
 enum {
     MAX_NDIM = 64,
-    MAX_OPEN = 16, /* files that are read by descriptor */
-    EDGE_BYTES =
-        4 << 10 /* of an archive that are more than what it has before its data, or behind */
+    MAX_OPEN = 16,       /* files that are open for reading by descriptor */
+    EDGE_BYTES = 4 << 10 /* more than an archive has before or after its data */
 };
 
 typedef struct data_file {
-    const char *name; /* the metadata's */
+    const char *name; /* owned by the metadata */
     char *path;
     fsdp_mapping map;
-    fsdp_block_check *blocks; /* NULL: it has no checksums by blocks */
-    fsdp_block_check *check;  /* what reading compares: `blocks`, or NULL */
-    int fd;                   /* for reading with `check`; -1: the mapping is read */
+    fsdp_block_check *blocks; /* NULL: it has no checksums of blocks */
+    fsdp_block_check *check;  /* `blocks` if reading compares them, otherwise NULL */
+    int fd;                   /* descriptor for reading with `check`; -1: read the mapping */
 } data_file;
 
 struct fsdp_dcp_reader {
@@ -47,7 +46,7 @@ static const data_file *file_of(const fsdp_dcp_reader *reader, const fsdp_dcp_ch
     return bsearch(&key, reader->files, reader->n, sizeof key, compare_files);
 }
 
-/* The names in the metadata, each once. */
+/* List the file names in the metadata, each once. */
 static fsdp_status list_files(fsdp_dcp_reader *reader)
 {
     size_t cap = 0, n = 0;
@@ -73,7 +72,8 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         const data_file *file = file_of(reader, chunk);
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
-        if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0) /* else it is cut short */
+        if (file->map.bytes < 2 ||
+            memcmp(file->map.data, "PK", 2) != 0) /* otherwise it is truncated */
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -131,7 +131,8 @@ static fsdp_status check_there(const char *directory, const char *metadata)
                       directory);
 }
 
-/* The metadata cannot be read: unless they begin like a pickle, they may be another file. */
+/* The metadata cannot be read. If the file does not begin like a pickle, explain what it may be
+ * instead. */
 static fsdp_status explain(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
@@ -216,8 +217,8 @@ fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader)
         return FSDP_ERR_NOMEM;
     fsdp_status status = FSDP_OK;
     if (name && !fsdp_path_is_file(path))
-        status = fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file, which .metadata beside it names",
-                            path);
+        status = fsdp_error(FSDP_ERR_NOT_FOUND,
+                            "%s: no such file, which .metadata in its folder names", path);
     fsdp_free(path);
     return status;
 }
@@ -229,7 +230,8 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* What an archive has before its data, and behind: without advice a touch reads far around it. */
+/* Advise the kernel about the bytes of an archive before and after its data. Without advice,
+ * touching them would read far around them. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
@@ -262,7 +264,7 @@ fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader, const fsdp_dcp_
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* What copying from a chunk needs: the elements of a box go to `out`. */
+/* The elements of a box of an item, which are copied from chunks to `out`. */
 typedef struct wanted {
     const fsdp_dcp_item *item;
     const int64_t *offsets, *sizes; /* [ndim] */
@@ -270,12 +272,12 @@ typedef struct wanted {
     unsigned char *out;
 } wanted;
 
-/* What box and chunk have in common. */
+/* The intersection of a box and a chunk. It is copied in runs, which are contiguous in both. */
 typedef struct overlap {
-    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: of the tensor */
-    int split;   /* runs are dimensions [split, ndim), in one piece in both */
-    int64_t run; /* elements of one */
-    int64_t n;   /* runs */
+    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: coordinates in the tensor */
+    int split;                               /* a run spans dimensions [split, ndim) */
+    int64_t run;                             /* elements of one run */
+    int64_t n;                               /* number of runs */
 } overlap;
 
 static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *o)
@@ -300,7 +302,7 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* Where element `at` of the tensor is in a box of it. */
+/* The index of element `at` of the tensor in a box of it. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
     int64_t place = 0;
@@ -324,7 +326,7 @@ static void copy_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, const ove
     }
 }
 
-/* The chunk's tensor, which must be what the metadata say. */
+/* Get the chunk's tensor, which must be what the metadata say. */
 static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                const fsdp_dcp_chunk *chunk, fsdp_torch_archive *archive,
                                fsdp_checkpoint_entry *entry)
@@ -351,7 +353,7 @@ static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap 
     *end = (place_in(ndim, last, chunk->offsets, chunk->sizes) + 1) * w->width;
 }
 
-/* Or is it a copy of strided data? */
+/* Are the entry's data in the file, or a copy of strided data? */
 static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
                        const fsdp_checkpoint_entry *entry)
 {
@@ -359,9 +361,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, one run, and compare their blocks. Reading by
- * descriptor, the kernel has pages of many sizes and reads ahead; of a mapping it brings single
- * ones. */
+/* Copy bytes [begin, end) of the chunk's data, which are one run, and compare their blocks. They
+ * are read by descriptor, because the kernel then reads ahead and uses large pages; page faults of
+ * a mapping bring single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -400,7 +402,7 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
 {
     const data_file *file = file_of(reader, chunk);
     fsdp_checkpoint_entry entry;
-    if (!file->check && o->n * o->run == chunk->numel) /* all of it is read anyway */
+    if (!file->check && o->n * o->run == chunk->numel) /* the whole chunk is read anyway */
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
     if (file->check) {

@@ -1,6 +1,6 @@
-/* Everybody knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and so
- * who writes what: the first rank of those that have the same rows. Each writes its file, and tells
- * where in it the items are; rank 0 writes that down. */
+/* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and
+ * therefore which rank writes what: the first of the ranks that have the same rows. Each rank
+ * writes its file and sends the positions of its items in it, which rank 0 writes to .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,36 +14,37 @@
 #include "src/comm/agree.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* of what read() is asked for; a multiple of every element's size */
-    ITEM_BYTES = 2048      /* more than an item's archive has beside the data */
+    PIECE_BYTES = 4 << 20, /* requested from read() at a time; a multiple of every element size */
+    ITEM_BYTES = 2048      /* more than an item's archive has besides its data */
 };
 
-/* What a rank has of an entry. */
+/* The part of an entry that a rank has. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
 } claim;
 
-/* Where a rank wrote an entry; length 0: it did not. */
+/* The place where a rank wrote an entry; length 0: it did not write it. */
 typedef struct position {
     uint64_t offset, length;
 } position;
 
-/* What the ranks say of their plans before they write, and rank 0 of where. */
+/* What ranks send each other before they write: a summary of the manifest, and, from rank 0, the
+ * directory. */
 typedef struct greeting {
-    uint64_t n;           /* entries */
-    uint32_t crc;         /* of what all ranks have of them, as this one computes it */
-    uint32_t is_complete; /* it could */
+    uint64_t n;           /* number of entries */
+    uint32_t crc;         /* checksum of all ranks' parts, as this rank computes them */
+    uint32_t is_complete; /* this rank could compute all parts */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    fsdp_atomic_directory
-        *target;        /* rank 0, unless the directory is there: until it has appeared */
-    char dir[PATH_MAX]; /* where it is written */
-    fsdp_group *group;  /* NULL: alone */
-    const fsdp_dcp_plan *plan;
+    fsdp_atomic_directory *target; /* rank 0 only: the directory until it has its final name; NULL
+                                      if it existed before */
+    char dir[PATH_MAX];            /* path while it is written */
+    fsdp_group *group;             /* NULL: alone */
+    const fsdp_dcp_manifest *manifest;
     int rank, world_size;
     claim *own_claims, *claims;          /* [n], [world_size][n] */
     position *own_positions, *positions; /* [n], [world_size][n] */
@@ -54,14 +55,14 @@ struct fsdp_dcp_job {
 
 static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 {
-    return &run->claims[(size_t)rank * run->plan->n + i];
+    return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
-/* Does `rank` write entry `i`? Empty rows too are written once, as torch does; but an empty part of
- * a scalar would have the scalar's own place. */
+/* Does `rank` write entry `i`? Empty rows are written once, as in torch, but an empty part of a
+ * scalar is not: it would have the same box as the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const claim *own = claim_of(run, rank, i);
     if (!entry->dtype)
         return rank == 0;
@@ -76,11 +77,11 @@ static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 
 static fsdp_status check_same(const fsdp_dcp_job *run, int rank)
 {
-    for (size_t i = 0; i < run->plan->n; i++)
+    for (size_t i = 0; i < run->manifest->n; i++)
         if (claim_of(run, rank, i)->signature != claim_of(run, 0, i)->signature)
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: entry %zu, '%s' on this rank, is not the same on ranks 0 and %d",
-                              run->dir, i, run->plan->entries[i]->fqn, rank);
+                              run->dir, i, run->manifest->entries[i]->fqn, rank);
     return FSDP_OK;
 }
 
@@ -93,7 +94,7 @@ static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fs
     return true;
 }
 
-/* Elements of all dimensions from `first` on. */
+/* Product of all dimensions from `first` on. */
 static int64_t numel_from(const fsdp_dcp_entry *entry, int first)
 {
     int64_t numel = 1;
@@ -116,7 +117,7 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
 /* Boxes that do not overlap and have as many elements as the tensor cover it. */
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     int64_t numel = 0;
     for (int r = 0; r < run->world_size; r++) {
         const fsdp_dcp_box *own = &claim_of(run, r, i)->box;
@@ -131,20 +132,20 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* All ranks see the same claims, and fail alike. */
+/* All ranks see the same claims, so all fail alike. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
         FSDP_TRY(check_same(run, r));
-    for (size_t i = 0; i < run->plan->n; i++)
-        if (run->plan->entries[i]->dtype)
+    for (size_t i = 0; i < run->manifest->n; i++)
+        if (run->manifest->entries[i]->dtype)
             FSDP_TRY(check_boxes(run, i));
     return FSDP_OK;
 }
 
 static fsdp_status allocate(fsdp_dcp_job *run)
 {
-    size_t n = run->plan->n, all = n * (size_t)run->world_size;
+    size_t n = run->manifest->n, all = n * (size_t)run->world_size;
     run->own_claims = fsdp_calloc(n, sizeof *run->own_claims);
     run->claims = fsdp_calloc(all, sizeof *run->claims);
     run->own_positions = fsdp_calloc(n, sizeof *run->own_positions);
@@ -153,21 +154,21 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     if (!run->own_claims || !run->claims || !run->own_positions || !run->positions || !run->piece)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
-        const fsdp_dcp_entry *entry = run->plan->entries[i];
+        const fsdp_dcp_entry *entry = run->manifest->entries[i];
         run->own_claims[i] = (claim){.box = entry->box, .signature = entry->signature};
     }
-    return fsdp_dcp_plan_check(run->plan);
+    return fsdp_dcp_manifest_check(run->manifest);
 }
 
-/* Rank 0 asks for all: the ranks share a disk. */
+/* Rank 0 checks disk space for all ranks, because they share a disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
-    if (run->rank != 0 || run->plan->is_sparse)
+    if (run->rank != 0 || run->manifest->is_sparse)
         return FSDP_OK;
-    for (size_t i = 0; i < run->plan->n; i++)
+    for (size_t i = 0; i < run->manifest->n; i++)
         for (int r = 0; r < run->world_size; r++) {
-            const fsdp_dcp_entry *entry = run->plan->entries[i];
+            const fsdp_dcp_entry *entry = run->manifest->entries[i];
             const claim *has = claim_of(run, r, i);
             if (!is_writer(run, r, i))
                 continue;
@@ -179,16 +180,16 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* What every rank has, from what is known here. */
+/* Compute the parts of all ranks; false if one is not known here. */
 static bool compute_claims(fsdp_dcp_job *run)
 {
-    const size_t n = run->plan->n;
+    const size_t n = run->manifest->n;
     for (int r = 0; r < run->world_size; r++)
         for (size_t i = 0; i < n; i++) {
             claim *has = &run->claims[(size_t)r * n + i];
             has->signature = run->own_claims[i].signature;
             if (r != run->rank &&
-                !fsdp_dcp_entry_part(run->plan->entries[i], run->group, r, &has->box))
+                !fsdp_dcp_entry_part(run->manifest->entries[i], run->group, r, &has->box))
                 return false;
             if (r == run->rank)
                 has->box = run->own_claims[i].box;
@@ -198,15 +199,16 @@ static bool compute_claims(fsdp_dcp_job *run)
 
 static greeting greet(fsdp_dcp_job *run)
 {
-    greeting own = {.n = run->plan->n, .is_complete = compute_claims(run)};
+    greeting own = {.n = run->manifest->n, .is_complete = compute_claims(run)};
     fsdp_crc32_table table;
     fsdp_crc32_init(&table);
     own.crc = fsdp_crc32(&table, 0, run->claims,
-                         (size_t)run->world_size * run->plan->n * sizeof *run->claims);
+                         (size_t)run->world_size * run->manifest->n * sizeof *run->claims);
     return own;
 }
 
-/* Each knows its own rows: if all come to the same result, it is right of all of them. */
+/* Each rank knows its own rows for certain. If all ranks compute the same result, it is right for
+ * all of them. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -215,7 +217,7 @@ static bool is_known(const fsdp_dcp_job *run, const greeting *all)
     return true;
 }
 
-/* Plans of other lengths are an error on all ranks. */
+/* Manifests of different lengths are an error on all ranks. */
 static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 {
     uint64_t least = all[0].n, most = all[0].n;
@@ -225,19 +227,19 @@ static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
     }
     if (least == most)
         return FSDP_OK;
-    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank plans %llu entries, another %llu", run->dir,
+    return fsdp_error(FSDP_ERR_INVALID, "%s: one rank has %llu entries, another %llu", run->dir,
                       (unsigned long long)least, (unsigned long long)most);
 }
 
 static fsdp_status exchange_claims(fsdp_dcp_job *run)
 {
-    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->plan->n * sizeof *run->claims,
+    FSDP_TRY(fsdp_all_gather(run->group, run->own_claims, run->manifest->n * sizeof *run->claims,
                              run->claims));
     FSDP_TRY(check_claims(run));
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* `all` [world_size] is what the ranks said; all have the same. */
+/* `all` [world_size] are the greetings of the ranks, which are the same array on all ranks. */
 static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
@@ -246,7 +248,7 @@ static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 
 /* ---- a rank's file --------------------------------------------------------------------------- */
 
-/* This rank's rows, from memory or piece by piece. */
+/* Write this rank's rows, from memory or piece by piece. */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
 {
@@ -287,7 +289,7 @@ static fsdp_status write_value(const fsdp_dcp_entry *entry, fsdp_torch_writer *w
 static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_file *file,
                               const char *path)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     position *at = &run->own_positions[i];
     fsdp_torch_writer *writer;
     at->offset = fsdp_atomic_file_appended(file);
@@ -303,12 +305,13 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
     return status;
 }
 
-/* As torch: first the values, then the tensors. */
+/* As in torch, values come first, then tensors. */
 static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
 {
     for (int tensors = 0; tensors < 2; tensors++)
-        for (size_t i = 0; i < run->plan->n; i++)
-            if ((run->plan->entries[i]->dtype != NULL) == tensors && is_writer(run, run->rank, i))
+        for (size_t i = 0; i < run->manifest->n; i++)
+            if ((run->manifest->entries[i]->dtype != NULL) == tensors &&
+                is_writer(run, run->rank, i))
                 FSDP_TRY(write_item(run, i, file, path));
     return FSDP_OK;
 }
@@ -323,7 +326,7 @@ static fsdp_status write_data_file(const fsdp_dcp_job *run, const char *path, fs
     fsdp_atomic_file *file;
     FSDP_TRY(fsdp_atomic_file_begin(path, 0, &file));
     fsdp_atomic_file_observe(file, fsdp_block_sums_add, sums);
-    if (run->plan->is_sparse)
+    if (run->manifest->is_sparse)
         fsdp_atomic_file_keep_holes(file);
     fsdp_status status = write_items(run, file, path);
     if (status == FSDP_OK)
@@ -349,13 +352,13 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
 
-/* What rank `rank` wrote of entry `i`. */
+/* Describe the chunk of entry `i` that rank `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               fsdp_dcp_chunk *chunk)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     const claim *has = claim_of(run, rank, i);
-    const position *at = &run->positions[(size_t)rank * run->plan->n + i];
+    const position *at = &run->positions[(size_t)rank * run->manifest->n + i];
     size_t ndim = (size_t)entry->tensor.ndim;
     int64_t *offsets = fsdp_arena_alloc(arena, ndim * sizeof *offsets);
     int64_t *sizes = fsdp_arena_alloc(arena, ndim * sizeof *sizes);
@@ -374,11 +377,11 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
     return FSDP_OK;
 }
 
-/* Chunks in the order of ranks. */
+/* Chunks are in the order of ranks. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
                              fsdp_dcp_item *item)
 {
-    const fsdp_dcp_entry *entry = run->plan->entries[i];
+    const fsdp_dcp_entry *entry = run->manifest->entries[i];
     *item = (fsdp_dcp_item){.fqn = entry->fqn,
                             .path = entry->path,
                             .dtype_name = entry->dtype ? entry->dtype->name : NULL,
@@ -396,13 +399,13 @@ static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t 
 static fsdp_status pickle_items(const fsdp_dcp_job *run, fsdp_arena *arena, char **text,
                                 size_t *bytes)
 {
-    size_t n = run->plan->n;
+    size_t n = run->manifest->n;
     fsdp_dcp_item *items = fsdp_arena_alloc(arena, n * sizeof *items);
     if (!items)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         FSDP_TRY(fill_item(run, arena, i, &items[i]));
-    *text = fsdp_dcp_metadata_pickle(items, n, run->plan->companion, bytes);
+    *text = fsdp_dcp_metadata_pickle(items, n, run->manifest->companion, bytes);
     return *text ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
@@ -423,7 +426,7 @@ static fsdp_status write_metadata(const fsdp_dcp_job *run)
 /* ---- a job --------------------------------------------------------------------------------- */
 
 static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
-                            const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = fsdp_calloc(1, sizeof *made);
     if (!made)
@@ -431,18 +434,18 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     *job = made;
     *made = (fsdp_dcp_job){.place = *place,
                            .group = group,
-                           .plan = plan,
+                           .manifest = manifest,
                            .rank = fsdp_group_rank(group),
                            .world_size = fsdp_group_world_size(group)};
     return allocate(made);
 }
 
-/* Before the ranks meet. */
+/* This rank's work before the ranks meet. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                           const fsdp_dcp_plan *plan, fsdp_dcp_job **job, greeting *own)
+                           const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {
     FSDP_TRY(mine);
-    FSDP_TRY(open_job(place, group, plan, job));
+    FSDP_TRY(open_job(place, group, manifest, job));
     *own = greet(*job);
     if ((*job)->rank != 0)
         return FSDP_OK;
@@ -452,11 +455,11 @@ static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp
 }
 
 static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                        const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                        const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     greeting own = {0}, *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
     fsdp_status status =
-        all || mine != FSDP_OK ? prepare(mine, place, group, plan, job, &own) : FSDP_ERR_NOMEM;
+        all || mine != FSDP_OK ? prepare(mine, place, group, manifest, job, &own) : FSDP_ERR_NOMEM;
     status = fsdp_agree_gather(group, status, &own, sizeof own, all);
     if (status == FSDP_OK) {
         memcpy((*job)->dir, all[0].dir, sizeof(*job)->dir);
@@ -467,10 +470,10 @@ static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_gr
 }
 
 fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                                const fsdp_dcp_plan *plan, fsdp_dcp_job **job)
+                                const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = NULL;
-    fsdp_status status = meet(mine, place, group, plan, &made);
+    fsdp_status status = meet(mine, place, group, manifest, &made);
     if (status != FSDP_OK) {
         fsdp_dcp_job_destroy(made);
         return status;
@@ -515,13 +518,13 @@ fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job)
 
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes)
 {
-    *bytes = job->plan->n * sizeof *job->own_positions;
+    *bytes = job->manifest->n * sizeof *job->own_positions;
     return job->own_positions;
 }
 
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank)
 {
-    return &job->positions[(size_t)rank * job->plan->n];
+    return &job->positions[(size_t)rank * job->manifest->n];
 }
 
 fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job)
@@ -540,11 +543,11 @@ static fsdp_status run_job(fsdp_dcp_job *job)
     return fsdp_agree(job->group, job->rank == 0 ? fsdp_dcp_job_complete(job) : FSDP_OK);
 }
 
-fsdp_status fsdp_dcp_save_plan(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                               const fsdp_dcp_plan *plan)
+fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
+                                   fsdp_group *group, const fsdp_dcp_manifest *manifest)
 {
     fsdp_dcp_job *job;
-    FSDP_TRY(fsdp_dcp_job_create(mine, place, group, plan, &job));
+    FSDP_TRY(fsdp_dcp_job_create(mine, place, group, manifest, &job));
     fsdp_status status = run_job(job);
     fsdp_dcp_job_destroy(job);
     return status;

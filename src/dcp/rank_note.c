@@ -53,7 +53,7 @@ static fsdp_status wait_for(const char *path, const char *failed, const atomic_b
     return FSDP_OK;
 }
 
-static fsdp_status take(const char *path, void *data, size_t bytes)
+static fsdp_status read_and_delete(const char *path, void *data, size_t bytes)
 {
     char *text;
     size_t have;
@@ -73,7 +73,7 @@ fsdp_status fsdp_rank_note_take(const char *dir, int rank, void *data, size_t by
     char *path = path_of(dir, rank, PLACES), *failed = path_of(dir, rank, FAILED);
     fsdp_status status = path && failed ? wait_for(path, failed, given_up) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = take(path, data, bytes);
+        status = read_and_delete(path, data, bytes);
     fsdp_free(failed);
     fsdp_free(path);
     return status;

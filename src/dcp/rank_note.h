@@ -1,17 +1,17 @@
-/* What ranks that write a folder together leave in it for rank 0, without a word between them: a
- * note is a file that appears whole, and goes when it is taken. */
+/* Messages to rank 0 from ranks that write a folder together without communicating: a note is a
+ * file in the folder that appears whole and is deleted when it is read. */
 #pragma once
 #include <stdatomic.h>
 
 #include <fsdp/base.h>
 
-/* Leave `data` [bytes] in folder `dir`. */
+/* Write the note `data` [bytes] into folder `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_leave(const char *dir, int rank, const void *data,
                                                  size_t bytes);
-/* Say that there will be none. If that cannot be said either, rank 0 waits until it is told to give
- * up. */
+/* Write that this rank failed and there will be no note. If that fails too, rank 0 waits until
+ * *given_up. */
 void fsdp_rank_note_leave_failure(const char *dir, int rank);
-/* Wait for the note of `rank`, of `bytes` bytes, and take it. FSDP_ERR_STATE once *given_up;
+/* Wait for the note of `rank`, of `bytes` bytes, read and delete it. FSDP_ERR_STATE once *given_up;
  * FSDP_ERR_IO if the rank has failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_take(const char *dir, int rank, void *data, size_t bytes,
                                                 const atomic_bool *given_up);

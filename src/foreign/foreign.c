@@ -16,7 +16,7 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    COMPARED_BYTES = 4 << 20, /* of tied tensors at once */
+    COMPARED_BYTES = 4 << 20, /* of tied tensors at a time */
     MAX_TEXT = 1024,
     MAX_KEYS = 32
 };
@@ -51,8 +51,8 @@ fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
     return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
 }
 
-/* A tensor of one number, which a learning rate or a count of steps may be. A float32 is the
- * shortest decimal number that it stands for, as it was given. */
+/* Read a tensor of one number, such as a learning rate or a count of steps. A float32 is converted
+ * to the shortest decimal number that it represents, which is what the user gave. */
 static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
                              fsdp_plain *value, bool *known)
 {
@@ -109,7 +109,7 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
     return status;
 }
 
-/* An item's keys as a state dict's; a directory of DCP knows names alone. */
+/* Put a tensor with the keys of an item; a directory of DCP has only names. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -130,7 +130,7 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* This rank's share of two tensors, in bytes of whole elements. */
+/* Compare this rank's share of two tensors, in bytes of whole elements. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -156,7 +156,8 @@ static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other
     return status;
 }
 
-/* A source keeps rows of one tensor; the second tensor has a source of its own. */
+/* A source caches rows of one tensor only, so the second tensor is read from a source of its
+ * own. */
 static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
                                 const fsdp_source_item *b)
 {
@@ -185,8 +186,9 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
                       run->paths->model, a->fqn, b->fqn);
 }
 
-/* The first of a parameter's names that is there is read, all others must hold the same. */
-static fsdp_status plan_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
+/* The first of a parameter's names that exists is read; tensors under its other names must be the
+ * same. */
+static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;
     for (size_t i = 0; i < run->all.n; i++) {
@@ -215,7 +217,7 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Buffers that are functions of the configuration. */
+/* Is it a buffer that is computed from the configuration? */
 static bool is_buffer(const char *name)
 {
     static const char *const endings[] = {"inv_freq", ".attn.bias", ".attn.masked_bias",
@@ -226,7 +228,8 @@ static bool is_buffer(const char *name)
     return false;
 }
 
-/* Where the model is at the top, other things are beside it. */
+/* If the model is at the top, other items are next to it. Does the name begin like one of the
+ * model's? */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -282,14 +285,14 @@ static fsdp_status missing_parameters(const fsdp_foreign_run *run, size_t found)
     return FSDP_OK;
 }
 
-static fsdp_status plan_model(fsdp_foreign_run *run)
+static fsdp_status match_model(fsdp_foreign_run *run)
 {
     size_t found = 0;
     FSDP_TRY(fsdp_foreign_find_model(&run->model, &run->all, &run->prefix));
     if (!run->prefix)
         return no_model(run);
     for (size_t i = 0; i < run->once.n; i++)
-        FSDP_TRY(plan_parameter(run, run->once.items[i].parameter, &found));
+        FSDP_TRY(match_parameter(run, run->once.items[i].parameter, &found));
     FSDP_TRY(missing_parameters(run, found));
     return refuse_unexpected(run);
 }
@@ -324,7 +327,7 @@ static fsdp_status list_slots(fsdp_foreign_run *run)
     return FSDP_OK;
 }
 
-/* Does the optimizer keep anything for it? */
+/* Does the optimizer keep state for this parameter? */
 static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *parameter)
 {
     const char *name;
@@ -357,7 +360,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* A number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS 0. */
+/* Put a number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS
+ * 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -374,7 +378,7 @@ static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     return status;
 }
 
-/* Other states that this optimizer has no use for, by name. */
+/* Report other states that this optimizer does not use, by name. */
 static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 {
     fsdp_str kept = {0};
@@ -398,9 +402,10 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* A plain value is put into `state` at once; a tensor is read into this optimizer's later. */
-static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
-                              const fsdp_source_item *item)
+/* A plain value is put into `state` at once; a tensor is later read into this optimizer's
+ * tensor. */
+static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
+                               const char *key, const fsdp_source_item *item)
 {
     const bool steps = strcmp(key, "step") == 0;
     fsdp_tensor *state = steps ? NULL : fsdp_optimizer_state(run->optimizer, slot->parameter, key);
@@ -409,7 +414,7 @@ static fsdp_status plan_state(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     if (!item->dtype_name || steps)
         FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
     if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
-        return FSDP_OK; /* SGD's buffer without momentum */
+        return FSDP_OK; /* momentum buffer of SGD without momentum */
     if (!steps && !state)
         return refuse_state(run, key);
     if (steps && !fsdp_state_counts_steps(run->optimizer))
@@ -443,7 +448,7 @@ static fsdp_status check_state(const fsdp_foreign_run *run, const fsdp_foreign_s
     return FSDP_OK;
 }
 
-static fsdp_status plan_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
+static fsdp_status match_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slot)
 {
     const char *prefix =
         slot->key ? fsdp_foreign_text(run, "%sstate.%s.", run->at.base, slot->key) : "";
@@ -452,11 +457,11 @@ static fsdp_status plan_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
     const size_t n = strlen(prefix);
     for (size_t i = n ? fsdp_foreign_names_lower(run->optim, prefix) : run->optim->n;
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
-        FSDP_TRY(plan_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
+        FSDP_TRY(match_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
     return check_state(run, slot);
 }
 
-static fsdp_status plan_optimizer(fsdp_foreign_run *run)
+static fsdp_status match_optimizer(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_optimizer_init_state(run->optimizer));
     FSDP_TRY(list_slots(run));
@@ -465,7 +470,7 @@ static fsdp_status plan_optimizer(fsdp_foreign_run *run)
         return no_optimizer(run);
     FSDP_TRY(fsdp_foreign_find_slots(run));
     for (size_t i = 0; i < run->n_slots; i++)
-        FSDP_TRY(plan_slot(run, &run->slots[i]));
+        FSDP_TRY(match_slot(run, &run->slots[i]));
     return fsdp_foreign_read_groups(run);
 }
 
@@ -479,7 +484,7 @@ static fsdp_status open_sources(fsdp_foreign_run *run)
     return one ? FSDP_OK : fsdp_foreign_names_open(run->paths->optimizer, &run->own_optim);
 }
 
-static fsdp_status plan(fsdp_foreign_run *run)
+static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
@@ -491,8 +496,8 @@ static fsdp_status plan(fsdp_foreign_run *run)
         run->reads[1] = run->reads[0];
     else
         FSDP_TRY(fsdp_state_dict_create(&run->reads[1]));
-    FSDP_TRY(plan_model(run));
-    return plan_optimizer(run);
+    FSDP_TRY(match_model(run));
+    return match_optimizer(run);
 }
 
 static fsdp_status read_weights(const fsdp_foreign_run *run)
@@ -559,7 +564,7 @@ fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
     fsdp_foreign_run run = {
         .module = module, .optimizer = optimizer, .paths = paths, .group = group, .report = report};
     *report = (fsdp_foreign_report){0};
-    fsdp_status status = fsdp_agree(group, plan(&run));
+    fsdp_status status = fsdp_agree(group, match_all(&run));
     if (status == FSDP_OK)
         status = read_all(&run);
     fini(&run);

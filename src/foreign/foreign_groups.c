@@ -1,5 +1,5 @@
-/* param_groups of a checkpoint that another program saved: which parameter is which, and the
- * options of each. */
+/* param_groups of a checkpoint that another program saved: matching its parameters with the
+ * module's, and the options of each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const char GROUPS[] = "param_groups.";
 
 /* ---- which state and group is whose ---------------------------------------------------------- */
 
-/* The list `key` of group g; NULL: there is none. */
+/* Get the list `key` of group g; NULL if there is none. */
 static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
                            const fsdp_pickle_value **list)
 {
@@ -31,7 +31,7 @@ static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
     return FSDP_OK;
 }
 
-/* Is `text` that parameter's name, be it with the prefix of a wrapper? */
+/* Is `text` the parameter's name, perhaps with the prefix of a wrapper? */
 static bool names_parameter(const fsdp_foreign_run *run, const char *text,
                             const fsdp_parameter *parameter)
 {
@@ -101,11 +101,11 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
 
 /* ---- parameters by number -------------------------------------------------------------------- */
 
-/* One number of the checkpoint: as torch numbers parameters, group by group. */
+/* A parameter number of the checkpoint. torch numbers parameters group by group. */
 typedef struct numbered {
     int64_t number;
     size_t group;
-    const char *name; /* of param_names; NULL: unknown */
+    const char *name; /* from param_names; NULL: unknown */
 } numbered;
 
 typedef struct numbers {
@@ -139,7 +139,7 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Can number k be that parameter's? The shapes of its state say so. */
+/* Can this number be the parameter? Compare the shapes of its state. */
 static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
                         const fsdp_parameter *parameter, bool *yes)
 {
@@ -158,10 +158,11 @@ static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
     return FSDP_OK;
 }
 
-/* An order in which a script may have given the parameters. */
+/* An order in which a script may have passed the parameters to its optimizer. */
 typedef struct order {
     const fsdp_parameter **items; /* [n] */
-    size_t n, first;              /* `first` are in the first of two groups; n: one group */
+    size_t n,
+        first; /* the first group has `first` of them, a second group the rest; n: one group */
 } order;
 
 static fsdp_status add_all(order *o, const fsdp_parameter_list *list, bool trained)
@@ -198,10 +199,10 @@ static void add_own_groups(fsdp_foreign_run *run, order *o)
 }
 
 enum {
-    OWN_GROUPS, /* this run's */
+    OWN_GROUPS, /* groups of this run */
     ALL,        /* model.parameters() */
-    TRAINED,    /* those that require gradients */
-    DECAY,      /* transformers' Trainer: with weight decay, without */
+    TRAINED,    /* parameters that require gradients */
+    DECAY,      /* transformers' Trainer: those with weight decay, then those without */
     N_ORDERS
 };
 
@@ -328,13 +329,13 @@ static bool is_expected(const fsdp_foreign_run *run, const char *key)
     return fsdp_state_group_has(fsdp_optimizer_name(run->optimizer), key);
 }
 
-static fsdp_status put(fsdp_state_dict *groups, const char *fqn, const fsdp_plain *value)
+static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fsdp_plain *value)
 {
     const fsdp_state_key key = {.name = fqn};
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Item "<group>.<key>" of param_groups, `rest`. */
+/* Read item "<group>.<key>" of param_groups; `rest` is that name. */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {
@@ -350,7 +351,8 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
         return FSDP_OK;
     if (strcmp(key, "params") == 0 || strcmp(key, "param_names") == 0)
         return FSDP_OK;
-    if (strcmp(key, "lr") == 0) /* of a step; the schedule's rate counts */
+    if (strcmp(key, "lr") ==
+        0) /* the rate of the current step; the schedule's initial rate is used instead */
         FSDP_TRY(fsdp_foreign_names_find(run->optim, &initial, "%s%s%.*s.initial_lr", run->at.base,
                                          GROUPS, n, rest));
     FSDP_TRY(fsdp_foreign_value(run, initial ? initial : item, &value, &known));
@@ -360,10 +362,10 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
         value.kind == FSDP_PLAIN_BOOL && value.as.boolean)
         return refuse_flag(run, item);
     const char *fqn = fsdp_foreign_text(run, "%s%s", GROUPS, rest);
-    return fqn ? put(groups, fqn, &value) : FSDP_ERR_NOMEM;
+    return fqn ? put_option(groups, fqn, &value) : FSDP_ERR_NOMEM;
 }
 
-/* Every option of every group, under "param_groups.<group>.<key>". */
+/* Read every option of every group, into "param_groups.<group>.<key>". */
 static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);
@@ -377,7 +379,7 @@ static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
     return FSDP_OK;
 }
 
-/* Options that this optimizer does not have, each noted once. */
+/* Report each option that this optimizer does not have once. */
 static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);
@@ -390,7 +392,7 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
         const char *key = strrchr(run->optim->items[i].name + n, '.');
         if (!key || is_expected(run, key + 1) || fsdp_state_dict_find(noted, key + 1))
             continue;
-        FSDP_TRY(put(noted, key + 1, &none));
+        FSDP_TRY(put_option(noted, key + 1, &none));
         FSDP_TRY(fsdp_foreign_note(run, "'%s' is not used: %s has no option '%s' here",
                                    run->optim->items[i].item->fqn,
                                    fsdp_optimizer_name(run->optimizer), key + 1));

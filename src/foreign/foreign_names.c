@@ -15,8 +15,8 @@
 enum {
     MAX_PLACES = 32, /* candidates for a prefix */
     MAX_PROBES = 8,  /* parameters whose names propose candidates */
-    MAX_TOP = 12,    /* keys that a message lists */
-    UNUSUAL = 1000   /* beyond any depth: a rank of keys that do not name the thing */
+    MAX_TOP = 12,    /* keys listed in a message */
+    UNUSUAL = 1000   /* larger than any depth: rank of keys that are not the usual ones */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -144,11 +144,11 @@ char *fsdp_foreign_names_top(const fsdp_foreign_names *names)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-/* A prefix, and for optimizers what follows it before the parameters' names. */
+/* A prefix and, for optimizers, the wrapper prefix of parameters' names. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;
-    size_t found; /* parameters that are there */
+    size_t found; /* number of parameters found there */
 } place;
 
 typedef struct places {
@@ -183,8 +183,8 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Keys that name the thing come first, then what is less deep: a dict beside it may hold its moving
- * average, or another model. */
+/* Usual keys come first, then smaller depth: a dict next to it may hold the moving average, or
+ * another model. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -200,16 +200,16 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* What is below a usual key and has most parameters is meant, though another one may have more:
- * then the error names what is missing. */
+/* A place below a usual key with most of the parameters wins, even if another place has more: the
+ * error then names the missing ones. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* The best of them; NULL: none has any parameter. */
-static fsdp_status choose(const fsdp_foreign_names *names, places *all, const char *what,
-                          const char *const *usual, place **best)
+/* Choose the best place; NULL if none has any parameter. */
+static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
+                                const char *const *usual, place **best)
 {
     const place *rival = NULL;
     size_t most = 0;
@@ -240,7 +240,7 @@ static fsdp_status choose(const fsdp_foreign_names *names, places *all, const ch
                       rival->prefix, rival->wrapper);
 }
 
-/* Does `text` [n] end with `name`, as a part of its own? */
+/* Does `text` [n] end with `name`, after a dot or at its beginning? */
 static bool ends_with_name(const char *text, size_t n, const char *name)
 {
     const size_t length = strlen(name);
@@ -308,7 +308,7 @@ fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *names, const fsdp_
     for (size_t i = 0; i < found.n; i++)
         found.items[i].found = count_found(names, all, &found.items[i], has_tensor);
     if (status == FSDP_OK)
-        status = choose(names, &found, "model", usual, &best);
+        status = choose_place(names, &found, "model", usual, &best);
     *prefix = NULL;
     if (status == FSDP_OK && best) {
         *prefix = best->prefix;
@@ -330,7 +330,7 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* Numbers of which there is state. */
+/* Count the numbers that have state. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -393,7 +393,7 @@ fsdp_status fsdp_foreign_find_optimizer(const fsdp_foreign_names *names,
                                    ? count_numbers(names, &found.items[i], all->n)
                                    : count_found(names, all, &found.items[i], has_state);
     if (status == FSDP_OK)
-        status = choose(names, &found, "optimizer", usual, &best);
+        status = choose_place(names, &found, "optimizer", usual, &best);
     *optimizer = (fsdp_foreign_optimizer){0};
     if (status == FSDP_OK && best) {
         *optimizer = (fsdp_foreign_optimizer){best->prefix, best->wrapper, best->by_number};

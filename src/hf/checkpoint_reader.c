@@ -1,5 +1,5 @@
-/* All tensors of a model directory: one file of weights, or the files of an index; safetensors
- * before files of torch.save, as transformers looks for them. */
+/* All tensors of a model directory: one file of weights, or the files of an index. As in
+ * transformers, safetensors are preferred over files of torch.save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ struct fsdp_checkpoint_reader {
     size_t n_files;
     const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files, or `renamed` */
     size_t n;
-    fsdp_checkpoint_entry *renamed; /* [n] once names were changed; else NULL */
-    fsdp_arena names;               /* of `renamed` */
+    fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
+    fsdp_arena names;               /* owns the names in `renamed` */
 };
 
 static int compare_strings(const void *a, const void *b)
@@ -48,7 +48,7 @@ static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, si
     return FSDP_OK;
 }
 
-/* The entries of all files in one list. A name in two files stands there twice. */
+/* The entries of all files in one list. A name in two files appears twice. */
 static fsdp_status list_entries(fsdp_checkpoint_reader *reader)
 {
     reader->entries = fsdp_calloc(reader->n, sizeof(fsdp_checkpoint_entry *));
@@ -74,7 +74,8 @@ static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
 
 /* ---- sharded by an index --------------------------------------------------------------------- */
 
-/* The file of each tensor. They lie beside the index: a path that leads elsewhere is refused. */
+/* Get the file of each tensor. Files must be in the folder of the index: a path that leads
+ * elsewhere is an error. */
 static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
 {
     size_t n = 0;
@@ -82,7 +83,7 @@ static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
         const char *name;
         FSDP_TRY(fsdp_json_get_str(v, NULL, &name));
         if (strchr(name, '/') || !*name || name[0] == '.')
-            return fsdp_json_mismatch(v, NULL, "the name of a file beside the index");
+            return fsdp_json_mismatch(v, NULL, "the name of a file in the folder of the index");
         names[n++] = name;
     }
     qsort(names, n, sizeof *names, compare_strings);
@@ -126,7 +127,7 @@ static const fsdp_weights_file *file_named(const fsdp_checkpoint_reader *reader,
     return &reader->files[at - reader->file_names];
 }
 
-/* The index and the files name the same tensors, each in one file. */
+/* Check that the index and the files name the same tensors, each in one file. */
 static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const char *index_path,
                                     fsdp_json_node weight_map)
 {
@@ -150,7 +151,7 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
-/* All files that the index names but the folder lacks, in one message. */
+/* Report all files that the index names but the folder lacks in one message. */
 static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
                                          const char *index_path, const char *dir)
 {
@@ -168,12 +169,13 @@ static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
     }
     fsdp_status status =
         n == 0 ? FSDP_OK
-               : fsdp_error(FSDP_ERR_NOT_FOUND,
-                            "%s: it names %zu file%s of weights, of which %zu %s not beside it: "
-                            "%s%s; get the missing ones, or the model again",
-                            index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
-                            n == 1 ? "is" : "are", missing.data ? missing.data : "",
-                            n > SHOWN ? ", ..." : "");
+               : fsdp_error(
+                     FSDP_ERR_NOT_FOUND,
+                     "%s: it names %zu file%s of weights, of which %zu %s missing in its folder: "
+                     "%s%s; get the missing ones, or the model again",
+                     index_path, reader->n_files, reader->n_files == 1 ? "" : "s", n,
+                     n == 1 ? "is" : "are", missing.data ? missing.data : "",
+                     n > SHOWN ? ", ..." : "");
     fsdp_str_fini(&missing);
     return status;
 }
@@ -201,7 +203,7 @@ static fsdp_status open_by_index(fsdp_checkpoint_reader *reader, const char *ind
 {
     fsdp_json_node weight_map;
     if (fsdp_json_get_object(fsdp_json_root(index), "weight_map", &weight_map) != FSDP_OK)
-        return FSDP_ERR_FORMAT; /* also when it is missing: the file is there */
+        return FSDP_ERR_FORMAT; /* also if it is missing, because the file exists */
     if (fsdp_json_len(weight_map) == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: weight_map: it names no tensor", index_path);
     FSDP_TRY(list_files(reader, weight_map));

@@ -26,7 +26,8 @@ static bool has(const char *dir, const char *name)
     return is_there;
 }
 
-/* The first name in `dir` that begins and ends so; the caller's, NULL: none. */
+/* The first name in `dir` with this beginning and end, owned by the caller; NULL if there is
+ * none. */
 static char *find_name(const char *dir, const char *begin, const char *end)
 {
     char **names, *found = NULL;
@@ -51,7 +52,7 @@ static fsdp_json *read_document(const char *dir, const char *name)
     return doc;
 }
 
-/* Text `key` of the object `object` in a document, the caller's; NULL if there is none. */
+/* Text `key` of the object `object` in a document, owned by the caller; NULL if there is none. */
 static char *text_of(fsdp_json *doc, const char *object, const char *key)
 {
     fsdp_json_node at = fsdp_json_root(doc);
@@ -85,7 +86,7 @@ static fsdp_status explain_adapter(const char *dir)
 }
 
 static const struct {
-    const char *begin, *end; /* of a file's name */
+    const char *begin, *end; /* beginning and end of a file's name */
     const char *of, *how;
 } frameworks[] = {
     {"tf_model", ".h5", "TensorFlow",
@@ -144,7 +145,8 @@ fsdp_status fsdp_folder_explain_foreign(const char *dir)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* What in a folder `fsdp checkpoint convert` reads a model from: "" for all of it. */
+/* The name in the folder from which `fsdp checkpoint convert` can read a model; "": the folder
+ * itself. */
 static char *find_part(const char *dir)
 {
     static const char *const parts[] = {"pytorch_model_fsdp_0", "pytorch_model_0",
@@ -157,7 +159,8 @@ static char *find_part(const char *dir)
     return NULL;
 }
 
-/* ours: it has the configuration of `fsdp train`; transformers' has global_step. */
+/* Which program wrote trainer_state.json? That of `fsdp train` has its configuration, that of
+ * transformers has global_step. */
 static void read_kind(const char *dir, bool *is_own, bool *is_trainers, char **model)
 {
     fsdp_json *doc = read_document(dir, trainer_state);
@@ -211,7 +214,7 @@ static fsdp_status explain_checkpoint(const char *dir)
     return status;
 }
 
-/* What scripts put beside weights. */
+/* Files that training scripts write next to weights. */
 static bool is_other_state(const char *name)
 {
     static const char *const begins[] = {"optim",   "scheduler", "training_args",
@@ -245,7 +248,7 @@ static fsdp_status refuse_file(const char *dir, const char *name)
                       fsdp_ends_with(name, ".bin") ? "pytorch_model.bin" : "model.safetensors");
 }
 
-/* Files of torch.save or others. */
+/* Explain a folder of files of torch.save or other files. */
 static fsdp_status explain_files(const char *dir)
 {
     char **names;
@@ -305,7 +308,8 @@ fsdp_status fsdp_folder_model_of_run(const char *path, char **model)
         read_kind(path, &is_own, &is_trainers, model);
     if (*model)
         return FSDP_OK;
-    char *parent = fsdp_path_parent(path); /* of a file, or of Accelerate's part */
+    char *parent =
+        fsdp_path_parent(path); /* the folder of a file, or of a part that Accelerate wrote */
     if (!parent)
         return FSDP_ERR_NOMEM;
     read_kind(parent, &is_own, &is_trainers, model);

@@ -1,13 +1,14 @@
-/* What a folder is that is not the folder of a model: for error messages. */
+/* Recognizing folders that are not a model's folder, for error messages. */
 #pragma once
 #include <fsdp/base.h>
 
-/* Called for a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what it is, and
- * the command that makes a model's folder of it; FSDP_OK if it is not known, or a model's. */
+/* Called for a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what the folder
+ * is, and which command makes a model's folder from it; FSDP_OK if it is unknown, or a model's
+ * folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
-/* The same only of folders that no reader here reads, not in part: adapters of PEFT, weights of
- * other frameworks. */
+/* The same, but only for folders that no reader of this library can read, not even in part: PEFT
+ * adapters and weights of other frameworks. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain_foreign(const char *dir);
-/* The model that the run of `fsdp train` began with that wrote the folder or file `path`, as its
- * trainer_state.json has it; *model is the caller's, NULL if there is none. */
+/* Get the initial model of the `fsdp train` run that wrote the folder or file `path`, from its
+ * trainer_state.json. The caller frees *model, which is NULL if there is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_model_of_run(const char *path, char **model);

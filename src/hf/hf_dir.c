@@ -90,7 +90,7 @@ static fsdp_status read_ref(const char *repository, char **hash)
     return status;
 }
 
-/* Without refs/main: the only snapshot. */
+/* Without refs/main, take the only snapshot. */
 static fsdp_status only_snapshot(const char *snapshots, char **hash)
 {
     char **names;
@@ -264,7 +264,7 @@ fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const c
 
 /* ---- configuration files --------------------------------------------------------------------- */
 
-/* "torch_dtype" is what transformers called it before version 5. */
+/* Transformers called "dtype" "torch_dtype" before version 5. */
 static fsdp_status set_dtype(const char *path, const char *dtype)
 {
     fsdp_json *config;

@@ -1,4 +1,4 @@
-/* See torch_shards.h. */
+/* See rank_shards.h. */
 #include "src/hf/rank_shards.h"
 
 #include <string.h>

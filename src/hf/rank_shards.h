@@ -1,4 +1,4 @@
-/* Files of safetensors that hold one rank's parts of tensors: HuggingFaceStorageWriter of
+/* Safetensors files that hold one rank's parts of tensors. HuggingFaceStorageWriter of
  * torch.distributed.checkpoint writes them, and consolidate_safetensors_files() joins them. */
 #pragma once
 #include <fsdp/hf.h>
@@ -7,14 +7,15 @@
 
 #define FSDP_SHARD_PREFIX "shard-"
 
-/* "shard-00001-model-00001-of-00001.safetensors" */
+/* Is `name` such as "shard-00001-model-00001-of-00001.safetensors"? */
 bool fsdp_shard_is_name(const char *name);
 /* Are there such files in the folder? */
 bool fsdp_shard_is_folder(const char *dir);
-/* What the header of `file` says of the parts in it, the caller's; NULL if it says nothing. */
+/* Read the description of the parts from the header of `file`. The caller owns *info, which is NULL
+ * if the header has none. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, const char *path,
                                                  fsdp_json **info);
-/* FSDP_ERR_UNSUPPORTED if `file` is one rank's part of a model, and not all of one. */
+/* FSDP_ERR_UNSUPPORTED if `file` is only one rank's part of a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse(const fsdp_safetensors *file, const char *path);
-/* FSDP_ERR_INVALID for a folder of them that is given as a model's. */
+/* FSDP_ERR_INVALID if `dir`, which was given as a model's folder, is a folder of such files. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse_folder(const char *dir);

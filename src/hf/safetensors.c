@@ -23,10 +23,10 @@ struct fsdp_safetensors {
     char *path;
     fsdp_mapping map;
     fsdp_json *header;              /* owns the names */
-    size_t data_at;                 /* of the first byte of data in the file */
+    size_t data_at;                 /* offset of the first byte of data in the file */
     fsdp_checkpoint_entry *entries; /* [n], by name */
     size_t n;
-    int64_t *shapes; /* of all entries, one after the other */
+    int64_t *shapes; /* shapes of all entries, concatenated */
 };
 
 static fsdp_status bad(const fsdp_safetensors *file, const char *tensor, const char *what)
@@ -168,7 +168,8 @@ static int compare_places(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
 }
 
-/* Sorted by place, each tensor begins where the last one ended, from 0 to the end of the file. */
+/* Check that tensors, sorted by offset, cover the data without gaps: each begins where the last one
+ * ended, from 0 to the end of the file. */
 static fsdp_status check_coverage(fsdp_safetensors *file)
 {
     const unsigned char *data = file->map.data + file->data_at;
@@ -194,7 +195,8 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The header cannot be read: unless the file begins like one, it may be of another kind. */
+/* The header cannot be read. If the file does not begin like safetensors, explain what it may be
+ * instead. */
 static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
 {
     const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';

@@ -1,4 +1,5 @@
-/* Writing safetensors: the layout first, then bytes of any tensor in any order, then the name. */
+/* Writing safetensors: first the layout, then bytes of any tensor in any order, then the rename to
+ * the final name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +22,10 @@ typedef struct span {
 typedef struct out_tensor {
     char *name;
     const fsdp_safetensors_dtype *dtype;
-    const int64_t *shape; /* the caller's, only while the header is made */
+    const int64_t *shape; /* owned by the caller; valid only while the header is made */
     int ndim;
     uint64_t bytes;
-    uint64_t at;   /* of its first byte, from the start of data */
+    uint64_t at;   /* offset of its first byte from the start of data */
     span *written; /* [n_written], sorted, disjoint and not touching */
     size_t n_written, cap;
 } out_tensor;
@@ -35,7 +36,7 @@ struct fsdp_safetensors_writer {
     out_tensor *tensors;  /* [n], in the order of the file */
     out_tensor **by_name; /* [n] */
     size_t n;
-    uint64_t data_at; /* of the first byte of data in the file */
+    uint64_t data_at; /* offset of the first byte of data in the file */
 };
 
 /* ---- layout ---------------------------------------------------------------------------------- */
@@ -127,7 +128,7 @@ static void describe(const fsdp_safetensors_writer *w, fsdp_json *header)
     }
 }
 
-/* Length, JSON, and spaces up to a multiple of 8, in one block. */
+/* Make the header in one block: length, JSON, and spaces up to a multiple of 8. */
 static fsdp_status make_header(const fsdp_safetensors_writer *w, char **block, size_t *bytes)
 {
     fsdp_json *header;
@@ -205,7 +206,7 @@ fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetens
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Add [begin, end) to what was written of `t`; an error if some of it was. */
+/* Record that bytes [begin, end) of `t` are written; an error if some of them were already. */
 static fsdp_status mark_written(const fsdp_safetensors_writer *w, out_tensor *t, uint64_t begin,
                                 uint64_t end)
 {

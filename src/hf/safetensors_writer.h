@@ -1,9 +1,9 @@
-/* What others in this folder may ask of a file of safetensors beyond <fsdp/ckpt.h>. */
+/* What other files of this folder may use of the safetensors writer besides <fsdp/hf.h>. */
 #pragma once
 #include <fsdp/hf.h>
 
-/* fsdp_safetensors_writer_create(); `is_sparse`: blocks of zeros become holes of the file, and no
- * room is reserved for it. */
+/* As fsdp_safetensors_writer_create(). With `is_sparse`, blocks of zeros become holes of the file,
+ * and no disk space is reserved for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_begin(const char *path,
                                                           const fsdp_safetensors_spec *specs,
                                                           size_t n, bool is_sparse,

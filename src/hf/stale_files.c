@@ -28,7 +28,7 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
            strcmp(skip_digits(name + n), ending) == 0;
 }
 
-/* "-00001-of-00003" + ending */
+/* Is `at` "-00001-of-00003" + ending? */
 static bool is_shard(const char *at, const char *ending)
 {
     const char *of = *at == '-' ? skip_digits(at + 1) : at;
@@ -55,7 +55,7 @@ bool fsdp_is_weights_name(const char *name)
     return false;
 }
 
-/* Of torch.distributed.checkpoint, and the checksums that are written beside such files. */
+/* Is this a file of torch.distributed.checkpoint, or of checksums of such a file? */
 static bool is_dcp_name(const char *name)
 {
     const bool is_sums = strncmp(name, "__", 2) == 0 && fsdp_ends_with(name, ".crc32");
@@ -70,7 +70,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* A folder of save_state: optimizer_0. */
+/* Is this a folder of Accelerate's save_state, such as optimizer_0? */
 static bool is_accelerate_folder(const char *name, size_t length)
 {
     static const char *const stems[] = {"pytorch_model_fsdp_", "pytorch_model_", "optimizer_"};

@@ -1,34 +1,35 @@
-/* Which files of a folder are parts of the model or checkpoint that a new one replaces. All others
- * are the user's, and kept: README.md, .git, checkpoint-1/, event files. */
+/* Which files of a folder belong to the model or checkpoint that a new one replaces. All others
+ * belong to the user and are kept: README.md, .git, checkpoint-1/, event files. */
 #pragma once
 #include <stdbool.h>
 
 #include <fsdp/base.h>
 
-/* A file by whose name transformers finds a model's weights: model.safetensors, its shards and its
- * index, pytorch_model.bin and the same of it. Not model.fp16.safetensors, which is another model.
- */
+/* Is this a name by which transformers finds a model's weights? These are model.safetensors and
+ * pytorch_model.bin, their shards and indexes. model.fp16.safetensors is another model. */
 bool fsdp_is_weights_name(const char *name);
-/* "checkpoint" + "_12" + ".pkl": `stem`, at least one digit, `ending`. */
+/* Does `name` consist of `stem`, '_' with at least one digit, and `ending`, such as "checkpoint" +
+ * "_12" + ".pkl"? */
 bool fsdp_is_numbered_name(const char *name, const char *stem, const char *ending);
 
-/* For fsdp_atomic_directory_drop(); `context` is not used, and `fresh` NULL where nothing takes the
- * old folder's place.
+/* The next three functions are callbacks for fsdp_atomic_directory_drop(). `context` is not used;
+ * `fresh` is NULL if no new folder replaces the old one.
  *
- * A checkpoint of torch.distributed.checkpoint, with the checksums beside its files, and with the
- * trainer_state.json of the save that is replaced, if `fsdp train` wrote it. */
+ * This one drops a checkpoint of torch.distributed.checkpoint, with the checksums of its files, and
+ * with trainer_state.json if `fsdp train` wrote it. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* A model's folder: that, and weights by the names of transformers. Where the new folder has a
- * tokenizer, that of the old one; where it has a config.json, the old generation_config.json. */
+/* A model's folder: drop the same files, and weights with the names of transformers. If the new
+ * folder has a tokenizer, drop the old tokenizer; if it has a config.json, drop the old
+ * generation_config.json. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
-/* A training checkpoint: all that `fsdp train` and fsdp_accelerate_save_state() write into one,
- * in every form. */
+/* A training checkpoint: drop all that `fsdp train` and fsdp_accelerate_save_state() write into
+ * one, in every format. */
 bool fsdp_is_stale_checkpoint_file(void *context, const char *old, const char *fresh,
                                    const char *name);
-/* Does a training checkpoint's folder hold anything else? True also if it cannot be read. */
+/* Does a training checkpoint's folder hold any other files? Also true if it cannot be read. */
 bool fsdp_checkpoint_holds_others(const char *folder);
-/* Is FOLDER/trainer_state.json one that `fsdp train` wrote? transformers' has the same name. */
+/* Did `fsdp train` write FOLDER/trainer_state.json? Transformers uses the same name. */
 bool fsdp_has_trainer_state(const char *folder);
-/* May a model be written into this folder, over another one? FSDP_ERR_INVALID if it is a training
- * checkpoint, of which a part would be lost. */
+/* Check that a model may be written into this folder, replacing another one. FSDP_ERR_INVALID if it
+ * is a training checkpoint, which would lose a part. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_model_place(const char *folder);

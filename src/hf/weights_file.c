@@ -1,4 +1,4 @@
-/* Which format a file of weights has, and the calls that formats share. */
+/* Detecting the format of a file of weights, and calls that all formats share. */
 #include <string.h>
 
 #include "src/base/assert.h"

@@ -4,7 +4,7 @@
 
 #include "src/torchfile/torch_file.h"
 
-/* Exactly one is open; all zero: none. */
+/* Exactly one of these is open, or neither if all is zero. */
 typedef struct fsdp_weights_file {
     fsdp_safetensors *safetensors;
     fsdp_torch_file *torch;

@@ -1,4 +1,5 @@
-/* Cutting tensors into files, and one file after the other: only one is open at a time. */
+/* Distributes tensors over files and writes one file after the other. Only one is open at a
+ * time. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -16,7 +17,7 @@ struct fsdp_weights_writer {
     const fsdp_safetensors_spec *specs; /* [n] */
     size_t n;
     bool is_sparse;
-    int64_t numel, bytes; /* of all tensors */
+    int64_t numel, bytes; /* totals over all tensors */
     size_t *file_end;     /* [n_files] one past the last tensor of each file */
     size_t n_files;
     fsdp_safetensors_writer *open; /* file n_begun - 1; NULL: none is begun */
@@ -35,7 +36,7 @@ static fsdp_status size_of(const fsdp_safetensors_spec *spec, int64_t *numel, in
     return FSDP_OK;
 }
 
-/* A new file begins where the next tensor would not fit. */
+/* Begin a new file where the next tensor would not fit. */
 static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
 {
     int64_t used = 0, numel, bytes;
@@ -67,7 +68,7 @@ static void file_name(const fsdp_weights_writer *w, size_t file, char name[64])
         snprintf(name, 64, "model-%05zu-of-%05zu.safetensors", file + 1, w->n_files);
 }
 
-/* The file after the one that is open, which is complete. */
+/* Finish the open file, which is complete, and begin the next one. */
 static fsdp_status next_file(fsdp_weights_writer *w)
 {
     fsdp_safetensors_writer *complete = w->open;
@@ -141,7 +142,7 @@ static fsdp_status write_index(const fsdp_weights_writer *w)
     return status;
 }
 
-/* Tensors without bytes may never have been written. */
+/* Begin the remaining files too: tensors without bytes may never have been written. */
 static fsdp_status finish_files(fsdp_weights_writer *w)
 {
     while (w->n_begun < w->n_files)

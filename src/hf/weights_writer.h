@@ -1,25 +1,26 @@
-/* The weights of a model as Hugging Face stores them in a folder: model.safetensors, or
+/* Writing a model's weights as Hugging Face stores them in a folder: model.safetensors, or
  * model-00001-of-0000N.safetensors and model.safetensors.index.json. */
 #pragma once
 #include <fsdp/hf.h>
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 
-/* Begin to write tensors `specs` [n] into the existing directory `dir`. They are cut into files in
- * their order: a new one begins where the next tensor would not fit into `max_file_bytes` (0: 50e9,
- * transformers' "50GB"). `is_sparse`: blocks of zeros become holes of the files, and no room is
- * reserved. `dir` and `specs`, with all in them, are borrowed until the end. */
+/* Begin to write tensors `specs` [n] into the existing directory `dir`. They are distributed over
+ * files in their order: a new file begins where the next tensor would exceed `max_file_bytes` (0:
+ * 50e9, transformers' "50GB"). `is_sparse`: blocks of zeros become holes of the files, and no disk
+ * space is reserved. `dir` and `specs`, with all that they refer to, are borrowed until the writer
+ * is freed. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const char *dir,
                                                        const fsdp_safetensors_spec *specs, size_t n,
                                                        int64_t max_file_bytes, bool is_sparse,
                                                        fsdp_weights_writer **writer);
-/* Write bytes [offset_bytes, offset_bytes + bytes) of tensor `i`. Tensors come in their order. What
- * fsdp_safetensors_writer_create(), _write() and _finish() return. */
+/* Write bytes [offset_bytes, offset_bytes + bytes) of tensor `i`. Tensors must be written in their
+ * order. Errors are those of fsdp_safetensors_writer_create(), _write() and _finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_write(fsdp_weights_writer *writer, size_t i,
                                                       uint64_t offset_bytes, const void *data,
                                                       size_t bytes);
-/* The last file, and the index. `writer` is gone afterwards, also on failure. Files that were
- * complete stay then: whoever wants a folder that is whole or not at all writes into a temporary
- * one. */
+/* Finish the last file and write the index. `writer` is freed, also on failure. After a failure
+ * complete files remain: a caller that needs a folder that is whole or absent writes into a
+ * temporary one. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_finish(fsdp_weights_writer *writer);
 void fsdp_weights_writer_discard(fsdp_weights_writer *writer); /* accepts NULL */

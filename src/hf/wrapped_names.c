@@ -9,7 +9,7 @@
 
 /* ---- one name -------------------------------------------------------------------------------- */
 
-/* `part`, which ends with a dot, wherever a component of the name begins. */
+/* Remove `part`, which ends with a dot, wherever a component of the name begins. */
 static void cut_out(char *name, const char *part)
 {
     const size_t n = strlen(part);
@@ -53,7 +53,7 @@ static bool all_begin(const char *const *names, size_t n, size_t skip, const cha
     return having > 0;
 }
 
-/* An adapter of PEFT has its prefix in its files: PEFT reads them so. */
+/* The files of a PEFT adapter contain its prefix, which PEFT expects when it reads them. */
 static bool has_adapter(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,5 +1,6 @@
 /* How damage to a checkpoint is reported. */
 #pragma once
 
-/* Called with each damage, and each part that is not read: a sentence that names file and item. */
+/* Called for each damage and for each part that could not be read, with a sentence that names file
+ * and item. */
 typedef void fsdp_damage_fn(const char *damage, void *context);

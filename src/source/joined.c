@@ -65,7 +65,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
         for (size_t k = 0; k < i; k++)
             if (overlap(part, &joined->parts[k], joined->ndim))
                 return bad(part, name, "is there twice");
-        covered += part->entry.numel; /* of boxes that do not overlap: at most the whole's */
+        covered += part->entry.numel; /* cannot overflow: the boxes do not overlap, so the sum is at
+                                         most the whole tensor's */
     }
     if (covered == joined->numel)
         return FSDP_OK;
@@ -78,7 +79,7 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* Where the run that begins at `at`, an index into the part, goes in rows from `begin` on. */
+/* The destination, relative to row `begin`, of the run that begins at index `at` of the part. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -88,7 +89,8 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
     return place;
 }
 
-/* Runs along the last dimension; `at` [ndim] goes through the rows [first, last) of the part. */
+/* Copy rows [first, last) of the part in runs along the last dimension; `at` [ndim] is the index of
+ * a run. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

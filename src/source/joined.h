@@ -1,4 +1,4 @@
-/* A tensor whose parts, boxes of it, are in several files. */
+/* A tensor whose parts, which are boxes of it, are in several files. */
 #pragma once
 #include <fsdp/ckpt.h>
 
@@ -7,16 +7,16 @@
 
 typedef struct fsdp_joined_part {
     fsdp_checkpoint_entry entry; /* its shape is the box's size */
-    const int64_t *offsets;      /* [ndim] where the box begins in the whole */
-    /* Where the checksums are in a file of torch.save; NULL for other formats. */
+    const int64_t *offsets;      /* [ndim] where the box begins in the whole tensor */
+    /* The archive that has the checksums of a file of torch.save; NULL for other formats. */
     fsdp_torch_archive *archive;
     const fsdp_pickle_value *value;
 } fsdp_joined_part;
 
 typedef struct fsdp_joined {
-    fsdp_joined_part *parts; /* [n] the arena's */
+    fsdp_joined_part *parts; /* [n] owned by the arena */
     size_t n, cap;
-    const int64_t *shape; /* [ndim] of the whole */
+    const int64_t *shape; /* [ndim] of the whole tensor */
     int ndim;
     int64_t numel;
     size_t width; /* bytes of an element */
@@ -24,10 +24,10 @@ typedef struct fsdp_joined {
 
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
-/* Parts of one dtype and of its number of dimensions, within it, which do not overlap and cover it.
- * FSDP_ERR_FORMAT naming a file and `name`. */
+/* Check that the parts have one dtype and the tensor's number of dimensions, are within it, do not
+ * overlap, and cover it. FSDP_ERR_FORMAT naming a file and `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
-/* Rows [begin, end) along dimension 0, row-major; a scalar has one. */
+/* Copy rows [begin, end) along dimension 0, row-major; a scalar has one row. */
 void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out);
 /* Compare the checksums of all parts, where their format has them. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name);

@@ -50,7 +50,6 @@ static bool is_weights_file(const char *path)
     return false;
 }
 
-/* checkpoint-<n> or checkpoint_<n>. */
 bool fsdp_parts_is_checkpoint_name(const char *name)
 {
     static const char prefix[] = "checkpoint";
@@ -100,10 +99,10 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* A checkpoint's folder, or a part of it. */
+/* Add the checkpoints of a checkpoint's folder, or of a part of it. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
-    if (fsdp_atomic_directory_is_unfinished(name)) /* which a killed run left */
+    if (fsdp_atomic_directory_is_unfinished(name)) /* left by a killed run */
         return FSDP_OK;
     if (fsdp_parts_is_dcp(path) || is_weights_file(path))
         return fsdp_parts_add(parts, path);

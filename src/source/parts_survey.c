@@ -15,7 +15,7 @@ enum {
     MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
 };
 
-/* Names that a training program gives to files of torch.save whose ending alone says nothing. */
+/* Names of training programs for files of torch.save whose ending alone does not identify them. */
 static bool is_state_name(const char *name)
 {
     static const char *const names[] = {"optimizer.bin", "scheduler.bin", "pytorch_model_fsdp.bin",
@@ -28,7 +28,8 @@ static bool is_state_name(const char *name)
            fsdp_is_numbered_name(name, "scheduler_", ".bin");
 }
 
-/* A zip archive, or the pickle that torch.save wrote before. */
+/* Does the file begin like a zip archive, or like the pickle that older versions of torch.save
+ * wrote? */
 static bool begins_as_torch(const char *path)
 {
     char start[2];
@@ -53,7 +54,7 @@ typedef struct survey {
     fsdp_parts *parts, *others;
 } survey;
 
-/* Files that the checkpoint in `dir` reads, or that `fsdp train` wrote with it. */
+/* Is it a file that reading the checkpoint in `dir` uses, or that `fsdp train` wrote with it? */
 static bool is_of_main(const fsdp_source *main, const char *dir, const char *path, const char *name)
 {
     if (strcmp(name, "trainer_state.json") == 0)
@@ -107,7 +108,7 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     if (fsdp_parts_is_dcp(dir) || fsdp_parts_is_model(dir) || fsdp_shard_is_folder(dir)) {
         FSDP_TRY(fsdp_parts_add(s->parts, dir));
         if (fsdp_source_open(dir, &main) != FSDP_OK)
-            main = NULL; /* opening it again says why */
+            main = NULL; /* opening it again reports the error */
     }
     fsdp_status status = fsdp_directory_list(dir, &names, &n);
     if (status == FSDP_OK) {
@@ -117,7 +118,7 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     }
     fsdp_source_close(main);
     if (status == FSDP_OK && s->parts->n == before)
-        status = fsdp_parts_add(s->parts, dir); /* opening it says what is missing */
+        status = fsdp_parts_add(s->parts, dir); /* opening it reports what is missing */
     return status;
 }
 

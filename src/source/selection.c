@@ -18,8 +18,9 @@ static char *without_wrappers(fsdp_selection *s, const char *name)
     return copy;
 }
 
-/* `name` is what is left of the item's once its first `skip` keys are gone. */
-static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip, const char *name)
+/* `name` is the item's name without its first `skip` keys. */
+static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int skip,
+                            const char *name)
 {
     const int n_keys = item->n_keys - skip;
     fsdp_nesting_key *keys = fsdp_arena_alloc(&s->arena, (size_t)n_keys * sizeof *keys);
@@ -38,8 +39,8 @@ static fsdp_status add(fsdp_selection *s, const fsdp_source_item *item, int skip
     return FSDP_OK;
 }
 
-/* Join the keys of item i to its name again. */
-static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
+/* Make the name of item i from its keys again. */
+static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
     fsdp_str name = {0};
@@ -55,7 +56,7 @@ static fsdp_status rename(fsdp_selection *s, size_t i, const fsdp_nesting_key *k
     return copy ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Keys of item i that begin with `prefix` lose it. */
+/* Remove `prefix` from the keys of item i that begin with it. */
 static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 {
     const fsdp_selected *of = &s->items[i];
@@ -71,11 +72,11 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
             changed = true;
         }
     }
-    return changed ? rename(s, i, keys) : FSDP_OK;
+    return changed ? rename_item(s, i, keys) : FSDP_OK;
 }
 
-/* What all names of the model in `s` begin with that is of wrappers; "" if they are nested. The
- * arena's. */
+/* Find the wrapper prefix of all names of the model in `s`; "" if they are nested. The arena owns
+ * it. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -119,7 +120,7 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
                 fsdp_name_drop_modules(name);
             keys[k].name = name;
         }
-        FSDP_TRY(rename(s, i, keys));
+        FSDP_TRY(rename_item(s, i, keys));
         if (*change->prefix)
             FSDP_TRY(strip_keys(s, i, change->prefix));
     }
@@ -133,7 +134,7 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* A tensor of a model's dict, whose key is the last but one of its `n_keys` keys. */
+/* Is this a tensor of a model's dict? The dict's key is the last but one of its `n_keys` keys. */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -155,7 +156,7 @@ static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
-/* Which of two is meant nobody said. */
+/* An error if there are two candidates, because nothing says which one is meant. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -171,8 +172,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* At the top if there is one: a dict beside it may hold its moving average, or a teacher. NULL:
- * there is none. */
+/* Find the model, preferably at the top: a dict next to it may hold its moving average, or a
+ * teacher. *found is NULL if there is none. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -183,7 +184,7 @@ static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item 
     return *found ? check_alone(source, *found) : FSDP_OK;
 }
 
-/* Every tensor below the same keys. */
+/* Add every tensor below the same keys. */
 static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *found,
                              fsdp_selection *s)
 {
@@ -195,7 +196,7 @@ static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *
             continue;
         if (found && !is_in_dict_of(item, found, n))
             continue;
-        FSDP_TRY(add(s, item, skip, found ? item->fqn + n + 1 : item->fqn));
+        FSDP_TRY(add_item(s, item, skip, found ? item->fqn + n + 1 : item->fqn));
     }
     return FSDP_OK;
 }
@@ -219,8 +220,8 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
                       fsdp_source_path(source));
 }
 
-/* The wrapper whose prefix the model's names begin with, if there is one model: an optimizer's keys
- * have it as well. */
+/* Find the wrapper prefix of the model's names, if there is one model. The keys of an optimizer
+ * have it too. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {
@@ -239,7 +240,7 @@ static fsdp_status select_all(const fsdp_source *source, fsdp_selection *s)
     const char *wrapper;
     FSDP_TRY(find_wrapper_of_model(source, s, &wrapper));
     for (size_t i = 0; i < fsdp_source_count(source); i++)
-        FSDP_TRY(add(s, fsdp_source_at(source, i), 0, fsdp_source_at(source, i)->fqn));
+        FSDP_TRY(add_item(s, fsdp_source_at(source, i), 0, fsdp_source_at(source, i)->fqn));
     return strip_wrapper(s, wrapper);
 }
 
@@ -276,7 +277,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const fsdp_selected *)a)->name, ((const fsdp_selected *)b)->name);
 }
 
-/* Is one of the sorted items called by the first `n` bytes of `name`? */
+/* Is the name of one of the sorted items the first `n` bytes of `name`? */
 static bool has_item(const fsdp_selection *s, const char *name, size_t n)
 {
     size_t low = 0, high = s->n;

@@ -1,7 +1,8 @@
-/* Which items of a checkpoint a tool looks at, and under which names: all, or the model's tensors
- * alone.
+/* The items of a checkpoint that a tool uses, and their names: all items, or only the model's
+ * tensors.
  *
- * Names lose what wrappers of modules put into them (Note [Wrapped names] in wrapped_names.h). */
+ * Parts of names that wrappers of modules added are removed (Note [Wrapped names] in
+ * wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
 #include "src/source/source.h"
@@ -18,26 +19,25 @@ typedef struct fsdp_selection {
     fsdp_arena arena;
     fsdp_selected *items; /* [n], in the order of the source */
     size_t n;
-    char *prefix; /* of the model's state dict in the source: "model", "" for all of it; the
-                     selection of everything: NULL */
+    char *prefix; /* keys of the model's state dict in the source: "model", or "" for the whole
+                     source; NULL if everything is selected */
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
-/* The tensors of the model's state dict: what is below the key "model", "state_dict" or
- * "model_state_dict", at the top or else one dict below it; without such a dict all tensors at the
- * top.
- * FSDP_ERR_NOT_FOUND if there are none, FSDP_ERR_INVALID naming two if there are several as deep.
- */
+/* Select the tensors of the model's state dict: those below the key "model", "state_dict" or
+ * "model_state_dict", at the top or else one dict below it; without such a dict, all tensors at the
+ * top. FSDP_ERR_NOT_FOUND if there are none, FSDP_ERR_INVALID naming two if several are equally
+ * deep. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
-/* Is `name` that of an optimizer's tensor as torch's flatten_optimizer_state_dict writes it beside
- * a model at the top: "state." + a tensor of the selection + "." + a key? The selection is sorted.
- */
+/* Is `name` the name of an optimizer's tensor that torch's flatten_optimizer_state_dict writes next
+ * to a model at the top: "state." + a tensor of the selection + "." + a key? The selection is
+ * sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove those from a sorted selection. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
-/* Change the names of a selection of the model further. */
+/* Change the names of a selection of the model. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_change(fsdp_selection *selection,
                                                   const fsdp_name_change *change);
-/* By name, in byte order. */
+/* Sort by name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
 void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */

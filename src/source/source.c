@@ -1,4 +1,4 @@
-/* Which format a path has, its items in one list, and reading them. */
+/* Detecting the format of a path, listing its items, and reading them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at once */
+    WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at a time */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -70,8 +70,8 @@ void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *
 
 /* ---- DCP ------------------------------------------------------------------------------------- */
 
-/* What PyTorch calls a path: texts, and ints for places of lists. Without one the whole name is the
- * key, as PyTorch has it for state dicts that it did not flatten. */
+/* Read PyTorch's path of an item: texts, and ints for indices of lists. Without a path the whole
+ * name is the key, as in PyTorch for state dicts that it did not flatten. */
 static int read_path(const fsdp_dcp_item *item, fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH])
 {
     size_t n = fsdp_pickle_is(item->path, FSDP_PICKLE_TUPLE) ? item->path->list.n : 0;
@@ -134,7 +134,7 @@ static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
 static fsdp_status open_dcp(fsdp_source *source)
 {
     FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
-    fsdp_dcp_reader_skip_blocks(source->dcp); /* fsdp_source_check() is of whole tensors */
+    fsdp_dcp_reader_skip_blocks(source->dcp); /* fsdp_source_check() compares whole tensors */
     const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
     for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)
         FSDP_TRY(add_dcp_item(source, fsdp_dcp_metadata_at(metadata, i)));
@@ -178,7 +178,7 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
     return FSDP_OK;
 }
 
-/* Names of files that only a directory of DCP has, complete or not. */
+/* Does the directory have files that only a directory of DCP has, complete or not? */
 static fsdp_status is_dcp(const char *dir, bool *is)
 {
     static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};
@@ -194,7 +194,7 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* A file of torch.save by its name, or as a zip archive under any other. */
+/* Is it a file of torch.save by its name, or a zip archive with any other name? */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
@@ -367,7 +367,7 @@ const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Rows from the one that holds byte `offset` on. */
+/* Read rows, beginning with the one that holds byte `offset`. */
 static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                                size_t row_bytes)
 {
@@ -392,7 +392,7 @@ static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item
     return FSDP_OK;
 }
 
-/* Reads a tensor in parts, from DCP or joined. */
+/* Read a tensor of DCP, or a joined tensor, in parts. */
 static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                               unsigned char *out, size_t bytes)
 {

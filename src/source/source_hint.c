@@ -1,4 +1,4 @@
-/* What to say of a path that is no checkpoint, but perhaps lies in one, or around some. */
+/* Error messages for a path that is not a checkpoint, but may be inside one, or contain some. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -11,7 +11,7 @@ enum {
     SHOWN_PARTS = 3
 };
 
-/* As Accelerate names the folders of what it saves sharded. */
+/* Accelerate's names for folders that it saves sharded. */
 static const char *const accelerate[] = {"pytorch_model_fsdp_0", "pytorch_model_0", "optimizer_0"};
 
 fsdp_status fsdp_source_check_file(const char *path)
@@ -47,7 +47,7 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
     return status;
 }
 
-/* A folder that Accelerate, or a run that saves as it does, had only begun. */
+/* Report a folder that Accelerate, or a run that saves in the same way, did not complete. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

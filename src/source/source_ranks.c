@@ -1,7 +1,8 @@
-/* Files of torch.save of several ranks, with DTensors: each tensor from its parts. The files have
- * one name but for the rank in it ("model_world_size_4_rank_0.pt"); any of them is opened, the
- * others once a DTensor is met. Where a part begins follows from the placements and the rank's
- * coordinate in the mesh, as torch.distributed.tensor cuts tensors. */
+/* Files of torch.save of several ranks, with DTensors: each tensor is joined from its parts.
+ * Names of the files differ only in the rank ("model_world_size_4_rank_0.pt"). The caller opens
+ * any of them; the others are opened when the first DTensor is found. The offset of a part
+ * follows from the placements and the rank's coordinate in the mesh, as torch.distributed.tensor
+ * cuts tensors. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ enum {
 
 /* ---- the files ------------------------------------------------------------------------------- */
 
-/* Where the last "rank" with a number behind it has that number. */
+/* Find the number after the last "rank" that has one. */
 static bool find_rank(const char *name, size_t *at, size_t *digits)
 {
     bool found = false;
@@ -35,7 +36,7 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     return found;
 }
 
-/* The name of the file of another rank, as wide as ours where that begins with zeros. */
+/* The path of the file of another rank, padded to the same width if ours begins with zeros. */
 static char *path_of_rank(const char *path, size_t rank)
 {
     const char *name = fsdp_path_name(path);
@@ -71,7 +72,7 @@ static size_t count_ranks(const char *path)
     return n;
 }
 
-/* Ranks from 0 on, without a gap. */
+/* Open the files of all ranks, from 0 without a gap. */
 static fsdp_status open_ranks(fsdp_source *source)
 {
     const size_t own = rank_of(source->path), n = count_ranks(source->path);
@@ -106,9 +107,9 @@ typedef struct joining {
     fsdp_source *source;
     const fsdp_nesting_key *keys; /* [n_keys] */
     int n_keys;
-    const fsdp_pickle_value *value; /* of the file that was opened */
+    const fsdp_pickle_value *value; /* in the file that was opened */
     fsdp_source_item *item;
-    fsdp_torch_dtensor *parts; /* [n_ranks] without a local tensor where the rank has none */
+    fsdp_torch_dtensor *parts; /* [n_ranks]; local is NULL if the rank has no part */
     int64_t mesh[FSDP_DTENSOR_MAX_MESH];
 } joining;
 
@@ -125,7 +126,7 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return NULL;
 }
 
-/* Below the first n_keys keys. */
+/* Find the value below the first n_keys keys. */
 static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_keys)
 {
     const fsdp_torch_archive *archive = j->source->ranks[rank].archive;
@@ -139,7 +140,7 @@ static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_key
 }
 
 static const char all_ranks_needed[] =
-    "the files of all ranks are needed beside it, with names that differ in the rank alone "
+    "the files of all ranks are needed in its folder, with names that differ only in the rank "
     "(..._rank_0.pt, ..._rank_1.pt)";
 
 static fsdp_status refuse(const joining *j, const char *why)
@@ -147,14 +148,15 @@ static fsdp_status refuse(const joining *j, const char *why)
     return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
 }
 
-/* Ranks of a pipeline have other tensors than we list. */
+/* Check that all ranks have the same keys. Ranks of a pipeline would have tensors that are not
+ * listed. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
     const fsdp_pickle_value *other = find_in(j, rank, j->n_keys - 1);
     if (other && own && other->kind == own->kind && other->list.n == own->list.n)
         return FSDP_OK;
-    return refuse(j, "the files of the ranks beside it hold other tensors");
+    return refuse(j, "the files of the other ranks hold other tensors");
 }
 
 static fsdp_status read_parts(joining *j)
@@ -165,20 +167,20 @@ static fsdp_status read_parts(joining *j)
             return refuse(j, "the files of the ranks before it are missing");
         FSDP_TRY(check_same_keys(j, r));
         if (!fsdp_torch_is_dtensor(value))
-            return refuse(j, "the files of the ranks beside it have no part of it");
+            return refuse(j, "the files of the other ranks have no part of it");
         FSDP_TRY(fsdp_torch_dtensor_read(j->source->path, j->item->fqn, value, &j->parts[r]));
         if (j->parts[r].ndim != j->parts[0].ndim ||
             j->parts[r].mesh_ndim != j->parts[0].mesh_ndim ||
             memcmp(j->parts[r].shape, j->parts[0].shape, sizeof j->parts[r].shape) != 0 ||
             memcmp(j->parts[r].shard_dims, j->parts[0].shard_dims, sizeof j->parts[r].shard_dims) !=
                 0)
-            return refuse(j, "the files of the ranks beside it have parts of another tensor");
+            return refuse(j, "the files of the other ranks have parts of another tensor");
     }
     return FSDP_OK;
 }
 
-/* Sizes of the mesh, as far as ranks are there. Of a mesh of one dimension whose coordinates are
- * not said the rank is the coordinate. */
+/* Get the sizes of the mesh, from the ranks that are present. If a mesh of one dimension has no
+ * coordinates in the files, the rank is the coordinate. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)
@@ -194,11 +196,11 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Each mesh dimension in turn cuts what those before it left, like torch.chunk(). */
+/* Each mesh dimension in turn cuts the part that those before it left, like torch.chunk(). */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {
-    bool is_first = true; /* of those that have the same */
+    bool is_first = true; /* the first rank of those that have the same part */
     memcpy(sizes, part->shape, (size_t)part->ndim * sizeof *sizes);
     for (int i = 0; i < part->mesh_ndim; i++) {
         const int d = part->shard_dims[i];

@@ -1,4 +1,4 @@
-/* Plain values of Python as text. */
+/* Plain Python values as text. */
 #include <inttypes.h>
 
 #include "src/base/repr.h"
@@ -19,7 +19,7 @@ static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, "'", 1);
 }
 
-/* Divides the magnitude [n], least byte first, by 10 and gives the remainder. */
+/* Divide the magnitude [n], least byte first, by 10 and return the remainder. */
 static char take_digit(unsigned char *magnitude, size_t n)
 {
     unsigned rest = 0;
@@ -31,7 +31,7 @@ static char take_digit(unsigned char *magnitude, size_t n)
     return (char)('0' + rest);
 }
 
-/* From two's complement. One of more than 2000 digits is only named. */
+/* Append a number in two's complement. A number of more than 2000 digits is only described. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
     enum {
@@ -60,8 +60,8 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
     fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
-/* Ends because each level puts something before it goes on. */
-static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
+/* This ends because each level appends text before it descends. */
+static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;
     char buffer[128];
@@ -105,7 +105,7 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, is_dict || is_set ? "{" : is_tuple ? "(" : "[", 1);
     for (size_t i = 0; i < v->list.n && text->len <= max; i++) {
         fsdp_str_printf(text, "%s", !i ? "" : is_dict && i % 2 ? ": " : ", ");
-        put(v->list.items[i], max, text);
+        put_repr(v->list.items[i], max, text);
     }
     fsdp_str_printf(text, "%s%s%s", is_tuple && v->list.n == 1 ? "," : "",
                     is_dict || is_set ? "}"
@@ -114,11 +114,11 @@ static void put(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
                     counts ? ")" : "");
 }
 
-/* Cut text ends with a whole character. */
+/* Truncated text ends with a whole character. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
 {
     size_t begin = text->len;
-    put(value, begin + max, text);
+    put_repr(value, begin + max, text);
     if (text->failed || text->len <= begin + max)
         return;
     text->len = begin + max;

@@ -1,7 +1,8 @@
-/* A folder of one file of safetensors of each rank, as HuggingFaceStorageWriter of
- * torch.distributed.checkpoint writes it without consolidation: shard-00001-model-00001-of-00001,
- * shard-00002-... Where the parts in a file begin is in its header, as JSON below
- * DCP_SHARDING_INFO; how large a tensor is as a whole is not said: as large as its parts reach. */
+/* A folder with one file of safetensors of each rank, which HuggingFaceStorageWriter of
+ * torch.distributed.checkpoint writes without consolidation: shard-00001-model-00001-of-00001,
+ * shard-00002-... The header of a file has the offsets of its parts, as JSON below
+ * DCP_SHARDING_INFO. The size of the whole tensor is not recorded, so it is the smallest that holds
+ * all parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +11,10 @@
 #include "src/source/source_internal.h"
 #include "src/hf/rank_shards.h"
 
-/* A part of a tensor, of shard `file`. */
+/* A part of a tensor, in shard `file`. */
 typedef struct shard_entry {
     const fsdp_checkpoint_entry *entry;
-    const int64_t *offsets; /* [ndim] the source's arena's */
+    const int64_t *offsets; /* [ndim] owned by the source's arena */
 } shard_entry;
 
 typedef struct listing {
@@ -41,7 +42,8 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
     return status;
 }
 
-/* shard-00001-..., shard-00002-...: of a rank between others the file must be there. */
+/* Check that shard-00001-..., shard-00002-... are numbered without a gap: no rank's file may be
+ * missing. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {
     const long number = strtol(name + strlen(FSDP_SHARD_PREFIX), NULL, 10);
@@ -104,7 +106,7 @@ static fsdp_status list_file(listing *l, const fsdp_safetensors *file, fsdp_json
     return FSDP_OK;
 }
 
-/* A file of a rank without a part of anything has no information. */
+/* The file of a rank that has no parts has no information. */
 static fsdp_status list_shard(listing *l, const fsdp_safetensors *file)
 {
     fsdp_json *info;

@@ -1,5 +1,4 @@
-/* The value of a file of torch.save as a list: what dicts and lists hold, by their keys; and plain
- * values as text. */
+/* Lists the items of the value in a file of torch.save by their keys in dicts and lists. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -8,8 +7,9 @@
 
 typedef struct walk {
     fsdp_source *source;
-    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* of the value that is looked at */
-    size_t budget; /* values that may still be visited: a hostile tree has endless paths */
+    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
+    size_t
+        budget; /* remaining values that may be visited, because a hostile tree has endless paths */
 } walk;
 
 /* ---- which values are taken apart ------------------------------------------------------------ */
@@ -28,7 +28,8 @@ static bool has_container(walk *w, const fsdp_pickle_value *list)
     return false;
 }
 
-/* The first key of a dict that is neither text nor an int: no item can have it. NULL: none. */
+/* The first key of a dict that is neither text nor an int, which no item can have; NULL if there is
+ * none. */
 static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
 {
     for (size_t i = 0; i + 1 < dict->list.n; i += 2)
@@ -38,8 +39,8 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* As torch.distributed.checkpoint flattens: dicts, and lists of dicts or tensors. Only that a
- * Counter stays one. */
+/* Is the value flattened? As in torch.distributed.checkpoint, dicts are, and lists of dicts or
+ * tensors, except that a Counter stays one value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -139,7 +140,7 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Only the whole value must be one with names; within it others are plain values. */
+/* Only the outermost value must be a container with names; others inside it are plain values. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];

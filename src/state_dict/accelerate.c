@@ -1,5 +1,6 @@
-/* Accelerate's save_state and load_state: names of files around what dcp.c and torch_save.c write.
- * Source: accelerate/utils/fsdp_utils.py and checkpointing.py of Accelerate 1.15. */
+/* Accelerate's save_state and load_state: the names of files and folders that dcp.c and
+ * torch_save.c write. Source: accelerate/utils/fsdp_utils.py and checkpointing.py of Accelerate
+ * 1.15. */
 #include "src/state_dict/accelerate.h"
 
 #include <limits.h>
@@ -39,8 +40,9 @@ static void file_name(char path[PATH_MAX], const char *dir, const char *what, si
         snprintf(path, PATH_MAX, "%s/%s_%zu.bin", dir, what, i);
 }
 
-/* Part i of a folder, sharded or full, if it is there. */
-static bool find(char path[PATH_MAX], const char *dir, const char *what, size_t i, bool *is_folder)
+/* Find part i of a folder, sharded or full, if it exists. */
+static bool find_part(char path[PATH_MAX], const char *dir, const char *what, size_t i,
+                      bool *is_folder)
 {
     folder_name(path, dir, what, i);
     *is_folder = fsdp_path_is_directory(path);
@@ -52,10 +54,11 @@ static bool find(char path[PATH_MAX], const char *dir, const char *what, size_t 
 
 static bool find_model(char path[PATH_MAX], const char *dir, size_t i, bool *is_folder)
 {
-    return find(path, dir, MODEL, i, is_folder) || find(path, dir, OLD_MODEL, i, is_folder);
+    return find_part(path, dir, MODEL, i, is_folder) ||
+           find_part(path, dir, OLD_MODEL, i, is_folder);
 }
 
-/* Files of one rank each, which need Accelerate itself. */
+/* Does the folder have one file of each rank? Only Accelerate itself can read them. */
 static bool has_rank_files(const char *dir, const char *what, size_t i)
 {
     char path[PATH_MAX];
@@ -86,7 +89,7 @@ static fsdp_status not_there(const char *dir, const char *what, size_t i)
                       fsdp_path_name(file));
 }
 
-static fsdp_status check(const fsdp_accelerate_state *s)
+static fsdp_status check_counts(const fsdp_accelerate_state *s)
 {
     if (s->n_optimizers > s->n_models || s->n_schedulers > s->n_optimizers)
         return fsdp_error(FSDP_ERR_INVALID,
@@ -98,7 +101,7 @@ static fsdp_status check(const fsdp_accelerate_state *s)
 
 /* --- a part, sharded or full --- */
 
-/* {key: dict}, the caller's. */
+/* *out is {key: dict}, owned by the caller. */
 static fsdp_status wrap(const char *key, const fsdp_state_dict *dict, fsdp_state_dict **out)
 {
     fsdp_state_dict *outer;
@@ -125,7 +128,7 @@ static fsdp_status write_folder(const fsdp_state_dict *dict, const char *key, co
     return status;
 }
 
-/* Part i of the folder: `what` in names of files, `key` within a sharded one. */
+/* Write part i of the folder. `what` is in names of files, `key` is inside a sharded part. */
 static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, const char *what,
                               const char *key, size_t i, fsdp_group *group,
                               const fsdp_accelerate_options *options)
@@ -139,7 +142,7 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Into *dict, which becomes another one. */
+/* Read into *dict, which is replaced by another dict. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {
@@ -234,7 +237,7 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* State must be there; which options there are depends on the torch that wrote them. */
+/* State is required. Which options there are depends on the version of torch that wrote them. */
 static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const char *path,
                                         bool is_folder, bool with_options, fsdp_group *group,
                                         fsdp_state_dict **out)
@@ -266,7 +269,7 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
     bool is_folder = false;
     fsdp_state_dict *own = NULL, *read = NULL;
     fsdp_status status =
-        find(path, dir, OPTIMIZER, i, &is_folder) ? FSDP_OK : not_there(dir, OPTIMIZER, i);
+        find_part(path, dir, OPTIMIZER, i, &is_folder) ? FSDP_OK : not_there(dir, OPTIMIZER, i);
     if (status == FSDP_OK)
         status = fsdp_get_optimizer_state_dict(s->models[i], s->optimizers[i], NULL, &own);
     status = fsdp_agree(group, status);
@@ -282,7 +285,7 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
 
 /* --- schedulers and the scaler --- */
 
-/* A scaler that does nothing has no state. */
+/* A disabled scaler has no state. */
 static bool has_scaler(const fsdp_accelerate_state *s)
 {
     return s->scaler && fsdp_grad_scaler_is_enabled(s->scaler);
@@ -293,7 +296,7 @@ static void scaler_name(char path[PATH_MAX], const char *dir)
     snprintf(path, PATH_MAX, "%s/scaler.pt", dir);
 }
 
-/* What rank 0 writes. */
+/* Write the files that only rank 0 writes. */
 static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
 {
     char path[PATH_MAX];
@@ -306,7 +309,7 @@ static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
     return has_scaler(s) ? fsdp_accelerate_scaler_write(s->scaler, path) : FSDP_OK;
 }
 
-/* A run that did not scale its losses has nothing to tell one that does. */
+/* The checkpoint of a run that did not scale its losses has no state for a scaler. */
 static fsdp_status read_values(const fsdp_accelerate_state *s, const char *dir)
 {
     char path[PATH_MAX];
@@ -332,7 +335,7 @@ fsdp_status fsdp_accelerate_write(const fsdp_accelerate_state *s, const char *di
                                   fsdp_group *group, const fsdp_accelerate_options *options)
 {
     options = options_of(options);
-    FSDP_TRY(check(s));
+    FSDP_TRY(check_counts(s));
     if (options->type == FSDP_STATE_DICT_LOCAL)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "Accelerate has no LOCAL_STATE_DICT with FSDP2: SHARDED_STATE_DICT or "
@@ -371,7 +374,7 @@ fsdp_status fsdp_accelerate_load_state(const fsdp_accelerate_state *s, const cha
                                        fsdp_group *group, const fsdp_accelerate_options *options)
 {
     options = options_of(options);
-    FSDP_TRY(check(s));
+    FSDP_TRY(check_counts(s));
     for (size_t i = 0; i < s->n_models; i++)
         FSDP_TRY(read_model(s, i, dir, group));
     for (size_t i = 0; i < s->n_optimizers; i++)

@@ -4,18 +4,18 @@
 #include "src/state_dict/accelerate.h"
 
 enum {
-    MAX_GROUPS = 64 /* of an optimizer with a scheduler */
+    MAX_GROUPS = 64 /* parameter groups of an optimizer with a scheduler */
 };
 
 /* --- any dict --- */
 
-static fsdp_status put(fsdp_state_dict *dict, const char *name, fsdp_plain value)
+static fsdp_status put_value(fsdp_state_dict *dict, const char *name, fsdp_plain value)
 {
     const fsdp_state_key key = {.name = name};
     return fsdp_state_dict_put_value(dict, &key, 1, &value);
 }
 
-/* A number, or the first of a list of them. */
+/* Get a number, or the first number of a list. */
 static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, const char *name,
                               double *number)
 {
@@ -32,7 +32,7 @@ static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, con
     return FSDP_OK;
 }
 
-/* The file `path`; *dict is the caller's. */
+/* Load the file `path`; the caller owns *dict. */
 static fsdp_status load(const char *path, fsdp_state_dict **dict)
 {
     fsdp_device *device;
@@ -44,16 +44,17 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* The same `value` for each group. */
+/* Put a list with the same `value` for each group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];
     for (int i = 0; i < n; i++)
         items[i] = value;
-    return put(dict, name, (fsdp_plain){.kind = FSDP_PLAIN_LIST, .as.list = {items, (size_t)n}});
+    return put_value(dict, name,
+                     (fsdp_plain){.kind = FSDP_PLAIN_LIST, .as.list = {items, (size_t)n}});
 }
 
-/* LambdaLR.state_dict(). */
+/* Put the values of LambdaLR.state_dict(). */
 static fsdp_status put_scheduler(fsdp_state_dict *dict, const fsdp_accelerate_scheduler *s, int n)
 {
     const fsdp_plain no = {.kind = FSDP_PLAIN_BOOL};
@@ -61,12 +62,12 @@ static fsdp_status put_scheduler(fsdp_state_dict *dict, const fsdp_accelerate_sc
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "a scheduler for %d parameter groups", n);
     FSDP_TRY(put_list(dict, "base_lrs", n,
                       (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = s->base_lr}));
-    FSDP_TRY(
-        put(dict, "last_epoch", (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->last_epoch}));
-    FSDP_TRY(put(dict, "_step_count",
-                 (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->last_epoch + 1}));
-    FSDP_TRY(put(dict, "_is_initial", no));
-    FSDP_TRY(put(dict, "_get_lr_called_within_step", no));
+    FSDP_TRY(put_value(dict, "last_epoch",
+                       (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->last_epoch}));
+    FSDP_TRY(put_value(dict, "_step_count",
+                       (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->last_epoch + 1}));
+    FSDP_TRY(put_value(dict, "_is_initial", no));
+    FSDP_TRY(put_value(dict, "_get_lr_called_within_step", no));
     FSDP_TRY(put_list(dict, "_last_lr", n,
                       (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = s->last_lr}));
     return put_list(dict, "lr_lambdas", n, (fsdp_plain){.kind = FSDP_PLAIN_NONE});
@@ -119,12 +120,12 @@ static fsdp_status put_scaler(fsdp_state_dict *dict, const fsdp_grad_scaler_stat
                    {"growth_factor", s->growth_factor},
                    {"backoff_factor", s->backoff_factor}};
     for (size_t i = 0; i < FSDP_LENGTH(numbers); i++)
-        FSDP_TRY(put(dict, numbers[i].name,
-                     (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = numbers[i].value}));
-    FSDP_TRY(put(dict, "growth_interval",
-                 (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->growth_interval}));
-    return put(dict, "_growth_tracker",
-               (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->growth_tracker});
+        FSDP_TRY(put_value(dict, numbers[i].name,
+                           (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = numbers[i].value}));
+    FSDP_TRY(put_value(dict, "growth_interval",
+                       (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->growth_interval}));
+    return put_value(dict, "_growth_tracker",
+                     (fsdp_plain){.kind = FSDP_PLAIN_INT, .as.integer = s->growth_tracker});
 }
 
 fsdp_status fsdp_accelerate_scaler_write(const fsdp_grad_scaler *scaler, const char *path)

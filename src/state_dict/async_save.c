@@ -18,11 +18,11 @@
 enum {
     FINISH_POLL_MS = 10
 };
-static const uint64_t STAGING_BYTES = 256u << 20; /* of all ranks of a host */
+static const uint64_t STAGING_BYTES = 256u << 20; /* shared by all ranks of a host */
 
 typedef enum stage {
-    STAGE_WRITING, /* this rank's file */
-    STAGE_WRITTEN, /* rank 0: the others', and what makes them a checkpoint */
+    STAGE_WRITING, /* writing this rank's file */
+    STAGE_WRITTEN, /* rank 0: waiting for the other ranks' files and completing the checkpoint */
     STAGE_ENDED
 } stage;
 
@@ -32,20 +32,20 @@ struct fsdp_async_save {
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;
     fsdp_snapshot *snapshot;
-    fsdp_state_source *sources; /* [plan->n] */
-    fsdp_dcp_plan *plan;
-    fsdp_dcp_job *job; /* the thread's while it runs */
+    fsdp_state_source *sources; /* [manifest->n] */
+    fsdp_dcp_manifest *manifest;
+    fsdp_dcp_job *job; /* used only by the thread while it runs */
     pthread_t thread;
-    bool runs;            /* there is a thread to be joined */
-    bool settled;         /* `status` is that of all ranks, or the save was given up */
-    atomic_bool given_up; /* nobody waits for it any more */
+    bool runs;            /* the thread must be joined */
+    bool settled;         /* `status` is the outcome of all ranks, or the save was abandoned */
+    atomic_bool given_up; /* the save was abandoned: no caller waits for it */
     pthread_mutex_t lock;
     pthread_cond_t advanced;
-    /* Under lock while the thread runs: */
+    /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error;    /* of this rank; once waited for, of all */
-    stage failed_at;           /* which stage begins with that error */
-    fsdp_snapshot_stats stats; /* once the snapshot is gone */
+    fsdp_saved_error error;    /* this rank's outcome; after waiting, that of all ranks */
+    stage failed_at;           /* the stage before which it failed */
+    fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 
 static bool is_first(const fsdp_async_save *s)
@@ -103,10 +103,11 @@ static fsdp_status complete(fsdp_async_save *s)
     return fsdp_dcp_job_complete(s->job);
 }
 
-/* This rank's file is written, or will not be. */
+/* Record that this rank's file is written, or failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    if (status != FSDP_OK && !is_first(s)) /* before rank 0 may learn of it and remove the folder */
+    if (status != FSDP_OK &&
+        !is_first(s)) /* before rank 0 can see the failure and remove the folder */
         fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
@@ -132,8 +133,8 @@ static void join(fsdp_async_save *s)
     s->runs = false;
 }
 
-/* Nobody waits for what this rank writes. */
-static void stop(fsdp_async_save *s)
+/* Abandon the save: no caller waits for this rank's file. */
+static void abandon(fsdp_async_save *s)
 {
     if (s->snapshot)
         fsdp_snapshot_close(s->snapshot);
@@ -143,7 +144,7 @@ static void stop(fsdp_async_save *s)
 /* --- begin --- */
 
 static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
-                             const fsdp_async_save_plan *plan, fsdp_async_save **save)
+                             const fsdp_async_save_options *options, fsdp_async_save **save)
 {
     fsdp_async_save *s = fsdp_calloc(1, sizeof *s);
     if (!s)
@@ -151,8 +152,8 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
     s->group = group;
     s->rank = fsdp_group_rank(group);
     s->world_size = fsdp_group_world_size(group);
-    s->before_read = plan->before_read;
-    s->before_read_arg = plan->before_read_arg;
+    s->before_read = options->before_read;
+    s->before_read_arg = options->before_read_arg;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->advanced, NULL);
     *save = s;
@@ -162,8 +163,8 @@ static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
         s->sources[i] = (fsdp_state_source){.read = read_snapshot, .save = s};
-    FSDP_TRY(fsdp_snapshot_create(plan->staging_bytes, &s->snapshot));
-    return fsdp_state_dict_plan(dict, s->sources, &s->plan);
+    FSDP_TRY(fsdp_snapshot_create(options->staging_bytes, &s->snapshot));
+    return fsdp_state_dict_manifest(dict, s->sources, &s->manifest);
 }
 
 static fsdp_status watch_tensors(fsdp_async_save *s, const fsdp_state_dict *dict)
@@ -190,19 +191,19 @@ static fsdp_status start(fsdp_async_save *s, const fsdp_state_dict *dict)
 }
 
 fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict, fsdp_group *group,
-                                  const fsdp_async_save_plan *plan, fsdp_async_save **save)
+                                  const fsdp_async_save_options *options, fsdp_async_save **save)
 {
     fsdp_async_save *s = NULL;
     if (mine == FSDP_OK)
-        mine = open_save(dict, group, plan, &s);
-    fsdp_status status =
-        fsdp_dcp_job_create(mine, &plan->place, group, s ? s->plan : NULL, s ? &s->job : NULL);
+        mine = open_save(dict, group, options, &s);
+    fsdp_status status = fsdp_dcp_job_create(mine, &options->place, group, s ? s->manifest : NULL,
+                                             s ? &s->job : NULL);
     if (status != FSDP_OK) {
         fsdp_async_save_destroy(s);
         return status;
     }
     status = start(s, dict);
-    if (status != FSDP_OK) { /* the others have begun: they learn of it as of any later failure */
+    if (status != FSDP_OK) { /* the other ranks have begun; they see this like any later failure */
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
     }
@@ -220,12 +221,12 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 {
     static const fsdp_dcp_async_save_options defaults = {0};
     const fsdp_dcp_async_save_options *o = options ? options : &defaults;
-    const fsdp_async_save_plan plan = {
+    const fsdp_async_save_options inner = {
         .place = {.path = dir,
                   .existing = o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE},
         .staging_bytes =
             o->staging_bytes ? o->staging_bytes : fsdp_async_save_staging_bytes(group)};
-    return fsdp_async_save_begin(FSDP_OK, dict, group, &plan, save);
+    return fsdp_async_save_begin(FSDP_OK, dict, group, &inner, save);
 }
 
 /* --- end --- */
@@ -237,7 +238,7 @@ static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
-/* This rank's outcome of the stages before `until`, once they are over. */
+/* Wait for the stages before `until` and return this rank's outcome. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -248,15 +249,15 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Every rank's file is written, or failed, before the folder goes or appears. */
+/* Every rank's file must be written, or failed, before the folder is removed or renamed. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
     return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
 }
 
-/* Nothing is under way any more: what did not appear goes. */
-static void settle(fsdp_async_save *s)
+/* The thread has ended. Delete the folder if it did not get its final name. */
+static void discard_if_unfinished(fsdp_async_save *s)
 {
     join(s);
     fsdp_dcp_job_discard(s->job);
@@ -271,13 +272,13 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     if (s->settled)
         return fsdp_error_restore(&s->error);
     fsdp_status status = outcome(s);
-    settle(s);
+    discard_if_unfinished(s);
     fsdp_error_save(status, &s->error);
     return status;
 }
 
-/* Nothing is left to wait for: this rank has failed, or all have written and the folder has its
- * name. */
+/* Is there nothing left to wait for? This rank has failed, or all ranks have written and the folder
+ * has its final name. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -292,8 +293,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_lacks_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        fsdp_snapshot_close(s->snapshot); /* what is not read by now, a lost peer leaves useless */
-        settle(s);
+        fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: after the loss
+                                             of a peer the save cannot succeed */
+        discard_if_unfinished(s);
     }
     return fsdp_error_restore(&s->error);
 }
@@ -323,9 +325,9 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
 {
     if (!s)
         return;
-    stop(s);
+    abandon(s);
     fsdp_dcp_job_destroy(s->job);
-    fsdp_dcp_plan_destroy(s->plan);
+    fsdp_dcp_manifest_destroy(s->manifest);
     fsdp_snapshot_destroy(s->snapshot);
     fsdp_free(s->sources);
     pthread_cond_destroy(&s->advanced);

@@ -1,5 +1,5 @@
-/* Boxes: placements cut one dimension after the other; copies go by runs that are contiguous in
- * both tensors. */
+/* Boxes: placements cut one mesh dimension after the other; copies are in runs that are contiguous
+ * in both tensors. */
 #include <string.h>
 
 #include "src/comm/group.h"
@@ -14,7 +14,7 @@ static void whole_of(const fsdp_tensor *t, fsdp_box *box)
     memcpy(box->size, box->shape, sizeof box->size);
 }
 
-/* What rank `rank` of the mesh's dimension d has of it. */
+/* Reduce the box to the part of rank `rank` of mesh dimension d. */
 static void cut(const fsdp_tensor_spec *spec, int d, int rank, fsdp_box *box)
 {
     const fsdp_placement *p = &spec->placements[d];
@@ -38,13 +38,13 @@ fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
     return FSDP_OK;
 }
 
-/* Where rank `r` of the mesh's dimension d is in `group`. */
+/* The rank in `group` of rank `r` of mesh dimension d. */
 static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group *group)
 {
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* Neighbours in dimension d are as far from each other as a row of the later dimensions is long. */
+/* In row-major order, neighbours in dimension d are apart by the size of the later dimensions. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
     const int ranks = fsdp_spec_ranks(spec, d);
@@ -89,7 +89,7 @@ static int64_t run_of(const fsdp_box *box, int *split)
     return run;
 }
 
-/* Element of `whole` at which the run of `index` begins. */
+/* Index of the element of `whole` at which the run of `index` begins. */
 static int64_t element_at(const fsdp_box *box, const int64_t *index)
 {
     int64_t at = 0;

@@ -1,5 +1,5 @@
-/* Values into tensors. From rank 0 they come tensor by tensor, so that memory is bounded by the
- * largest. */
+/* Copies values into tensors. Values from rank 0 are broadcast tensor by tensor, so that memory is
+ * bounded by the largest one. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -13,7 +13,7 @@ static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
     return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
 }
 
-/* Is `from` on this rank what `to` is: the same part of the same whole? */
+/* Is `from` on this rank the same part of the same whole tensor as `to`? */
 static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
 {
     fsdp_box a, b;
@@ -59,8 +59,8 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
 
 /* --- what this rank has --- */
 
-/* The box of `to` in `from`: its own, or all of a tensor that is the same part. */
-static fsdp_status copy(fsdp_tensor *to, const fsdp_tensor *from)
+/* Copy the box of `to` out of `from`, or all of `from` if it is the same part. */
+static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
     if (from == to)
@@ -81,8 +81,8 @@ static fsdp_status copy(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Ranks wait for each other once a unit, not once a tensor: its tensors are neighbours. After a
- * failure a rank goes on to wait for its peers. */
+/* Ranks wait for each other once per unit, not once per tensor, because tensors of a unit are
+ * adjacent. After a failure a rank continues, in order to wait for its peers. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;
@@ -90,7 +90,7 @@ static fsdp_status copy_all(const fsdp_state_copies *c)
     for (size_t i = 0; i < c->n; i++) {
         fsdp_status writes = fsdp_writing_next(&writing, c->items[i].to);
         if (status == FSDP_OK)
-            status = writes == FSDP_OK ? copy(c->items[i].to, c->items[i].from) : writes;
+            status = writes == FSDP_OK ? copy_part(c->items[i].to, c->items[i].from) : writes;
         if (writes != FSDP_OK)
             break;
     }
@@ -107,7 +107,7 @@ static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
     if (!is_whole(item->to, item->from))
         return fsdp_error(FSDP_ERR_INVALID, "'%s': rank 0 broadcasts whole tensors, not its part",
                           item->name);
-    return copy(whole, item->from);
+    return copy_part(whole, item->from);
 }
 
 static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *group,
@@ -121,13 +121,13 @@ static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *grou
         FSDP_TRY(fsdp_broadcast(group, host, bytes, 0));
     fsdp_status status = fsdp_tensor_begin_write(item->to);
     if (status == FSDP_OK) {
-        status = copy(item->to, whole);
+        status = copy_part(item->to, whole);
         fsdp_tensor_end_write(item->to);
     }
     return fsdp_agree(group, status);
 }
 
-/* Nothing changes where rank 0 has nothing. */
+/* A tensor that rank 0 does not have stays unchanged. */
 static fsdp_status copy_from_rank0(const fsdp_state_copy *item, fsdp_group *group)
 {
     fsdp_tensor *whole = NULL;

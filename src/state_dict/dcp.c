@@ -13,13 +13,13 @@
 #include "src/tensor/halved.h"
 
 enum {
-    STAGING_BYTES = 4 << 20, /* of a tensor that is converted on its way */
+    STAGING_BYTES = 4 << 20, /* bytes of a tensor that are converted at a time */
     MAX_KEYS = 16
 };
 
 /* --- save --- */
 
-/* Of a tensor that lies in a file, or in halves, between uses. */
+/* Read a tensor that is stored in a file, or in halves, between uses. */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
@@ -46,8 +46,8 @@ static bool part_of(const void *tensor, const fsdp_group *group, int rank, int64
     return true;
 }
 
-static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
-                               fsdp_state_source *source, const fsdp_dcp_key *keys)
+static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, const fsdp_state_entry *entry,
+                              fsdp_state_source *source, const fsdp_dcp_key *keys)
 {
     fsdp_box box;
     fsdp_tensor *tensor = entry->tensor;
@@ -58,7 +58,7 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
         return fsdp_error(FSDP_ERR_INVALID, "'%s' is not contiguous", entry->fqn);
     const bool elsewhere = fsdp_tensor_is_held_elsewhere(tensor);
     FSDP_TRY(fsdp_device_synchronize(fsdp_tensor_device(tensor)));
-    fsdp_dcp_tensor told = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
+    fsdp_dcp_tensor spec = {.dtype_name = fsdp_safetensors_dtype_of(tensor->dtype)->name,
                             .shape = box.shape,
                             .ndim = box.ndim,
                             .offsets = box.offset,
@@ -69,15 +69,15 @@ static fsdp_status tell_tensor(fsdp_dcp_plan *plan, const fsdp_state_entry *entr
                             .read = elsewhere ? read_from_elsewhere : NULL,
                             .context = tensor};
     if (source) {
-        told.data = NULL;
-        told.read = source->read;
-        told.context = source;
+        spec.data = NULL;
+        spec.read = source->read;
+        spec.context = source;
     }
-    return fsdp_dcp_plan_tensor(plan, keys, entry->n_keys, &told);
+    return fsdp_dcp_manifest_tensor(manifest, keys, entry->n_keys, &spec);
 }
 
-static fsdp_status tell_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry,
-                              fsdp_state_source *source)
+static fsdp_status add_entry(fsdp_dcp_manifest *manifest, const fsdp_state_entry *entry,
+                             fsdp_state_source *source)
 {
     fsdp_dcp_key keys[MAX_KEYS];
     if (entry->n_keys > MAX_KEYS)
@@ -86,37 +86,37 @@ static fsdp_status tell_entry(fsdp_dcp_plan *plan, const fsdp_state_entry *entry
     for (int i = 0; i < entry->n_keys; i++)
         keys[i] = (fsdp_dcp_key){.name = entry->keys[i].name, .index = entry->keys[i].index};
     if (entry->tensor)
-        return tell_tensor(plan, entry, source, keys);
+        return add_tensor(manifest, entry, source, keys);
     fsdp_pickle_writer value = {0};
     fsdp_state_write_plain(&value, entry->value);
-    return fsdp_dcp_plan_value(plan, keys, entry->n_keys, &value);
+    return fsdp_dcp_manifest_value(manifest, keys, entry->n_keys, &value);
 }
 
-fsdp_status fsdp_state_dict_plan(const fsdp_state_dict *dict, fsdp_state_source *sources,
-                                 fsdp_dcp_plan **plan)
+fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict, fsdp_state_source *sources,
+                                     fsdp_dcp_manifest **manifest)
 {
-    fsdp_dcp_plan *made;
-    FSDP_TRY(fsdp_dcp_plan_create(&made));
+    fsdp_dcp_manifest *made;
+    FSDP_TRY(fsdp_dcp_manifest_create(&made));
     made->companion = dict->companion;
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_state_dict_count(dict) && status == FSDP_OK; i++)
-        status = tell_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
+        status = add_entry(made, fsdp_state_dict_at(dict, i), sources ? &sources[i] : NULL);
     if (status != FSDP_OK) {
-        fsdp_dcp_plan_destroy(made);
+        fsdp_dcp_manifest_destroy(made);
         return status;
     }
-    *plan = made;
+    *manifest = made;
     return FSDP_OK;
 }
 
 fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                  const fsdp_group_place *place, fsdp_group *group)
 {
-    fsdp_dcp_plan *plan = NULL;
+    fsdp_dcp_manifest *manifest = NULL;
     if (mine == FSDP_OK)
-        mine = fsdp_state_dict_plan(dict, NULL, &plan);
-    fsdp_status status = fsdp_dcp_save_plan(mine, place, group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        mine = fsdp_state_dict_manifest(dict, NULL, &manifest);
+    fsdp_status status = fsdp_dcp_save_manifest(mine, place, group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }
 
@@ -129,13 +129,13 @@ fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_gro
     return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
 
-/* --- load: plan --- */
+/* --- load: matching items --- */
 
 typedef struct load_run {
     fsdp_state_dict *dict;
     const char *dir;
     fsdp_dcp_reader *reader;
-    const fsdp_dcp_item **items; /* [count of dict]; NULL: stays as it is */
+    const fsdp_dcp_item **items; /* [count of dict]; NULL: keep its value */
     unsigned char *staging;      /* [STAGING_BYTES] */
 } load_run;
 
@@ -173,7 +173,7 @@ static fsdp_status find_item(const load_run *run, const char *prefix, const char
     return FSDP_OK;
 }
 
-static fsdp_status plan_load(load_run *run, const fsdp_dcp_load_options *options)
+static fsdp_status match_items(load_run *run, const fsdp_dcp_load_options *options)
 {
     size_t n = fsdp_state_dict_count(run->dict);
     FSDP_TRY(fsdp_dcp_reader_open(run->dir, &run->reader));
@@ -227,8 +227,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* The part of `box` that is `size` long in dimension d from `at` on, and one element long in those
- * before. */
+/* Load the part of `box` that has `size` elements from `at` on in dimension d, and one element in
+ * the dimensions before d. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -243,8 +243,8 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Pieces that fit into the staging buffer: as many indices of one dimension as go into it, the
- * dimensions before it one by one. */
+/* Load in pieces that fit into the staging buffer: as many indices of one dimension as fit, for
+ * each index of the dimensions before it. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -253,7 +253,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     int d = box->ndim;
     while (d > 0 && inner * box->size[d - 1] <= most)
         inner *= box->size[--d];
-    int cut = d - 1; /* whose indices are taken several at a time; below 0: all in one piece */
+    int cut = d - 1; /* the dimension that is cut; below 0: all in one piece */
     int64_t at_once = cut < 0 ? 1 : most / inner;
     for (int64_t done = 0; done < numel;) {
         fsdp_box piece = *box;
@@ -278,7 +278,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     return FSDP_OK;
 }
 
-/* Frozen parameters are stored in the dtype of the checkpoint, as fsdp_module_load() does it. */
+/* Frozen parameters are stored in the dtype of the checkpoint, as in fsdp_module_load(). */
 static fsdp_status apply_pending_dtypes(const load_run *run)
 {
     const size_t n = fsdp_state_dict_count(run->dict);
@@ -307,14 +307,14 @@ static fsdp_status load_tensor(const load_run *run, const fsdp_dcp_item *item, f
     return load_converted(run, item, &box, to);
 }
 
-static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
+static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
 {
     const load_run *run = arg;
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* Chunks of which ranks read parts, in a checkpoint without checksums of parts: each is read whole
- * by one of the ranks. */
+/* Check chunks that ranks read only in part, in a checkpoint without checksums of blocks: each
+ * chunk is read whole by one of the ranks. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),
@@ -331,13 +331,13 @@ fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir, fsdp_group *gr
 {
     static const fsdp_dcp_load_options defaults = {0};
     load_run run = {.dict = dict, .dir = dir};
-    fsdp_status status = fsdp_agree(group, plan_load(&run, options ? options : &defaults));
+    fsdp_status status = fsdp_agree(group, match_items(&run, options ? options : &defaults));
     if (status == FSDP_OK)
         status = fsdp_agree(group, load_values(&run));
     if (status == FSDP_OK)
         status = fsdp_agree(group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)
-        status = fsdp_agree(group, fsdp_state_dict_fill(dict, fill, &run));
+        status = fsdp_agree(group, fsdp_state_dict_fill(dict, load_item, &run));
     if (status == FSDP_OK)
         status = fsdp_agree(group, check_share(&run, group));
     fsdp_free(run.staging);

@@ -1,8 +1,8 @@
-/* What all loads have in common: tensors written in place. */
+/* Writing tensors in place, which all loads share. */
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Ranks wait for each other once a unit: its tensors are neighbours. */
+/* Ranks wait for each other once per unit, because tensors of a unit are adjacent. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

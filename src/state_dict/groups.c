@@ -1,4 +1,4 @@
-/* One table for each optimizer, in the order in which torch has the keys. */
+/* One table for each optimizer, in torch's order of keys. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 
 typedef enum field_kind {
     NUMBER,
-    PAIR,         /* two numbers, one behind the other: a tuple */
+    PAIR,         /* two adjacent numbers; a tuple in the file */
     MAYBE_NUMBER, /* below 0: None */
     RATE,         /* None with relative_step */
     FLAG,         /* bool */
-    INVERSE_FLAG, /* bool, of which the file has the opposite */
-    ALWAYS_FALSE, /* nothing depends on it here */
-    NEVER_TRUE,   /* this library cannot do it */
+    INVERSE_FLAG, /* bool; the file has its opposite */
+    ALWAYS_FALSE, /* this library ignores it */
+    NEVER_TRUE,   /* this library does not support it */
     ALWAYS_NONE
 } field_kind;
 
@@ -88,7 +88,7 @@ static fsdp_plain number(double value)
     return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
 }
 
-/* `pair` [2] is room for a tuple. */
+/* `pair` [2] is memory for a tuple. */
 static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
 {
     const char *at = (const char *)options + f->offset;
@@ -201,7 +201,8 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
     return take_flag(fqn, value, f->kind, to);
 }
 
-/* As an optimizer has it whose lr a CUDA graph, or the user, may change: a tensor of one number. */
+/* Read an option from a tensor of one number, which an optimizer has if a CUDA graph, or the user,
+ * may change its lr. */
 static fsdp_status take_tensor(const char *fqn, const fsdp_tensor *tensor, const field *f,
                                fsdp_optimizer_options *options)
 {
@@ -247,7 +248,8 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Versions of torch differ in how a step is computed, and in whether a class says what it is. */
+/* Versions of torch differ in options that select how a step is computed, and that identify the
+ * class. */
 static bool is_in_every_version(const field *f)
 {
     return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;

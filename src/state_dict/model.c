@@ -1,5 +1,5 @@
-/* get_model_state_dict and set_model_state_dict; and what both kinds of state dict share: names,
- * full tensors, streams. */
+/* get_model_state_dict and set_model_state_dict; and functions that both kinds of state dict share:
+ * names, full tensors, streams. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -44,7 +44,8 @@ fsdp_status fsdp_state_check_submodule(fsdp_module *module, const fsdp_state_dic
 
 /* --- full tensors --- */
 
-/* Is there memory for the whole? Given back, it is there for the next who asks. */
+/* Check that there is memory for the whole tensor. It is freed at once, so it is available to the
+ * next allocation. */
 static fsdp_status try_memory(const fsdp_tensor *t)
 {
     fsdp_tensor *whole;
@@ -56,7 +57,7 @@ static fsdp_status try_memory(const fsdp_tensor *t)
     return FSDP_OK;
 }
 
-/* One item for who wants it, with its tensor whole. */
+/* Pass one item with its whole tensor to ranks that want it. */
 static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
                                 fsdp_state_dict_stream_fn *consume, void *arg)
 {
@@ -87,7 +88,7 @@ fsdp_status fsdp_state_dict_stream(const fsdp_state_dict *dict, fsdp_group *grou
     return stream(dict, group, !group || fsdp_group_rank(group) == 0, consume, arg);
 }
 
-/* A full dict does not share memory with the module. */
+/* Keep a copy: a full dict does not share memory with the module. */
 static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
 {
     fsdp_tensor *copy;
@@ -190,11 +191,11 @@ fsdp_status fsdp_get_model_state_dict(fsdp_module *module, const fsdp_state_dict
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
-    fsdp_parameter_list list; /* under every name */
+    fsdp_parameter_list list; /* parameters under all of their names */
     fsdp_state_copies copies;
     fsdp_incompatible_keys keys;
     size_t cap_missing, cap_unexpected;
-    bool has_values; /* this rank's dict counts */
+    bool has_values; /* this rank's dict has the values that are used */
 } set_run;
 
 void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
@@ -204,7 +205,8 @@ void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
     *keys = (fsdp_incompatible_keys){0};
 }
 
-/* Can p, outside of units, take `tensor` for its own? A leaf has one place for its gradient. */
+/* Check that p, which is in no unit, can take over `tensor`. A leaf can have only one gradient
+ * sink. */
 static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
                                     const fsdp_tensor *tensor)
 {
@@ -227,15 +229,15 @@ static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
     return FSDP_OK;
 }
 
-static fsdp_status plan_parameter(set_run *run, const fsdp_named_parameter *item, const char *shown,
-                                  size_t *found)
+static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *item,
+                                      const char *shown, size_t *found)
 {
     fsdp_tensor *local = fsdp_parameter_local(item->parameter);
     const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        if (!run->options->broadcast_from_rank0) /* else the others expect to hear of it */
+        if (!run->options->broadcast_from_rank0) /* otherwise the other ranks wait for it */
             return FSDP_OK;
     }
     if (!local && !run->options->assign)
@@ -279,7 +281,7 @@ static fsdp_status check_strict(const set_run *run)
                       k->n_unexpected ? k->unexpected[0] : "");
 }
 
-static fsdp_status plan_set(set_run *run, fsdp_module *module)
+static fsdp_status collect_copies(set_run *run, fsdp_module *module)
 {
     size_t found = 0;
     FSDP_TRY(fsdp_state_check_submodule(module, run->options));
@@ -288,7 +290,7 @@ static fsdp_status plan_set(set_run *run, fsdp_module *module)
         const fsdp_named_parameter *item = &run->list.items[i];
         const char *shown;
         if (fsdp_state_name(run->options, item->name, item->parameter, &shown))
-            FSDP_TRY(plan_parameter(run, item, shown, &found));
+            FSDP_TRY(add_parameter_copy(run, item, shown, &found));
     }
     if (!run->has_values)
         return FSDP_OK;
@@ -298,7 +300,7 @@ static fsdp_status plan_set(set_run *run, fsdp_module *module)
 }
 
 /* Frozen parameters are stored in the dtype that their values come in, so that none is rounded.
- * What a dict holds of the module itself is there already. */
+ * Values that are the module's own tensors are in place already. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;
@@ -331,7 +333,7 @@ static fsdp_status apply_pending_dtypes(const set_run *run)
     return status;
 }
 
-/* Parameters outside of units take the dict's tensors for their own. */
+/* Parameters outside of units take over the dict's tensors. */
 static fsdp_status assign_all(const set_run *run)
 {
     for (size_t i = 0; i < run->list.n; i++) {
@@ -342,10 +344,10 @@ static fsdp_status assign_all(const set_run *run)
         const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
         if (!entry)
             continue;
-        /* Once more: two names of the dict may share a tensor. */
+        /* Check again, because two names of the dict may share a tensor. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
-            p->data->sink = NULL; /* who holds the old tensor may outlive the parameter */
+            p->data->sink = NULL; /* the old tensor may outlive the parameter */
         fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor);
     }
     return FSDP_OK;
@@ -357,7 +359,7 @@ fsdp_status fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict
 {
     set_run run = {.options = fsdp_state_options(options), .dict = dict};
     run.has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
-    fsdp_status status = fsdp_agree(run.options->group, plan_set(&run, module));
+    fsdp_status status = fsdp_agree(run.options->group, collect_copies(&run, module));
     if (status == FSDP_OK)
         status = fsdp_agree(run.options->group, apply_pending_dtypes(&run));
     if (status == FSDP_OK)

@@ -1,5 +1,5 @@
-/* get_optimizer_state_dict and set_optimizer_state_dict. An optimizer knows parameters; their names
- * are the module's. */
+/* get_optimizer_state_dict and set_optimizer_state_dict. An optimizer knows parameters; the module
+ * knows their names. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
 
-/* transformers' Adafactor counts in a Python int, torch's optimizers in a tensor. */
+/* Is the count of steps a tensor, as in torch's optimizers? In transformers' Adafactor it is a
+ * Python int. */
 static bool counts_in_tensor(const fsdp_optimizer *o)
 {
     return strcmp(fsdp_optimizer_name(o), "adafactor") != 0;
@@ -24,7 +25,7 @@ static bool counts_in_tensor(const fsdp_optimizer *o)
 /* An optimizer's parameters with their names in a module, in the optimizer's order. */
 typedef struct names {
     fsdp_parameter_list module;  /* owns the names */
-    fsdp_named_parameter *items; /* [n]; name NULL: the options leave it out */
+    fsdp_named_parameter *items; /* [n]; name NULL: excluded by the options */
     size_t n;
 } names;
 
@@ -69,7 +70,7 @@ static fsdp_status names_init(names *n, fsdp_module *module, const fsdp_optimize
 
 /* --- get: state --- */
 
-/* Put under state, fqn, key, or "state.<fqn>.key" in one. */
+/* Put an entry with the keys state, fqn, key, or with the one key "state.<fqn>.key". */
 static fsdp_status put_state(fsdp_state_dict *dict, const char *fqn, const char *key, bool flat,
                              fsdp_tensor *tensor, const fsdp_plain *value)
 {
@@ -129,7 +130,7 @@ static fsdp_status put_parameter(fsdp_state_dict *dict, const fsdp_optimizer *o,
 
 /* --- get: groups --- */
 
-/* The names of a group as a list. */
+/* Put the names of a group's parameters as a list. */
 static fsdp_status put_params(fsdp_state_dict *dict, const fsdp_optimizer *o, const names *n,
                               int group)
 {
@@ -228,13 +229,13 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 
 /* --- set --- */
 
-/* What a dict says, before anything is changed. */
+/* The values of a dict, which are collected before anything is changed. */
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
     fsdp_optimizer *optimizer;
     names names;
-    int64_t *steps; /* [names.n]; NOTHING, LEFT_OUT */
+    int64_t *steps; /* [names.n]; or NOTHING, LEFT_OUT */
     fsdp_optimizer_options *groups;
     size_t n_groups;
     fsdp_state_copies copies;
@@ -242,8 +243,8 @@ typedef struct set_run {
 } set_run;
 
 enum {
-    NOTHING = -1, /* the dict has none of its state */
-    LEFT_OUT = -2 /* by the options */
+    NOTHING = -1, /* the dict has no state of it */
+    LEFT_OUT = -2 /* excluded by the options */
 };
 
 static fsdp_status find_state(set_run *run, const char *fqn, const char *key,
@@ -279,8 +280,8 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* The steps of parameter i, if the dict has its state: all of it or nothing. */
-static fsdp_status plan_steps(set_run *run, size_t i)
+/* Get the steps of parameter i, if the dict has its state, which must be complete. */
+static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
     const fsdp_named_parameter *item = &run->names.items[i];
@@ -307,7 +308,7 @@ static fsdp_status plan_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    run->steps[i] = there ? 1 : 0; /* of SGD only the first step is another */
+    run->steps[i] = there ? 1 : 0; /* in SGD only the first step differs */
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
 
@@ -320,7 +321,8 @@ static bool lists(const fsdp_plain *list, const char *name)
     return false;
 }
 
-/* "param_groups.<i>" of the group that lists `name`, else "param_groups.<name>"; the caller's. */
+/* "param_groups.<i>" of the group that lists `name`, otherwise "param_groups.<name>"; owned by the
+ * caller. */
 static char *group_fqn(const fsdp_state_dict *dict, const char *name)
 {
     for (int i = 0;; i++) {
@@ -336,8 +338,8 @@ static char *group_fqn(const fsdp_state_dict *dict, const char *name)
     }
 }
 
-/* By the first of its parameters that the options do not leave out. */
-static fsdp_status plan_group(set_run *run, int g)
+/* Find a group by the first of its parameters that the options do not exclude. */
+static fsdp_status read_group(set_run *run, int g)
 {
     const fsdp_optimizer *o = run->optimizer;
     run->groups[g] = *fsdp_optimizer_group_options(run->optimizer, g);
@@ -381,7 +383,7 @@ static fsdp_status check_strict(const set_run *run)
     return FSDP_OK;
 }
 
-static fsdp_status plan_set(set_run *run, fsdp_module *module, bool has_values)
+static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
 {
     fsdp_optimizer *o = run->optimizer;
     FSDP_TRY(names_init(&run->names, module, o, run->options));
@@ -392,14 +394,14 @@ static fsdp_status plan_set(set_run *run, fsdp_module *module, bool has_values)
     if (!run->steps || !run->groups)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; has_values && i < run->names.n; i++)
-        FSDP_TRY(plan_steps(run, i));
+        FSDP_TRY(read_steps(run, i));
     for (size_t g = 0; has_values && g < run->n_groups; g++)
-        FSDP_TRY(plan_group(run, (int)g));
+        FSDP_TRY(read_group(run, (int)g));
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
-/* What every rank knows of itself, or hears from rank 0. */
-static fsdp_status share_plan(const set_run *run)
+/* Share what each rank found, or broadcast it from rank 0. */
+static fsdp_status share_values(const set_run *run)
 {
     fsdp_group *group = run->options->group;
     if (!run->options->broadcast_from_rank0 || !group)
@@ -408,7 +410,7 @@ static fsdp_status share_plan(const set_run *run)
     return fsdp_broadcast(group, run->groups, run->n_groups * sizeof *run->groups, 0);
 }
 
-static fsdp_status plan_copies(set_run *run, bool has_values)
+static fsdp_status collect_copies(set_run *run, bool has_values)
 {
     const fsdp_optimizer *o = run->optimizer;
     const char *name;
@@ -431,7 +433,7 @@ static fsdp_status plan_copies(set_run *run, bool has_values)
     return FSDP_OK;
 }
 
-/* As before the first step. */
+/* Reset the state to that before the first step. */
 static fsdp_status begin_anew(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     const char *name;
@@ -472,11 +474,11 @@ fsdp_status fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
     set_run run = {.options = fsdp_state_options(options), .dict = dict, .optimizer = optimizer};
     fsdp_group *group = run.options->group;
     bool has_values = !run.options->broadcast_from_rank0 || fsdp_state_rank(run.options) == 0;
-    fsdp_status status = fsdp_agree(group, plan_set(&run, module, has_values));
+    fsdp_status status = fsdp_agree(group, read_dict(&run, module, has_values));
     if (status == FSDP_OK)
-        status = share_plan(&run);
+        status = share_values(&run);
     if (status == FSDP_OK)
-        status = fsdp_agree(group, plan_copies(&run, has_values));
+        status = fsdp_agree(group, collect_copies(&run, has_values));
     if (status == FSDP_OK)
         status = fsdp_agree(group, apply(&run));
     fsdp_state_copies_fini(&run.copies);

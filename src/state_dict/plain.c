@@ -1,14 +1,15 @@
-/* Plain values of Python, from pickles and into them. */
+/* Conversion of plain Python values from and to pickles. */
 #include <string.h>
 
 #include "src/state_dict/state_dict.h"
 
 enum {
     MAX_DEPTH = 3,
-    MAX_PLAIN_BYTES = 64 << 20 /* of one arena: a small pickle may hold endless paths to a value */
+    MAX_PLAIN_BYTES =
+        64 << 20 /* limit of one arena, because a small pickle may hold endless paths to a value */
 };
 
-static fsdp_status take(fsdp_arena *arena, size_t bytes, void **memory)
+static fsdp_status allocate(fsdp_arena *arena, size_t bytes, void **memory)
 {
     if (bytes > MAX_PLAIN_BYTES || arena->taken + bytes > MAX_PLAIN_BYTES)
         return fsdp_error(FSDP_ERR_FORMAT, "its plain values take more than %d MiB",
@@ -24,7 +25,7 @@ static fsdp_status read_text(const char *text, fsdp_arena *arena, fsdp_plain *to
 {
     const size_t bytes = strlen(text) + 1;
     void *copy = NULL;
-    FSDP_TRY(take(arena, bytes, &copy));
+    FSDP_TRY(allocate(arena, bytes, &copy));
     memcpy(copy, text, bytes);
     *to = (fsdp_plain){.kind = FSDP_PLAIN_STR, .as.text = copy};
     return FSDP_OK;
@@ -34,7 +35,7 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
                              fsdp_plain *to, bool *known)
 {
     void *memory = NULL;
-    FSDP_TRY(take(arena, from->list.n * sizeof(fsdp_plain), &memory));
+    FSDP_TRY(allocate(arena, from->list.n * sizeof(fsdp_plain), &memory));
     fsdp_plain *items = memory;
     for (size_t i = 0; i < from->list.n && *known; i++)
         FSDP_TRY(read_plain(from->list.items[i], arena, depth - 1, &items[i], known));
@@ -47,9 +48,9 @@ static fsdp_status read_list(const fsdp_pickle_value *from, fsdp_arena *arena, i
 static fsdp_status read_plain(const fsdp_pickle_value *from, fsdp_arena *arena, int depth,
                               fsdp_plain *to, bool *known)
 {
-    const bool is_list = fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) ||
-                         fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
-                         fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set */
+    const bool is_list =
+        fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) || fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
+        fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set; a list is used */
     *to = (fsdp_plain){.kind = FSDP_PLAIN_NONE};
     if (fsdp_pickle_is(from, FSDP_PICKLE_BOOL))
         *to = (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = from->boolean};
@@ -73,7 +74,6 @@ fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *are
     return read_plain(from, arena, MAX_DEPTH, to, known);
 }
 
-/* The value as the pickle's next one. */
 void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value)
 {
     switch (value->kind) {

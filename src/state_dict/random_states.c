@@ -27,8 +27,8 @@ static uint32_t mixed(const uint32_t state[WORDS], int i, uint32_t factor)
     return state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * factor);
 }
 
-/* The next place; word 0 follows the last one. */
-static int next(uint32_t state[WORDS], int i)
+/* The next index; 0 follows the last one. */
+static int next_index(uint32_t state[WORDS], int i)
 {
     if (i + 1 < WORDS)
         return i + 1;
@@ -42,11 +42,11 @@ static void init_by_array(uint32_t state[WORDS], const uint32_t *key, int n)
     init_genrand(state, 19650218u);
     for (int k = 0; k < WORDS; k++) {
         state[i] = mixed(state, i, 1664525u) + key[k % n] + (uint32_t)(k % n);
-        i = next(state, i);
+        i = next_index(state, i);
     }
     for (int k = 0; k < WORDS - 1; k++) {
         state[i] = mixed(state, i, 1566083941u) - (uint32_t)i;
-        i = next(state, i);
+        i = next_index(state, i);
     }
     state[0] = 0x80000000u;
 }
@@ -62,7 +62,7 @@ static void put_words(fsdp_plain *items, const uint32_t state[WORDS])
         items[i] = integer(state[i]);
 }
 
-/* random.getstate(): (3, the words and the place behind them, None). */
+/* random.getstate(): (3, (words..., index), None). */
 static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "random_state"};
@@ -78,7 +78,7 @@ static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t
         dict, &key, 1, &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {three, 3}});
 }
 
-/* numpy.random.get_state(), its array as a list, which set_state() takes as well. */
+/* numpy.random.get_state(), with a list for its array, which set_state() accepts too. */
 static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "numpy_random_seed"};
@@ -94,8 +94,8 @@ static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t 
                                      &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {five, 5}});
 }
 
-/* torch.get_rng_state(): seed, words left, seeded, place, the words in 64 bits each, no normal
- * numbers kept. */
+/* torch.get_rng_state(): seed, words left, seeded, index, the words with 64 bits each, no cached
+ * normal numbers. */
 static fsdp_status put_torch(fsdp_state_dict *dict, fsdp_device *device, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "torch_manual_seed"};

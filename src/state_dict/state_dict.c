@@ -1,5 +1,5 @@
-/* The container: entries in order, and a hash table over their names. Names, keys and values live
- * in an arena; an entry that is replaced leaves its old ones there. */
+/* The container: entries in order, and a hash table over their names. Names, keys and values are in
+ * an arena; those of a replaced entry stay there until the end. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -57,7 +57,7 @@ static size_t hash_of(const char *text)
     return (size_t)(hash ^ (hash >> 32));
 }
 
-/* The slot of `fqn`, or the free one where it would go. */
+/* The slot of `fqn`, or the free slot where it would be inserted. */
 static size_t slot_of(const fsdp_state_dict *d, const char *fqn)
 {
     size_t at = hash_of(fqn) & (d->n_slots - 1);
@@ -72,7 +72,7 @@ const fsdp_state_entry *fsdp_state_dict_find(const fsdp_state_dict *d, const cha
     return index ? &d->entries[index - 1] : NULL;
 }
 
-/* Room for one more, at most half full. */
+/* Make space for one more entry; the table is at most half full. */
 static fsdp_status grow_slots(fsdp_state_dict *d)
 {
     if (d->n_slots > 2 * (d->n + 1))
@@ -134,9 +134,9 @@ static fsdp_status copy_keys(fsdp_state_dict *d, const fsdp_state_key *keys, int
     return entry->fqn ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* `entry` has tensor and value; the tensor is retained. */
-static fsdp_status put(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
-                       fsdp_state_entry entry)
+/* Put `entry`, which has tensor and value; the tensor is retained. */
+static fsdp_status insert_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
+                                fsdp_state_entry entry)
 {
     FSDP_ASSERT(n_keys > 0);
     FSDP_TRY(copy_keys(d, keys, n_keys, &entry));
@@ -159,7 +159,7 @@ static fsdp_status put(fsdp_state_dict *d, const fsdp_state_key *keys, int n_key
 fsdp_status fsdp_state_dict_put_tensor(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
                                        fsdp_tensor *tensor)
 {
-    return put(d, keys, n_keys, (fsdp_state_entry){.tensor = tensor});
+    return insert_entry(d, keys, n_keys, (fsdp_state_entry){.tensor = tensor});
 }
 
 fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
@@ -169,7 +169,7 @@ fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *d, const fsdp_state_key *
     if (!copy)
         return FSDP_ERR_NOMEM;
     FSDP_TRY(copy_value(d, value, copy));
-    return put(d, keys, n_keys, (fsdp_state_entry){.value = copy});
+    return insert_entry(d, keys, n_keys, (fsdp_state_entry){.value = copy});
 }
 
 static fsdp_status put_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,

@@ -15,20 +15,21 @@ typedef struct loading {
     fsdp_device *device;
     fsdp_torch_archive *archive;
     fsdp_state_dict *dict;
-    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* of the value that is read */
-    fsdp_arena arena;                           /* plain values on their way */
+    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the value that is read */
+    fsdp_arena arena;                           /* temporary plain values */
     struct {
         const void *data;
-        fsdp_tensor *tensor; /* borrowed: the dict's */
+        fsdp_tensor *tensor; /* borrowed from the dict */
     } * loaded;
     size_t n_loaded, cap_loaded;
-    size_t visits;        /* that may still be made: a hostile tree has endless paths; */
-    size_t tensor_budget; /* likewise bytes of tensors */
+    size_t visits;        /* remaining visits to values, because a hostile tree has endless paths */
+    size_t tensor_budget; /* remaining bytes of tensors that may be copied */
 } loading;
 
 /* --- tensors --- */
 
-/* Tensors of one storage's bytes are one tensor under several names: tied parameters. */
+/* Tensors with the same bytes of a storage are one tensor with several names, such as tied
+ * parameters. */
 static fsdp_tensor *find_alias(const loading *l, const fsdp_checkpoint_entry *entry,
                                fsdp_dtype dtype)
 {
@@ -77,7 +78,8 @@ static fsdp_status put_tensor(loading *l, const fsdp_pickle_value *v, int n_keys
     return status;
 }
 
-/* Keys joined with dots are what a state dict knows an item by. */
+/* Check that no other item has the same name of joined keys, which identifies an item of a state
+ * dict. */
 static fsdp_status check_name(const loading *l, int n_keys)
 {
     char *fqn = fsdp_state_keys_join(l->keys, n_keys);
@@ -92,7 +94,7 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Key of a dict's item: text, or a number as optimizers count parameters. */
+/* Set the key of a dict's item: text, or a number, which optimizers use for parameters. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
     char text[128];
@@ -128,7 +130,7 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* An object of a class, which is not read. */
+/* Skip an object of a class, which is not read. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];

@@ -1,6 +1,5 @@
-/* Files of torch.save read into tensors that are there already, as fsdp_dcp_load() does it from
- * folders. Each rank maps the file and copies its own part, so that no more than one tensor is held
- * beside them. */
+/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() does from folders. Each rank
+ * maps the file and copies its own part, so that at most one further tensor is in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,17 +17,17 @@ typedef struct reading {
     const char *path;
     fsdp_group *group;
     bool local;   /* a file of fsdp_local_save(): tensors are this rank's parts */
-    bool partial; /* what the file lacks stays as it is */
+    bool partial; /* items that the file lacks stay unchanged */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
     const fsdp_pickle_value **values; /* [count of dict] */
-    fsdp_checkpoint_entry *entries;   /* [count of dict], of tensors */
+    fsdp_checkpoint_entry *entries;   /* [count of dict], set for tensors */
 } reading;
 
 /* --- what the file has --- */
 
-/* The item of a dict; of an int's key that int's, or the text's that spells it, as DCP makes of it.
- */
+/* Find the item of a dict. An int key also matches the text with its digits, which DCP makes of
+ * it. */
 static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
 {
     if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
@@ -41,8 +40,8 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
 }
 
 /* The value below `keys`; NULL if there is none. */
-static const fsdp_pickle_value *find(const fsdp_pickle_value *value, const fsdp_state_key *keys,
-                                     int n_keys)
+static const fsdp_pickle_value *find_below(const fsdp_pickle_value *value,
+                                           const fsdp_state_key *keys, int n_keys)
 {
     for (int k = 0; k < n_keys && value; k++)
         if (keys[k].name)
@@ -64,12 +63,13 @@ static fsdp_status part_of(const reading *r, const fsdp_tensor *tensor, fsdp_box
     return FSDP_OK;
 }
 
-/* Two cuts may give parts of one shape: where a part begins was written beside it. */
+/* Parts of different offsets may have one shape, so compare the offsets that were written with the
+ * parts. */
 static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry)
 {
     const fsdp_state_key keys[] = {
         {.name = FSDP_LOCAL_SHARDS}, {.name = "offsets"}, {.name = entry->fqn}};
-    const fsdp_pickle_value *offsets = find(fsdp_torch_archive_root(r->archive), keys, 3);
+    const fsdp_pickle_value *offsets = find_below(fsdp_torch_archive_root(r->archive), keys, 3);
     fsdp_box box;
     FSDP_TRY(fsdp_box_of(entry->tensor, &box));
     bool same = fsdp_pickle_is(offsets, FSDP_PICKLE_TUPLE) && offsets->list.n == (size_t)box.ndim;
@@ -85,7 +85,7 @@ static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry
                       r->path, entry->fqn);
 }
 
-static fsdp_status plan_tensor(const reading *r, size_t i, const fsdp_state_entry *entry)
+static fsdp_status match_tensor(const reading *r, size_t i, const fsdp_state_entry *entry)
 {
     fsdp_dtype dtype;
     fsdp_box box;
@@ -96,11 +96,11 @@ static fsdp_status plan_tensor(const reading *r, size_t i, const fsdp_state_entr
     return r->local ? check_offsets(r, entry) : FSDP_OK;
 }
 
-static fsdp_status plan_entry(const reading *r, size_t i)
+static fsdp_status match_entry(const reading *r, size_t i)
 {
     const fsdp_state_entry *entry = fsdp_state_dict_at(r->dict, i);
     const fsdp_pickle_value *root = fsdp_torch_archive_root(r->archive);
-    const fsdp_pickle_value *value = find(root, entry->keys, entry->n_keys);
+    const fsdp_pickle_value *value = find_below(root, entry->keys, entry->n_keys);
     if (!value && r->partial)
         return FSDP_OK;
     if (!value)
@@ -112,13 +112,13 @@ static fsdp_status plan_entry(const reading *r, size_t i)
                           r->path, entry->fqn, entry->tensor ? "no" : "a",
                           entry->tensor ? "" : "not");
     r->values[i] = value;
-    return entry->tensor ? plan_tensor(r, i, entry) : FSDP_OK;
+    return entry->tensor ? match_tensor(r, i, entry) : FSDP_OK;
 }
 
 static fsdp_status check_number(const reading *r, const char *name, int *number)
 {
     const fsdp_state_key keys[] = {{.name = FSDP_LOCAL_SHARDS}, {.name = name}};
-    const fsdp_pickle_value *value = find(fsdp_torch_archive_root(r->archive), keys, 2);
+    const fsdp_pickle_value *value = find_below(fsdp_torch_archive_root(r->archive), keys, 2);
     if (!fsdp_pickle_is(value, FSDP_PICKLE_INT) || value->integer < 0 ||
         value->integer > FSDP_LOCAL_MAX_RANKS)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: there is no '%s.%s': no file of LOCAL_STATE_DICT",
@@ -144,14 +144,14 @@ static fsdp_status check_ranks(const reading *r)
     return FSDP_OK;
 }
 
-static fsdp_status plan(reading *r)
+static fsdp_status match_all(reading *r)
 {
     const size_t n = fsdp_state_dict_count(r->dict);
     FSDP_TRY(fsdp_file_map(r->path, &r->map));
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* One rank's look at each byte is enough. */
+    /* It is enough if one rank checks each byte. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -159,7 +159,7 @@ static fsdp_status plan(reading *r)
     if (!r->values || !r->entries)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
-        FSDP_TRY(plan_entry(r, i));
+        FSDP_TRY(match_entry(r, i));
     return FSDP_OK;
 }
 
@@ -183,9 +183,9 @@ static fsdp_status take_values(const reading *r)
     return FSDP_OK;
 }
 
-/* Whole rows are one piece of the file; of another box the whole tensor is copied first, because
- * what is mapped need not be aligned. */
-static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
+/* Whole rows are contiguous in the file. For another box the whole tensor is copied first, because
+ * the mapping may be unaligned. */
+static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
     const fsdp_checkpoint_entry *entry = &r->entries[i];
@@ -217,11 +217,11 @@ static fsdp_status fill(void *arg, size_t i, fsdp_tensor *to)
 
 static fsdp_status read_into(reading *r)
 {
-    fsdp_status status = fsdp_agree(r->group, plan(r));
+    fsdp_status status = fsdp_agree(r->group, match_all(r));
     if (status == FSDP_OK)
         status = fsdp_agree(r->group, take_values(r));
     if (status == FSDP_OK)
-        status = fsdp_agree(r->group, fsdp_state_dict_fill(r->dict, fill, r));
+        status = fsdp_agree(r->group, fsdp_state_dict_fill(r->dict, load_tensor, r));
     fsdp_free(r->entries);
     fsdp_free(r->values);
     fsdp_torch_archive_destroy(r->archive);
@@ -278,7 +278,7 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* The items of `dict`, and whose parts they are. */
+/* Put the items of `dict`, and a description of the parts that they are. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));
@@ -295,14 +295,14 @@ static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp
 
 fsdp_status fsdp_local_save(const fsdp_state_dict *dict, const char *stem, fsdp_group *group)
 {
-    fsdp_state_dict *told = NULL;
+    fsdp_state_dict *description = NULL;
     char *path = local_path(stem, group);
-    fsdp_status status = path ? fsdp_state_dict_create(&told) : FSDP_ERR_NOMEM;
+    fsdp_status status = path ? fsdp_state_dict_create(&description) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = describe(dict, group, told);
+        status = describe(dict, group, description);
     if (status == FSDP_OK)
-        status = fsdp_state_dict_write_parts(told, path);
-    fsdp_state_dict_destroy(told);
+        status = fsdp_state_dict_write_parts(description, path);
+    fsdp_state_dict_destroy(description);
     fsdp_free(path);
     return fsdp_agree(group, status);
 }

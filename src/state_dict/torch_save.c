@@ -15,12 +15,12 @@
 
 /* --- nesting --- */
 
-/* Dicts of dicts want together what belongs together; items of a state dict come in any order. */
+/* Items of a state dict are in any order; in nested dicts, items of one dict must be adjacent. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
-    size_t *order; /* [n] so far */
+    size_t *order; /* [n] items in their new order so far */
     size_t n;
-    bool *taken; /* [count] */
+    bool *taken; /* [count] is in `order` already */
 } ordering;
 
 static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
@@ -38,7 +38,8 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Every item not taken yet that has the first n_keys keys of `first`, by its next key. */
+/* Append every item not taken yet that has the first n_keys keys of `first`, grouped by its next
+ * key. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -54,13 +55,13 @@ static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
     }
 }
 
-static fsdp_status put(fsdp_state_dict *dict, const fsdp_state_entry *e)
+static fsdp_status put_entry(fsdp_state_dict *dict, const fsdp_state_entry *e)
 {
     return e->tensor ? fsdp_state_dict_put_tensor(dict, e->keys, e->n_keys, e->tensor)
                      : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
 }
 
-/* The same items, those of one dict next to each other. */
+/* Copy the dict with items of one nested dict next to each other. */
 static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 {
     size_t n = fsdp_state_dict_count(dict);
@@ -72,7 +73,7 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
         if (n)
             order_below(&o, fsdp_state_dict_at(dict, 0), 0);
         for (size_t i = 0; i < o.n && status == FSDP_OK; i++)
-            status = put(*nested, fsdp_state_dict_at(dict, o.order[i]));
+            status = put_entry(*nested, fsdp_state_dict_at(dict, o.order[i]));
         if (status != FSDP_OK) {
             fsdp_state_dict_destroy(*nested);
             *nested = NULL;
@@ -83,20 +84,21 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
     return status;
 }
 
-/* --- telling --- */
+/* --- the value --- */
 
-typedef struct telling {
+typedef struct writing {
     const char *path;
     fsdp_state_dict *dict; /* nested */
-    fsdp_state_dict *data; /* the same, each tensor once */
-    bool local;            /* this rank's parts as they are */
-    size_t *first;         /* [items] where the item's tensor comes first */
-    size_t *numbers;       /* [items] the writer's, of tensors */
+    fsdp_state_dict *data; /* the same items, with each tensor once */
+    bool local;            /* save only this rank's parts */
+    size_t *first;         /* [items] the first item with the same tensor */
+    size_t *numbers;       /* [items] the writer's numbers of tensors */
     fsdp_torch_writer *writer;
-} telling;
+} writing;
 
-/* Where the tensor of each item comes first: a tied parameter is one tensor under several names. */
-static fsdp_status find_first(telling *t)
+/* Find the first item with the same tensor as each item: a tied parameter is one tensor with
+ * several names. */
+static fsdp_status find_first(writing *t)
 {
     const size_t n = fsdp_state_dict_count(t->dict);
     t->numbers = fsdp_calloc(n, sizeof *t->numbers);
@@ -112,18 +114,18 @@ static fsdp_status find_first(telling *t)
     return FSDP_OK;
 }
 
-static fsdp_status open_telling(telling *t, const fsdp_state_dict *dict)
+static fsdp_status open_writing(writing *t, const fsdp_state_dict *dict)
 {
     FSDP_TRY(nest(dict, &t->dict));
     FSDP_TRY(find_first(t));
     FSDP_TRY(fsdp_state_dict_create(&t->data));
     for (size_t i = 0; i < fsdp_state_dict_count(t->dict); i++)
         if (t->first[i] == i)
-            FSDP_TRY(put(t->data, fsdp_state_dict_at(t->dict, i)));
+            FSDP_TRY(put_entry(t->data, fsdp_state_dict_at(t->dict, i)));
     return FSDP_OK;
 }
 
-static void close_telling(telling *t)
+static void close_writing(writing *t)
 {
     fsdp_torch_writer_discard(t->writer);
     fsdp_state_dict_destroy(t->data);
@@ -132,9 +134,9 @@ static void close_telling(telling *t)
     fsdp_free(t->first);
 }
 
-static fsdp_status tell_item(void *context, size_t i)
+static fsdp_status put_item(void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
     const size_t first = t->first[i];
     if (!e->tensor) {
@@ -153,7 +155,7 @@ static fsdp_status tell_item(void *context, size_t i)
 
 static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *key)
 {
-    const telling *t = context;
+    const writing *t = context;
     const fsdp_state_entry *e = fsdp_state_dict_at(t->dict, i);
     if (level >= e->n_keys)
         return false;
@@ -164,23 +166,23 @@ static bool key_of(const void *context, size_t i, int level, fsdp_nesting_key *k
 
 static const char *name_of(const void *context, size_t i)
 {
-    const telling *t = context;
+    const writing *t = context;
     return fsdp_state_dict_at(t->dict, i)->fqn;
 }
 
-static fsdp_status tell_all(telling *t)
+static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
-        .path = t->path, .context = t, .key = key_of, .name = name_of, .tell = tell_item};
+        .path = t->path, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
     return fsdp_nesting_tell(&nesting, fsdp_state_dict_count(t->dict),
                              fsdp_torch_writer_pickle(t->writer));
 }
 
-/* Rank 0: everything but the tensors' data. */
-static fsdp_status begin_file(telling *t)
+/* Rank 0 writes everything except the tensors' data. */
+static fsdp_status begin_file(writing *t)
 {
     FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));
-    FSDP_TRY(tell_all(t));
+    FSDP_TRY(put_all_items(t));
     return fsdp_torch_writer_begin_data(t->writer);
 }
 
@@ -188,7 +190,7 @@ static fsdp_status begin_file(telling *t)
 
 static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
 {
-    const telling *t = arg;
+    const writing *t = arg;
     if (!e->tensor)
         return FSDP_OK;
     size_t bytes = (size_t)fsdp_tensor_numel(e->tensor) * fsdp_dtype_size(e->tensor->dtype);
@@ -198,7 +200,7 @@ static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
-static fsdp_status save(telling *t, fsdp_group *group)
+static fsdp_status save(writing *t, fsdp_group *group)
 {
     bool writes = !group || fsdp_group_rank(group) == 0;
     FSDP_TRY(fsdp_agree(group, writes ? begin_file(t) : FSDP_OK));
@@ -210,7 +212,7 @@ static fsdp_status save(telling *t, fsdp_group *group)
 
 /* --- one rank's parts --- */
 
-static fsdp_status write_part(telling *t, const fsdp_state_entry *e)
+static fsdp_status write_part(writing *t, const fsdp_state_entry *e)
 {
     if (!e->tensor)
         return FSDP_OK;
@@ -220,7 +222,7 @@ static fsdp_status write_part(telling *t, const fsdp_state_entry *e)
     return status;
 }
 
-static fsdp_status save_parts(telling *t)
+static fsdp_status save_parts(writing *t)
 {
     FSDP_TRY(begin_file(t));
     for (size_t i = 0; i < fsdp_state_dict_count(t->data); i++)
@@ -232,11 +234,11 @@ static fsdp_status save_parts(telling *t)
 
 fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char *path)
 {
-    telling t = {.path = path, .local = true};
-    fsdp_status status = open_telling(&t, dict);
+    writing t = {.path = path, .local = true};
+    fsdp_status status = open_writing(&t, dict);
     if (status == FSDP_OK)
         status = save_parts(&t);
-    close_telling(&t);
+    close_writing(&t);
     return status;
 }
 
@@ -244,10 +246,10 @@ fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char 
 
 fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path, fsdp_group *group)
 {
-    telling t = {.path = path};
-    fsdp_status status = fsdp_agree(group, open_telling(&t, dict));
+    writing t = {.path = path};
+    fsdp_status status = fsdp_agree(group, open_writing(&t, dict));
     if (status == FSDP_OK)
         status = save(&t, group);
-    close_telling(&t);
+    close_writing(&t);
     return status;
 }

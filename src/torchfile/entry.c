@@ -69,7 +69,7 @@ void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advi
     uintptr_t begin = (uintptr_t)data, end = begin + bytes;
     if (advice == FSDP_CHECKPOINT_WILL_READ) {
         begin -= begin % page;
-    } else { /* pages shared with a neighbouring tensor stay */
+    } else { /* keep pages that also hold a part of a neighbouring tensor */
         begin += (page - begin % page) % page;
         end -= end % page;
     }

@@ -1,11 +1,12 @@
-/* What readers of any format share. */
+/* Functions that the readers of all formats share. */
 #pragma once
 #include <fsdp/checkpoint_entry.h>
 
-/* "[2, 3]" into `text`, cut to fit. */
+/* Write the shape as "[2, 3]" into `text`, truncated to `bytes`. */
 void fsdp_checkpoint_shape_text(const int64_t *shape, int ndim, char *text, size_t bytes);
 
-/* By name, in byte order; and the entry of `name` among [n] sorted so, NULL if there is none. */
+/* Sort entries by name, in byte order. find() returns the entry `name` of [n] sorted entries, or
+ * NULL. */
 void fsdp_checkpoint_entries_sort(fsdp_checkpoint_entry *entries, size_t n);
 const fsdp_checkpoint_entry *fsdp_checkpoint_entries_find(const fsdp_checkpoint_entry *entries,
                                                           size_t n, const char *name);

@@ -1,4 +1,4 @@
-/* From a list of items to the dicts and lists that their keys name, level by level. */
+/* Writes a list of items as nested dicts and lists, level by level. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static bool has_key(const fsdp_nesting *n, size_t i, int level)
     return n->key(n->context, i, level, &key);
 }
 
-/* Items a and b have the same keys before `level`: then they may have the same there. */
+/* Do items a and b, which have the same keys before `level`, have the same key at it? */
 static bool same_key(const fsdp_nesting *n, size_t a, size_t b, int level)
 {
     fsdp_nesting_key x, y;
@@ -41,7 +41,7 @@ static fsdp_status check_key(const fsdp_nesting *n, size_t i, int level, bool is
                       n->name(n->context, i));
 }
 
-static void tell_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_writer *pickle)
+static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_writer *pickle)
 {
     fsdp_nesting_key key;
     if (!n->key(n->context, i, level, &key) || !key.name)
@@ -52,7 +52,7 @@ static void tell_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wri
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* One past the last item that has item i's key at this level, which is below it or is it. */
+/* *next is one past the last item that has item i's key at this level. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;
@@ -65,9 +65,9 @@ static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int lev
     return FSDP_OK;
 }
 
-/* Items [begin, end) share `level` keys: a dict, or a list, of what comes below. */
-static fsdp_status tell_below(const fsdp_nesting *n, size_t begin, size_t end, int level,
-                              fsdp_pickle_writer *pickle)
+/* Write items [begin, end), which share their first `level` keys, as a dict or list. */
+static fsdp_status write_below(const fsdp_nesting *n, size_t begin, size_t end, int level,
+                               fsdp_pickle_writer *pickle)
 {
     fsdp_nesting_key first = {.name = ""};
     if (begin < end)
@@ -81,9 +81,9 @@ static fsdp_status tell_below(const fsdp_nesting *n, size_t begin, size_t end, i
     for (size_t i = begin, next = begin; i < end; i = next, place++) {
         FSDP_TRY(check_key(n, i, level, is_dict, place));
         FSDP_TRY(find_end(n, i, end, level, &next));
-        tell_key(n, i, level, pickle);
-        FSDP_TRY(has_key(n, i, level + 1) ? tell_below(n, i, next, level + 1, pickle)
-                                          : n->tell(n->context, i));
+        write_key(n, i, level, pickle);
+        FSDP_TRY(has_key(n, i, level + 1) ? write_below(n, i, next, level + 1, pickle)
+                                          : n->write_item(n->context, i));
     }
     fsdp_pickle_end(pickle);
     return FSDP_OK;
@@ -91,5 +91,5 @@ static fsdp_status tell_below(const fsdp_nesting *n, size_t begin, size_t end, i
 
 fsdp_status fsdp_nesting_tell(const fsdp_nesting *nesting, size_t n, fsdp_pickle_writer *pickle)
 {
-    return tell_below(nesting, 0, n, 0, pickle);
+    return write_below(nesting, 0, n, 0, pickle);
 }

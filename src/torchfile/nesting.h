@@ -1,31 +1,31 @@
-/* Items by keys, and the dicts and lists that they are: names joined with dots, and values nested
- * in a file of torch.save. */
+/* Conversion between flat items, which are found by a list of keys, and nested dicts and lists.
+ * Keys are joined with dots into names, or written as nested values into a file of torch.save. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_writer.h"
 
-/* One step from the whole to an item. */
+/* One key on the path from the outermost container to an item. */
 typedef struct fsdp_nesting_key {
-    const char *name; /* key of a dict; NULL: of a list */
-    int64_t index;    /* place in that list */
-    bool is_int;      /* the dict's key is the int that `name` spells */
+    const char *name; /* key of a dict; NULL: the container is a list */
+    int64_t index;    /* index in the list, if name is NULL */
+    bool is_int;      /* the dict's key is an int, whose digits are in `name` */
 } fsdp_nesting_key;
 
 /* Append key `i` of an item to its name: "a", ".b", ".0". */
 void fsdp_nesting_join(fsdp_str *fqn, int i, const char *name, int64_t index);
 
-/* Items, those of one dict or list next to each other. */
+/* A source of items. Items of one dict or list are adjacent. */
 typedef struct fsdp_nesting {
-    const char *path; /* begins the messages */
+    const char *path; /* prefix of error messages */
     void *context;
-    /* Key `level` of item i; false: it has no more. */
+    /* Get key `level` of item i; false if the item has fewer keys. */
     bool (*key)(const void *context, size_t i, int level, fsdp_nesting_key *key);
     const char *(*name)(const void *context, size_t i);
-    /* Tell the pickle item i. */
-    fsdp_status (*tell)(void *context, size_t i);
+    /* Write the value of item i to the pickle. */
+    fsdp_status (*write_item)(void *context, size_t i);
 } fsdp_nesting;
 
-/* Tell `pickle` items [0, n) as one value. FSDP_ERR_INVALID naming an item that cannot be where its
- * keys say, or lies too deep; what tell() returns. */
+/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item that cannot
+ * be where its keys say, or that is nested too deeply; errors of write_item() are passed on. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_tell(const fsdp_nesting *nesting, size_t n,
                                               fsdp_pickle_writer *pickle);

@@ -1,5 +1,6 @@
-/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table says what
- * an opcode does; see Note [Pickles that cannot hurt] for what keeps it within bounds. */
+/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table maps each
+ * opcode to its function. Note [Pickles that cannot hurt] in pickle_reader.h explains how reading
+ * is kept within bounds. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,13 +10,13 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* A pickle's byte makes at most one value and one item; only a text that is encoded again and
-     * again can need more. */
+    /* Bytes of memory per byte of the pickle. A byte makes at most one value and one item; only a
+     * text that is encoded repeatedly could need more. */
     MEMORY_FACTOR = 256
 };
 
 struct fsdp_pickle {
-    fsdp_arena arena; /* of all values */
+    fsdp_arena arena; /* owns all values */
     fsdp_pickle_value *root;
 };
 
@@ -24,17 +25,17 @@ typedef struct machine {
     const char *label;
     const unsigned char *data; /* [bytes] */
     size_t bytes, at;
-    size_t op_at; /* of the running opcode, for messages */
+    size_t op_at; /* offset of the running opcode, for messages */
     const fsdp_pickle_names *names;
     fsdp_pickle_value **stack; /* [depth] */
     size_t depth, stack_cap;
-    size_t *marks; /* [n_marks] depths at which MARK was */
+    size_t *marks; /* [n_marks] stack depths at which MARK was read */
     size_t n_marks, marks_cap;
-    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was put */
+    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was stored */
     size_t n_memo, memo_cap;
 } machine;
 
-/* Values that lie one after another on the stack, readable until the next push. */
+/* Consecutive values of the stack, valid until the next push. */
 typedef struct row {
     fsdp_pickle_value **values; /* [n] */
     size_t n;
@@ -48,7 +49,7 @@ static fsdp_status bad(const machine *m, const char *what)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static fsdp_status take(machine *m, size_t bytes, void **memory)
+static fsdp_status allocate(machine *m, size_t bytes, void **memory)
 {
     fsdp_arena *arena = &m->pickle->arena;
     if (bytes / MEMORY_FACTOR > m->bytes || arena->taken / MEMORY_FACTOR > m->bytes)
@@ -60,7 +61,7 @@ static fsdp_status take(machine *m, size_t bytes, void **memory)
 static fsdp_status new_value(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **value)
 {
     void *memory;
-    FSDP_TRY(take(m, sizeof **value, &memory));
+    FSDP_TRY(allocate(m, sizeof **value, &memory));
     *value = memory;
     (*value)->kind = kind;
     return FSDP_OK;
@@ -82,8 +83,8 @@ static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
     return push(m, *value);
 }
 
-/* At least `n` values lie above the last mark. */
-static fsdp_status need(const machine *m, size_t n)
+/* Require at least `n` values above the last mark. */
+static fsdp_status require_items(const machine *m, size_t n)
 {
     size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
     return m->depth - floor < n ? bad(m, "too few values on the stack") : FSDP_OK;
@@ -91,12 +92,12 @@ static fsdp_status need(const machine *m, size_t n)
 
 static fsdp_status pop(machine *m, fsdp_pickle_value **value)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     *value = m->stack[--m->depth];
     return FSDP_OK;
 }
 
-/* The values above the last mark, which is gone. */
+/* Pop the last mark and the values above it. */
 static fsdp_status pop_mark(machine *m, row *above)
 {
     if (m->n_marks == 0)
@@ -127,9 +128,10 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
     return FSDP_OK;
 }
 
-/* ---- what holds what ------------------------------------------------------------------------- */
+/* ---- which value holds which
+ * ------------------------------------------------------------------------- */
 
-/* `holder` is about to hold `value`. */
+/* Record that `holder` holds `value` from now on. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -153,7 +155,7 @@ static fsdp_status add_items(machine *m, fsdp_pickle_value *holder, fsdp_pickle_
         void *grown;
         if (cap < need_cap)
             cap = need_cap;
-        FSDP_TRY(take(m, cap * sizeof *items, &grown));
+        FSDP_TRY(allocate(m, cap * sizeof *items, &grown));
         if (holder->list.n)
             memcpy(grown, holder->list.items, holder->list.n * sizeof *items);
         holder->list.items = grown;
@@ -260,7 +262,7 @@ static fsdp_status push_text(machine *m, fsdp_pickle_kind kind, unsigned width)
     void *copy;
     FSDP_TRY(read_uint(m, width, &n));
     FSDP_TRY(read_bytes(m, (size_t)n, &p));
-    FSDP_TRY(take(m, (size_t)n + 1, &copy));
+    FSDP_TRY(allocate(m, (size_t)n + 1, &copy));
     FSDP_TRY(push_new(m, kind, &value));
     value->text.data = memcpy(copy, p, (size_t)n);
     value->text.bytes = (size_t)n;
@@ -282,7 +284,7 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* The stack too: what is above the mark is then never an offset from NULL. */
+    /* Allocate the stack too, so that the values above a mark are never at an offset from NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -306,7 +308,7 @@ static fsdp_status push_tuple(machine *m, fsdp_pickle_value **items, size_t n)
 
 static fsdp_status op_tuple_n(machine *m, unsigned n)
 {
-    FSDP_TRY(need(m, n));
+    FSDP_TRY(require_items(m, n));
     m->depth -= n;
     return push_tuple(m, m->stack + m->depth, n);
 }
@@ -319,10 +321,10 @@ static fsdp_status op_tuple(machine *m, unsigned unused)
     return push_tuple(m, above.values, above.n);
 }
 
-/* The container on top of the stack gets these items. */
-static fsdp_status fill(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
+/* Append items to the container on top of the stack. */
+static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     fsdp_pickle_value *container = m->stack[m->depth - 1];
     if (container->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
@@ -339,23 +341,24 @@ static fsdp_status op_fill(machine *m, unsigned kind) /* APPENDS, SETITEMS */
 {
     row above = {0};
     FSDP_TRY(pop_mark(m, &above));
-    return fill(m, (fsdp_pickle_kind)kind, above.values, above.n);
+    return fill_top(m, (fsdp_pickle_kind)kind, above.values, above.n);
 }
 
 static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 {
     size_t n = kind == FSDP_PICKLE_DICT ? 2 : 1;
-    FSDP_TRY(need(m, n));
+    FSDP_TRY(require_items(m, n));
     m->depth -= n;
-    return fill(m, (fsdp_pickle_kind)kind, m->stack + m->depth, n);
+    return fill_top(m, (fsdp_pickle_kind)kind, m->stack + m->depth, n);
 }
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Numbers are given in order, two bytes or more for each: larger ones than that are not written. */
-static fsdp_status put(machine *m, uint64_t number)
+/* Numbers are assigned in order, and each takes two bytes or more, so a larger number than the
+ * pickle has bytes is not valid. */
+static fsdp_status memoize(machine *m, uint64_t number)
 {
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     if (number >= m->bytes)
         return bad(m, "a number in the memo is too large");
     if (!FSDP_GROW(m->memo, m->memo_cap, (size_t)number + 1))
@@ -371,7 +374,7 @@ static fsdp_status op_put(machine *m, unsigned width)
     uint64_t number = m->n_memo;
     if (width > 0) /* 0: MEMOIZE */
         FSDP_TRY(read_uint(m, width, &number));
-    return put(m, number);
+    return memoize(m, number);
 }
 
 static fsdp_status op_get(machine *m, unsigned width)
@@ -404,7 +407,7 @@ static bool is_module(const char *known, const char *text, size_t bytes)
 static fsdp_status copy_text(machine *m, const char *text, size_t bytes, const char **copy)
 {
     void *memory;
-    FSDP_TRY(take(m, bytes + 1, &memory));
+    FSDP_TRY(allocate(m, bytes + 1, &memory));
     *copy = memcpy(memory, text, bytes);
     return FSDP_OK;
 }
@@ -422,7 +425,7 @@ static fsdp_status push_unknown(machine *m, const char *module, size_t module_by
                                 const char *name, size_t name_bytes)
 {
     void *memory;
-    FSDP_TRY(take(m, sizeof(fsdp_pickle_name), &memory));
+    FSDP_TRY(allocate(m, sizeof(fsdp_pickle_name), &memory));
     fsdp_pickle_name *unknown = memory;
     unknown->meaning = FSDP_PICKLE_UNKNOWN;
     FSDP_TRY(copy_text(m, module, module_bytes, &unknown->module));
@@ -479,7 +482,7 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
-/* Text of characters up to U+00FF, in UTF-8, as one byte for each. */
+/* Push BYTES with one byte for each character (up to U+00FF) of a UTF-8 text. */
 static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *value;
@@ -488,12 +491,13 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     if (text && text->kind != FSDP_PICKLE_STR)
         return bad(m, "bytes are made of what is no text");
     size_t n = text ? text->text.bytes : 0, used = 0;
-    FSDP_TRY(take(m, n + 1, &memory));
+    FSDP_TRY(allocate(m, n + 1, &memory));
     char *bytes = memory;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text->text.data[i];
         if (c >= 0x80) {
-            unsigned char next = (unsigned char)text->text.data[i + 1]; /* at the end: the NUL */
+            unsigned char next =
+                (unsigned char)text->text.data[i + 1]; /* the terminating NUL at the end */
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
                 return bad(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
@@ -549,7 +553,7 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Attributes that nobody reads: plain values, so that no tensor is lost with them. */
+/* Attributes are ignored, so they must be plain values: no tensor may be lost with them. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
@@ -563,7 +567,8 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
-/* A class with __slots__, such as DTensor, has the attributes (None, dict of slots); else NULL. */
+/* The dict of slots in the attributes (None, dict) of a class with __slots__, such as DTensor, or
+ * NULL. */
 static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
@@ -573,7 +578,8 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* What tensors with attributes are made by: FSDP1, for one, marks those of its state dicts. */
+/* Tensors with attributes are made by this call. FSDP1, for example, marks the tensors of its state
+ * dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {
@@ -584,7 +590,8 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* The function or class is not known, as for quantized weights. */
+    /* A function or class that is not in the list, as for quantized weights, makes an OPAQUE
+     * value. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);
@@ -630,27 +637,27 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
-    case FSDP_PICKLE_UNKNOWN: /* has no NAME */
+    case FSDP_PICKLE_UNKNOWN: /* never the meaning of a NAME */
     case FSDP_PICKLE_TYPE:
         break;
     }
     return bad(m, "a call of what is no function");
 }
 
-/* NEWOBJ_EX: of a class, arguments, and arguments by name. */
+/* NEWOBJ_EX: a call of a class with positional and named arguments. */
 static fsdp_status op_call_by_names(machine *m, unsigned unused)
 {
     fsdp_pickle_value *names;
     FSDP_TRY(pop(m, &names));
     if (names->kind != FSDP_PICKLE_DICT)
         return bad(m, "arguments by name that are no dict");
-    FSDP_TRY(need(m, 2));
+    FSDP_TRY(require_items(m, 2));
     if (names->list.n && m->stack[m->depth - 2]->kind != FSDP_PICKLE_OPAQUE)
         return bad(m, "a call with arguments by name");
     return op_call(m, unused);
 }
 
-/* Between a tuple that holds itself and what it was built from. */
+/* Python writes POP where a recursive tuple was built from its items. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -665,7 +672,7 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* FROZENSET: as the call that protocols before 4 make of it. */
+/* FROZENSET becomes the same call as in protocols before 4. */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;
@@ -675,13 +682,14 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* The state of a record. OrderedDicts get their attributes so, which nobody reads. */
+/* BUILD sets the state of a record. OrderedDicts get their attributes this way, which are
+ * ignored. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;
     fsdp_pickle_value *state;
     FSDP_TRY(pop(m, &state));
-    FSDP_TRY(need(m, 1));
+    FSDP_TRY(require_items(m, 1));
     fsdp_pickle_value *object = m->stack[m->depth - 1];
     if (object->kind == FSDP_PICKLE_DICT || object->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;

@@ -1,4 +1,4 @@
-/* Looking into the values of a pickle. */
+/* Access to the values of a pickle. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
     return text;
 }
 
-/* Ends because each level goes down into the one value that holds it. */
+/* This ends because each level descends into only one value, the one that holds an OPAQUE value. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
 {
     while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {

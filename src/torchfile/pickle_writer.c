@@ -1,4 +1,4 @@
-/* The opcodes of a pickle, put one after the other. */
+/* Writing the opcodes of a pickle. */
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -14,7 +14,7 @@ static void put_op(fsdp_pickle_writer *w, char op)
     fsdp_str_append(&w->text, &op, 1);
 }
 
-/* An opcode and its little-endian argument. */
+/* Put an opcode and its little-endian argument. */
 static void put_number(fsdp_pickle_writer *w, char op, int width, uint64_t value)
 {
     char bytes[9] = {op};
@@ -42,7 +42,7 @@ void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value)
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
         put_number(w, 'J', 4, (uint64_t)value);
     } else {
-        put_op(w, '\x8a'); /* LONG1: a count of bytes, the bytes */
+        put_op(w, '\x8a'); /* LONG1: a byte count and the bytes */
         put_number(w, 8, 8, (uint64_t)value);
     }
 }
@@ -91,7 +91,7 @@ void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
     FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
     w->open[w->depth++] = kind;
-    if (kind == FSDP_PICKLE_SET) /* protocol 2 has none, and calls for them with a list */
+    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no sets; a call with a list makes one */
         fsdp_pickle_put_global(w, "__builtin__", "set");
     if (kind == FSDP_PICKLE_DICT)
         put_op(w, '}');

@@ -1,17 +1,18 @@
 /* Writing a pickle (protocol 2, which torch.load's weights_only unpickler reads) value by value,
- * from outside to inside. Start with {0}; nothing fails at once: out of memory is remembered by the
- * text, as in str.h. */
+ * containers before their items. Start with {0}. Functions do not fail: the text remembers if
+ * memory ran out, as in str.h. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_reader.h"
 
 enum {
-    FSDP_PICKLE_MAX_GLOBALS = 64 /* that are written once and then named by number */
+    FSDP_PICKLE_MAX_GLOBALS =
+        64 /* classes and functions that are written once and then referenced by number */
 };
 
 typedef struct fsdp_pickle_writer {
     fsdp_str text;                                /* without PROTO and STOP */
-    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] */
+    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] kinds of the open containers */
     int depth;
     struct {
         const char *module, *name; /* static */
@@ -24,28 +25,28 @@ void fsdp_pickle_put_bool(fsdp_pickle_writer *w, bool value);
 void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value);
 void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value);
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8);
-/* bytes; protocol 2 has none and calls for them. */
+/* Put a bytes object. Protocol 2 has none, so a call that makes it is written. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes);
-/* Everything up to the end() is in it; in a DICT keys and values by turns. DICT, LIST, SET or
- * TUPLE. */
+/* Begin a DICT, LIST, SET or TUPLE, which holds all values until end(). In a DICT, keys and values
+ * alternate. */
 void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind);
 void fsdp_pickle_end(fsdp_pickle_writer *w);
 /* A tuple of `n` ints. */
 void fsdp_pickle_put_ints(fsdp_pickle_writer *w, const int64_t *values, int n);
-/* A class or function; strings of static storage. */
+/* Put a class or function. Strings have static storage. */
 void fsdp_pickle_put_global(fsdp_pickle_writer *w, const char *module, const char *name);
 /* The last two values become a call: a function, and the tuple of its arguments. */
 void fsdp_pickle_call(fsdp_pickle_writer *w);
-/* A new object of a class, without a state; strings of static storage. */
+/* Put a new object of a class, without a state. Strings have static storage. */
 void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const char *name);
 /* The last value becomes the state of the object before it. */
 void fsdp_pickle_build(fsdp_pickle_writer *w);
-/* A whole value that another writer was told, its `text`. Nothing may have been told to `w` before,
- * because both number their globals from 0. */
+/* Put a whole value from the `text` of another writer. `w` must be empty, because both number their
+ * globals from 0. */
 void fsdp_pickle_put_told(fsdp_pickle_writer *w, const fsdp_str *text);
-/* A value that was read. FSDP_ERR_UNSUPPORTED for objects, names
- * and storages; FSDP_ERR_INVALID if it is nested too deeply or, told as a tree, longer than 1 GiB.
- * Then `w` can only be ended. */
+/* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names and
+ * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB when written as a
+ * tree. After an error `w` can only be passed to fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,
                                                   const fsdp_pickle_value *value);
 /* The last value becomes a persistent id. */

@@ -13,7 +13,8 @@ typedef struct fsdp_safetensors_dtype {
 const fsdp_safetensors_dtype *fsdp_safetensors_dtype_by_name(const char *name);
 const fsdp_safetensors_dtype *fsdp_safetensors_dtype_of(fsdp_dtype dtype);
 
-/* Elements and bytes of a shape; false if they overflow int64 or do not fill whole bytes. Like the
- * library, multiplies from the left and stops for an overflow even if a zero follows. */
+/* Get elements and bytes of a shape; false if they overflow int64 or do not fill whole bytes. As in
+ * the safetensors library, dimensions are multiplied from the left, and an overflow is an error
+ * even if a zero follows. */
 bool fsdp_safetensors_size(const fsdp_safetensors_dtype *dtype, const int64_t *shape, int ndim,
                            int64_t *numel, int64_t *bytes);

@@ -1,4 +1,4 @@
-/* The container of torch.save: which format it is, its records, its pickle. */
+/* The container of torch.save: detecting its format, reading its records and its pickle. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "src/torchfile/torch_names.h"
 
 enum {
-    NEWEST_VERSION = 10, /* that torch 2.15 reads */
+    NEWEST_VERSION = 10, /* newest version that torch 2.15 reads */
     TAR_MAGIC_AT = 257,
     COPY_FACTOR = 2,
     MIN_COPY_BYTES = 1 << 20
@@ -23,7 +23,7 @@ static bool begins_with(const unsigned char *data, size_t bytes, size_t at, cons
     return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
 }
 
-/* Before 0.2 torch.save wrote tar archives of these members. */
+/* Before version 0.2, torch.save wrote tar archives of these members. */
 static bool is_legacy_tar(const unsigned char *data, size_t bytes)
 {
     static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};

@@ -1,4 +1,4 @@
-/* What the files of torch_archive.h share. */
+/* What the files that implement torch_archive.h share. */
 #pragma once
 #include "src/base/arena.h"
 #include "src/base/io.h"
@@ -12,7 +12,7 @@ struct fsdp_torch_archive {
     fsdp_arena arena;     /* shapes */
     fsdp_mapping *copies; /* [n_copies] of tensors that are not contiguous */
     size_t n_copies, copies_cap;
-    size_t copy_bytes; /* that further copies may take */
-    bool *checked;     /* [records of zip] by fsdp_torch_archive_check() */
+    size_t copy_bytes; /* bytes that further copies may take */
+    bool *checked;     /* [records of zip] compared by fsdp_torch_archive_check() */
     bool checks_all;   /* compare checksums of storages of any size */
 };

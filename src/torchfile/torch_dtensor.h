@@ -1,5 +1,5 @@
-/* DTensors in archives of torch.save: what torch.save(model.state_dict()) of a rank of an FSDP2
- * model holds. Each is a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride,
+/* DTensors in archives of torch.save: torch.save(model.state_dict()) of an FSDP2 model writes them
+ * on each rank. Each is a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride,
  * ...) whose state has the rank's part, _local_tensor, and _spec with mesh and placements. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
@@ -13,17 +13,18 @@ enum {
 typedef struct fsdp_torch_dtensor {
     const fsdp_pickle_value *local; /* a tensor */
     int64_t shape[FSDP_DTENSOR_MAX_DIMS];
-    int ndim;                                  /* of the whole */
+    int ndim;                                  /* dimensions of the whole tensor */
     int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] or FSDP_DTENSOR_REPLICATE */
-    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] of the rank; -1: not said */
+    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] coordinate of the rank; -1: not in the
+                                                  file */
     int mesh_ndim;
 } fsdp_torch_dtensor;
 
-/* One rank's part of a tensor: a DTensor, or a ShardedTensor of FSDP1? */
+/* Is `value` one rank's part of a tensor: a DTensor, or a ShardedTensor of FSDP1? */
 bool fsdp_torch_is_part(const fsdp_pickle_value *value);
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value);
-/* FSDP_ERR_UNSUPPORTED for placements other than Shard and Replicate, FSDP_ERR_FORMAT for what is
- * malformed; `path` and `name` begin the messages. */
+/* FSDP_ERR_UNSUPPORTED for placements other than Shard and Replicate, FSDP_ERR_FORMAT if malformed;
+ * `path` and `name` are the prefix of messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_dtensor_read(const char *path, const char *name,
                                                     const fsdp_pickle_value *value,
                                                     fsdp_torch_dtensor *dtensor);

@@ -31,7 +31,8 @@ static bool holds_tensors(const fsdp_pickle_value *value)
     return false;
 }
 
-/* A checkpoint may have tensors beside the state dict (the loss), so that is looked for first. */
+/* A checkpoint may have other tensors next to the state dict, such as the loss, so a nested state
+ * dict is searched for first. */
 static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickle_value **found)
 {
     static const char *const keys[] = {"state_dict", "model_state_dict", "model"};
@@ -57,7 +58,8 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Quantized, sparse and other tensors that are not plain would look as if they were not there. */
+/* Quantized, sparse and other special tensors are errors: ignoring them would make them look
+ * absent. */
 static fsdp_status refuse_other_tensor(const fsdp_torch_file *file, const char *name,
                                        const fsdp_pickle_value *value)
 {

@@ -7,10 +7,9 @@ typedef struct fsdp_torch_file fsdp_torch_file;
 
 /* Map a file and read its state dict: a dict of names and tensors, or the one that a dict holds
  * under "state_dict", "model_state_dict" or "model". Names must be distinct texts. Data are not
- * touched but for tensors that are not contiguous, which are copied, and for storages of a few KiB,
- * whose checksums are compared.
- * The file must not be shortened meanwhile. FSDP_ERR_FORMAT naming path and tensor;
- * FSDP_ERR_UNSUPPORTED with advice; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO. */
+ * touched, except that tensors that are not contiguous are copied, and that checksums of storages
+ * of a few KiB are compared. The file must not be truncated while it is open. FSDP_ERR_FORMAT
+ * naming path and tensor; FSDP_ERR_UNSUPPORTED with advice; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_file_open(const char *path, fsdp_torch_file **file);
 void fsdp_torch_file_close(fsdp_torch_file *file); /* accepts NULL */
 size_t fsdp_torch_file_count(const fsdp_torch_file *file);
@@ -18,5 +17,5 @@ size_t fsdp_torch_file_count(const fsdp_torch_file *file);
 const fsdp_checkpoint_entry *fsdp_torch_file_at(const fsdp_torch_file *file, size_t i);
 /* NULL if there is none. O(log n). */
 const fsdp_checkpoint_entry *fsdp_torch_file_find(const fsdp_torch_file *file, const char *name);
-/* Values of the state dict that are no tensors, or whose key is no text. */
+/* Number of values of the state dict that are not tensors, or whose key is not text. */
 size_t fsdp_torch_file_ignored(const fsdp_torch_file *file);

@@ -1,7 +1,7 @@
-/* The tensors of an archive. In its pickle each is a call,
+/* The tensors of an archive. In its pickle each tensor is one of these calls:
  *     torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, meta])
  *     torch._utils._rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype)
- * whose storage is the persistent id ("storage", class, record, location, numel). Offset and
+ * where storage is the persistent id ("storage", class, record, location, numel). Offset and
  * strides count elements. Several tensors may share a storage. */
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 enum {
     MAX_NDIM = 64,
     MAX_RECORD_NAME = 64,
-    /* Larger storages are not read through only to compare their checksums. */
+    /* Larger storages are not read just to compare their checksums. */
     MAX_CHECKED_BYTES = 4096
 };
 
@@ -22,7 +22,7 @@ typedef struct view {
     const fsdp_zip_record *storage;
     int64_t width;  /* bytes of an element */
     int64_t offset; /* elements */
-    int64_t *shape; /* [ndim] the archive's */
+    int64_t *shape; /* [ndim] owned by the archive */
     int64_t stride[MAX_NDIM];
     int ndim;
     int64_t numel, bytes;
@@ -62,7 +62,7 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s is no type of elements",
                           archive->path, name, fsdp_pickle_describe(dtype, text, sizeof text));
     v->width = v->dtype->bits / 8;
-    /* Says for instance that a view is to be negated or conjugated. */
+    /* The metadata could say, for example, that a view must be negated or conjugated. */
     if (meta && !fsdp_pickle_is(meta, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(meta, FSDP_PICKLE_DICT) && meta->list.n == 0))
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -72,7 +72,7 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
     return FSDP_OK;
 }
 
-/* The record of the storage, which has exactly the size that the pickle says. */
+/* Find the record of the storage and check that it has the size that the pickle says. */
 static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pickle_value *id,
                                 bool typed, const char *name, view *v)
 {
@@ -121,7 +121,7 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     return FSDP_OK;
 }
 
-/* The last element lies within the storage. */
+/* Check that the last element is within the storage. */
 static fsdp_status check_bounds(const fsdp_torch_archive *archive, const char *name, const view *v)
 {
     int64_t last = v->offset, span;
@@ -166,10 +166,10 @@ static bool is_contiguous(const view *v)
     return true;
 }
 
-/* `v` has at least one dimension and one element. */
+/* Copy in row-major order. `v` has at least one dimension and one element. */
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
-    int64_t index[MAX_NDIM] = {0}, at = 0; /* of a row along the last dimension */
+    int64_t index[MAX_NDIM] = {0}, at = 0; /* of a row along the last dimension, in elements */
     int last = v->ndim - 1;
     for (int64_t rows = v->numel / v->shape[last]; rows > 0; rows--) {
         for (int64_t k = 0; k < v->shape[last]; k++, to += v->width)
@@ -184,8 +184,8 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
     }
 }
 
-/* Shared memory, because fsdp_checkpoint_advise() may let go of its pages: private ones would then
- * be zero, these keep what is in them. */
+/* Copies are in shared memory, because fsdp_checkpoint_advise() may release their pages: private
+ * pages would lose their contents, shared ones keep them. */
 static fsdp_status new_copy(fsdp_torch_archive *archive, size_t bytes, unsigned char **copy)
 {
     if (!FSDP_GROW(archive->copies, archive->copies_cap, archive->n_copies + 1))

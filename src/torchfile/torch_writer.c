@@ -25,12 +25,12 @@ typedef struct storage {
 struct fsdp_torch_writer {
     char *path;
     fsdp_atomic_file *file;
-    bool borrows_file; /* it is the caller's */
+    bool borrows_file; /* the caller owns the file */
     bool keeps_holes;
     fsdp_zip_writer *zip;
     fsdp_pickle_writer pickle;
-    char id[ID_DIGITS + 1]; /* of the content; torch never compares it */
-    storage **storages;     /* [n] in the order in which their tensors were told */
+    char id[ID_DIGITS + 1]; /* id of the content, which torch never compares */
+    storage **storages;     /* [n] in the order of their tensors in the value */
     size_t n, cap;
     size_t begun;  /* storages whose record was begun */
     bool has_data; /* begin_data() was called */
@@ -38,7 +38,7 @@ struct fsdp_torch_writer {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* As torch: the file's name without its last extension, if it is ASCII. */
+/* The archive's folder as in torch: the file's name without its last extension, if it is ASCII. */
 static char *folder_of(const char *path)
 {
     const char *name = fsdp_path_name(path), *dot = strrchr(name, '.');
@@ -61,8 +61,9 @@ static fsdp_status begin_file(fsdp_torch_writer *w, const char *path)
     return status;
 }
 
-/* `file` NULL: a new one. */
-static fsdp_status create(fsdp_atomic_file *file, const char *path, fsdp_torch_writer **writer)
+/* If `file` is NULL, create a new one. */
+static fsdp_status create_writer(fsdp_atomic_file *file, const char *path,
+                                 fsdp_torch_writer **writer)
 {
     fsdp_torch_writer *w = fsdp_calloc(1, sizeof *w);
     if (!w)
@@ -80,7 +81,7 @@ static fsdp_status create(fsdp_atomic_file *file, const char *path, fsdp_torch_w
 
 fsdp_status fsdp_torch_writer_create(const char *path, fsdp_torch_writer **writer)
 {
-    return create(NULL, path, writer);
+    return create_writer(NULL, path, writer);
 }
 
 void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer)
@@ -92,7 +93,7 @@ void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer)
 fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, const char *path,
                                         fsdp_torch_writer **writer)
 {
-    return create(file, path, writer);
+    return create_writer(file, path, writer);
 }
 
 void fsdp_torch_writer_discard(fsdp_torch_writer *writer)
@@ -117,7 +118,8 @@ fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer)
     return &writer->pickle;
 }
 
-/* ("storage", class, record, location, numel): elements, or bytes where the class has no type. */
+/* Put ("storage", class, record, location, numel). numel counts elements, or bytes for an
+ * UntypedStorage. */
 static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t number,
                         const fsdp_torch_dtype_names *names)
 {
@@ -161,7 +163,7 @@ void fsdp_torch_writer_tied(fsdp_torch_writer *writer, size_t tensor)
     fsdp_pickle_put_ints(pickle, s->shape, s->ndim);
     put_strides(pickle, s);
     fsdp_pickle_put_bool(pickle, false);                          /* requires_grad */
-    fsdp_pickle_put_global(pickle, "collections", "OrderedDict"); /* of hooks */
+    fsdp_pickle_put_global(pickle, "collections", "OrderedDict"); /* backward hooks */
     fsdp_pickle_put_ints(pickle, NULL, 0);
     fsdp_pickle_call(pickle);
     if (!names.storage)
@@ -235,7 +237,7 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* Begin records until there is one that waits for data; empty ones are complete at once. */
+/* Begin the next record that needs data. Empty records before it are complete at once. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_left(w->zip) == 0) {

@@ -1,15 +1,16 @@
-/* Writing the structures of a zip archive as torch.save's writer (miniz) does: sizes in local
- * headers 0 and in descriptors behind the data, all dates 0, a zip64 end record always. */
+/* Writing the structures of a zip archive as torch.save's writer (miniz) does: sizes are 0 in local
+ * headers and are in descriptors after the data, all dates are 0, and there is always a zip64 end
+ * record. */
 #include <string.h>
 
 #include "src/torchfile/zip_format.h"
 
 enum {
     FLAGS_EMPTY = 0x0800,         /* names are UTF-8 */
-    FLAGS = FLAGS_EMPTY | 0x0008, /* and a descriptor follows the data */
-    PADDING_ID = 'F' | 'B' << 8,  /* of the extra field that aligns the data */
+    FLAGS = FLAGS_EMPTY | 0x0008, /* a descriptor follows the data */
+    PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length */
-    END64_REST_BYTES = 44,        /* of the zip64 end record behind its size */
+    END64_REST_BYTES = 44,        /* of the zip64 end record after its size field */
     MADE_BY = 0x031E,
     NEEDED = 45 /* Unix, 3.0; zip64 */
 };
@@ -42,7 +43,7 @@ static uint64_t flags(const fsdp_zip_entry *entry)
     return entry->bytes ? FLAGS : FLAGS_EMPTY;
 }
 
-/* With its header; 0 if nothing overflows. */
+/* Bytes of the zip64 extra field with its header; 0 if no value overflows 32 bits. */
 static size_t extra64_bytes(const fsdp_zip_entry *entry)
 {
     size_t values = (is_big(entry) ? 16 : 0) + (is_far(entry) ? 8 : 0);
@@ -73,8 +74,8 @@ void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 2, 0);
     put(out, 2, flags(entry));
     put(out, 8, 0); /* method, date, half of the checksum */
-    put(out, 8, 0); /* its other half, ... */
-    put(out, 2, 0); /* ... and sizes */
+    put(out, 8, 0); /* other half of the checksum, half of the sizes */
+    put(out, 2, 0); /* rest of the sizes */
     put(out, 2, name_bytes);
     put(out, 2, extra64 + EXTRA_HEADER_BYTES + padding);
     fsdp_str_append(out, entry->name, name_bytes);
@@ -108,8 +109,8 @@ void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, at_most(entry->bytes, FSDP_ZIP_OVERFLOW));
     put(out, 2, name_bytes);
     put(out, 2, extra64_bytes(entry));
-    put(out, 8, 0); /* comment, disk, attributes, ... */
-    put(out, 2, 0); /* ... the other half of them */
+    put(out, 8, 0); /* comment, disk, half of the attributes */
+    put(out, 2, 0); /* other half of the attributes */
     put(out, 4, at_most(entry->at, FSDP_ZIP_OVERFLOW));
     fsdp_str_append(out, entry->name, name_bytes);
     put_extra64(out, entry, entry->bytes);

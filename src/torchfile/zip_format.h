@@ -1,13 +1,13 @@
-/* The structures of a zip archive: signatures, sizes, and where their fields lie (APPNOTE 6.3).
- * Integers are little-endian. Written structures are byte for byte those of torch.save. */
+/* The structures of a zip archive: signatures, sizes and field offsets (APPNOTE 6.3). Integers are
+ * little-endian. Written structures are byte for byte those of torch.save. */
 #pragma once
 #include <stdint.h>
 
 #include "src/base/str.h"
 
 enum {
-    FSDP_ZIP_ALIGNMENT = 64,   /* of a record's data from the archive's first byte */
-    FSDP_ZIP_LOCAL_BYTES = 30, /* and then the name and the extra field */
+    FSDP_ZIP_ALIGNMENT = 64,   /* of a record's data, relative to the archive's first byte */
+    FSDP_ZIP_LOCAL_BYTES = 30, /* followed by the name and the extra field */
     FSDP_ZIP_CENTRAL_BYTES = 46,
     FSDP_ZIP_END_BYTES = 22,
     FSDP_ZIP_LOCATOR64_BYTES = 20,
@@ -21,7 +21,7 @@ enum {
 #define FSDP_ZIP_END64 0x06064B50u
 #define FSDP_ZIP_LOCATOR64 0x07064B50u
 #define FSDP_ZIP_END 0x06054B50u
-/* A 32-bit field of this value has its value in the zip64 structures. */
+/* The value of a 32-bit field whose real value is in the zip64 structures. */
 #define FSDP_ZIP_OVERFLOW 0xFFFFFFFFu
 
 static inline uint16_t fsdp_zip_u16(const unsigned char *p)
@@ -43,15 +43,15 @@ static inline uint64_t fsdp_zip_u64(const unsigned char *p)
 typedef struct fsdp_zip_entry {
     const char *name; /* with its folder: "archive/data.pkl" */
     uint64_t bytes;
-    uint64_t at; /* of its local header in the archive */
+    uint64_t at; /* offset of its local header in the archive */
     uint32_t crc32;
 } fsdp_zip_entry;
 
-/* The local header, with what aligns the data that follow. The checksum is not in it. */
+/* Put the local header, with padding that aligns the data after it. The checksum is not in it. */
 void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry);
-/* What follows the data: checksum and size; nothing behind an empty record. */
+/* Put the descriptor that follows the data: checksum and size. An empty record has none. */
 void fsdp_zip_put_descriptor(fsdp_str *out, const fsdp_zip_entry *entry);
-/* The record's entry in the central directory. */
+/* Put the record's entry in the central directory. */
 void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry);
-/* The end of an archive of `count` records, whose directory is [at, at + bytes). */
+/* Put the end of an archive of `count` records, whose directory is at bytes [at, at + bytes). */
 void fsdp_zip_put_end(fsdp_str *out, uint64_t count, uint64_t at, uint64_t bytes);

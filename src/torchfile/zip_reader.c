@@ -1,5 +1,6 @@
-/* Reading the directory of a zip archive: its end record is found from behind, then the central
- * directory is walked. Sizes in local headers are never used: torch.save leaves them 0. */
+/* Reading the directory of a zip archive: its end record is searched backwards from the end,
+ * then the central directory is read. Sizes in local headers are never used: torch.save leaves
+ * them 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +12,9 @@
 #include "src/torchfile/zip_reader.h"
 
 enum {
-    MAX_COMMENT_BYTES = 65535, /* behind the end record */
+    MAX_COMMENT_BYTES = 65535, /* after the end record */
     FLAG_ENCRYPTED = 1,
-    BLOCK_BYTES = 4 << 20 /* of a checksum */
+    BLOCK_BYTES = 4 << 20 /* read at a time for a checksum */
 };
 
 struct fsdp_zip_reader {
@@ -22,15 +23,15 @@ struct fsdp_zip_reader {
     size_t bytes;
     fsdp_zip_record *records; /* [n], by name */
     size_t n;
-    char *names; /* of all records, each with its NUL */
+    char *names; /* names of all records, each with a NUL */
 };
 
-/* Where the central directory lies, and how many entries it has. */
+/* Offset and size of the central directory, and its number of entries. */
 typedef struct directory {
     uint64_t at, bytes, count;
 } directory;
 
-/* One entry of the central directory, its fields widened. */
+/* One entry of the central directory, with fields widened to 64 bits. */
 typedef struct central {
     const unsigned char *name; /* [name_bytes] */
     size_t name_bytes;
@@ -48,7 +49,7 @@ static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
 
 /* ---- the end of the archive ------------------------------------------------------------------ */
 
-/* The last end record whose comment lies within the archive. */
+/* Find the last end record whose comment is within the archive. */
 static const unsigned char *find_end(const fsdp_zip_reader *zip)
 {
     if (zip->bytes < FSDP_ZIP_END_BYTES)
@@ -69,7 +70,7 @@ static fsdp_status read_end64(const fsdp_zip_reader *zip, const unsigned char *l
     uint64_t at = fsdp_zip_u64(locator + 8);
     uint64_t before = (uint64_t)(locator - zip->data);
     if (before < FSDP_ZIP_END64_BYTES || at > before - FSDP_ZIP_END64_BYTES)
-        return damaged(zip, "the zip64 end record lies outside");
+        return damaged(zip, "the zip64 end record is outside the archive");
     const unsigned char *end = zip->data + at;
     if (fsdp_zip_u32(end) != FSDP_ZIP_END64)
         return damaged(zip, "there is no zip64 end record where one should be");
@@ -94,7 +95,7 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
             FSDP_TRY(read_end64(zip, locator, dir));
     }
     if (dir->at > before || dir->bytes > before - dir->at)
-        return damaged(zip, "the central directory lies outside");
+        return damaged(zip, "the central directory is outside the archive");
     if (dir->count > dir->bytes / FSDP_ZIP_CENTRAL_BYTES)
         return damaged(zip, "the central directory is too short for its entries");
     return FSDP_OK;
@@ -102,7 +103,7 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* The zip64 extra field holds, in this order, those values whose 32-bit field overflowed. */
+/* The zip64 extra field holds those values whose 32-bit field overflowed, in this order. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -131,7 +132,7 @@ static bool read_extra(const unsigned char *extra, size_t bytes, central *entry)
     return true;
 }
 
-/* The entry at `p`, of which `left` bytes of the directory remain. */
+/* Read the entry at `p`; `left` bytes of the directory remain there. */
 static fsdp_status read_central(const fsdp_zip_reader *zip, const unsigned char *p, size_t left,
                                 central *entry)
 {
@@ -164,8 +165,8 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* A record's data end where the next structure of the archive begins: a damaged local header, whose
- * lengths say where they begin, is found so without reading them. */
+/* A record's data end where the next structure of the archive begins. This finds a damaged local
+ * header, whose lengths say where the data begin, without reading the data. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -174,7 +175,7 @@ static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *e
     return next == FSDP_ZIP_DESCRIPTOR || next == FSDP_ZIP_LOCAL || next == FSDP_ZIP_CENTRAL;
 }
 
-/* The data behind the local header, which has a name and extra field of its own. */
+/* Find the data after the local header, which has a name and extra field of its own. */
 static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint64_t end,
                           const unsigned char **data)
 {
@@ -202,7 +203,7 @@ static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint
     return FSDP_OK;
 }
 
-/* All records are in one folder; `top` is the first record's name, which says which. */
+/* Strip the top folder, which must be the same for all records. `top` is the first record. */
 static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry, const central *top,
                                const char **name, size_t *bytes)
 {
@@ -268,7 +269,8 @@ static fsdp_status read_archive(fsdp_zip_reader *zip)
     directory dir = {0};
     FSDP_TRY(find_directory(zip, &dir));
     zip->records = fsdp_calloc((size_t)dir.count, sizeof *zip->records);
-    zip->names = fsdp_calloc((size_t)dir.bytes, 1); /* an entry is longer than its name */
+    zip->names =
+        fsdp_calloc((size_t)dir.bytes, 1); /* large enough: an entry is longer than its name */
     if (!zip->records || !zip->names)
         return FSDP_ERR_NOMEM;
     return read_directory(zip, &dir);
@@ -330,7 +332,7 @@ fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader)
     return FSDP_OK;
 }
 
-/* `mapped`: pages are let go of as soon as they were read. */
+/* `mapped`: pages are released as soon as they were read. */
 static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 {
     fsdp_crc32_table table;

@@ -1,8 +1,8 @@
-/* The records of a zip archive as torch.save writes it: stored without compression, all in one top
- * folder of any name, zip64 where the archive or a record is beyond 4 GiB.
+/* The records of a zip archive as torch.save writes it: records are stored without compression, in
+ * one top folder of any name, with zip64 where the archive or a record is larger than 4 GiB.
  *
- * The archive lies in memory (a mapping, or an item within one), and records are pointers into it.
- * The central directory is checked completely: every record lies within the archive, and its local
+ * The archive is in memory (a mapping, or an item within one), and records are pointers into it.
+ * The central directory is checked completely: every record is within the archive, and its local
  * header has the same name. Contents are not touched. */
 #pragma once
 #include <stdint.h>
@@ -12,15 +12,15 @@
 typedef struct fsdp_zip_record {
     const char *name;          /* without the top folder: "data.pkl", "data/0" */
     const unsigned char *data; /* [bytes], unaligned */
-    size_t bytes;              /* as they lie in the archive */
-    uint32_t crc32;            /* as recorded; 0 also when the writer computed none */
+    size_t bytes;              /* as stored in the archive */
+    uint32_t crc32;            /* as recorded; also 0 if the writer computed none */
     bool stored;               /* neither compressed nor encrypted */
 } fsdp_zip_record;
 
 typedef struct fsdp_zip_reader fsdp_zip_reader;
 
-/* Read the directory of the archive `data` [bytes], which must outlive the reader. `label` begins
- * the messages. FSDP_ERR_FORMAT for what is no archive, or damaged. */
+/* Read the directory of the archive `data` [bytes], which must outlive the reader. `label` is the
+ * prefix of messages. FSDP_ERR_FORMAT if the data are not an archive, or are damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_create(const char *label, const unsigned char *data,
                                                    size_t bytes, fsdp_zip_reader **reader);
 void fsdp_zip_reader_destroy(fsdp_zip_reader *reader); /* accepts NULL */
@@ -34,6 +34,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *
 /* Read all of the record and compare its checksum, unless none was computed. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc(const fsdp_zip_reader *reader,
                                                       const fsdp_zip_record *record);
-/* The same for an archive in a mapped file: what was read need not stay in memory. */
+/* The same for an archive in a mapped file: pages are released after they were read. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc_mapped(const fsdp_zip_reader *reader,
                                                              const fsdp_zip_record *record);

@@ -1,4 +1,5 @@
-/* Writing a zip archive: headers before, descriptors behind the data, the directory at the end. */
+/* Writing a zip archive: headers before the data, descriptors after them, the directory at the
+ * end. */
 #include "src/torchfile/zip_writer.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
@@ -6,17 +7,17 @@
 #include "src/torchfile/zip_format.h"
 
 enum {
-    PIECE_BYTES = 256 << 10 /* that are summed and written at a time: they stay in the cache */
+    PIECE_BYTES = 256 << 10 /* summed and written at a time, so that they stay in the cache */
 };
 
 struct fsdp_zip_writer {
     fsdp_atomic_file *file; /* borrowed */
     char *folder;
     fsdp_crc32_table crc_table;
-    fsdp_str directory; /* of complete records */
-    uint64_t count;     /* of them */
+    fsdp_str directory; /* directory entries of complete records */
+    uint64_t count;     /* number of complete records */
     uint64_t at;        /* bytes written */
-    char *name;         /* of the record that is being written; NULL: none */
+    char *name;         /* name of the record that is being written; NULL: none */
     fsdp_zip_entry entry;
     uint64_t left;
 };
@@ -54,7 +55,7 @@ static fsdp_status write_bytes(fsdp_zip_writer *w, const void *data, size_t byte
     return fsdp_atomic_file_append(w->file, data, bytes);
 }
 
-/* Write what was put together, and let go of it. */
+/* Write the text and empty it. */
 static fsdp_status write_text(fsdp_zip_writer *w, fsdp_str *text)
 {
     fsdp_status status = text->failed ? fsdp_error_nomem() : write_bytes(w, text->data, text->len);

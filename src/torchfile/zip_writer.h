@@ -1,5 +1,5 @@
-/* A zip archive written from its first byte to its last, record after record, as torch.save lays it
- * out: nothing is held but one line for each record. */
+/* A zip archive written from its first byte to its last, record after record, in torch.save's
+ * layout. Only the directory entries are kept in memory. */
 #pragma once
 #include <stdint.h>
 
@@ -11,16 +11,16 @@ typedef struct fsdp_zip_writer fsdp_zip_writer;
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_create(fsdp_atomic_file *file, const char *folder,
                                                    fsdp_zip_writer **writer);
 void fsdp_zip_writer_destroy(fsdp_zip_writer *writer); /* accepts NULL */
-/* A record of exactly `bytes`. The record before it must be complete. */
+/* Begin a record of exactly `bytes`. The record before it must be complete. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_begin(fsdp_zip_writer *writer, const char *name,
                                                   uint64_t bytes);
-/* The next bytes of the record; at most as many as it still lacks. */
+/* Append bytes to the record, at most as many as it still lacks. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data,
                                                    size_t bytes);
 /* Bytes that the record still lacks. */
 uint64_t fsdp_zip_writer_left(const fsdp_zip_writer *writer);
-/* A whole record. */
+/* Write a whole record. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_put(fsdp_zip_writer *writer, const char *name,
                                                 const void *data, size_t bytes);
-/* The directory. The writer can only be destroyed afterwards. */
+/* Write the directory. Afterwards the writer can only be destroyed. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_finish(fsdp_zip_writer *writer);

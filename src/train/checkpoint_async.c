@@ -71,14 +71,15 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     fsdp_async_checkpoint *c = NULL;
     fsdp_state_dict *all = NULL;
     const fsdp_status mine = prepare_checkpoint(t, path, &c, &all);
-    const fsdp_async_save_plan plan = {.place = {.path = path,
-                                                 .existing = FSDP_EXISTING_UPDATE,
-                                                 .is_stale = fsdp_is_stale_checkpoint_file,
-                                                 .write = write_state,
-                                                 .appeared = note_appeared,
-                                                 .arg = c},
-                                       .staging_bytes = fsdp_async_save_staging_bytes(t->group)};
-    fsdp_status status = fsdp_async_save_begin(mine, all, t->group, &plan, c ? &c->save : NULL);
+    const fsdp_async_save_options options = {.place = {.path = path,
+                                                       .existing = FSDP_EXISTING_UPDATE,
+                                                       .is_stale = fsdp_is_stale_checkpoint_file,
+                                                       .write = write_state,
+                                                       .appeared = note_appeared,
+                                                       .arg = c},
+                                             .staging_bytes =
+                                                 fsdp_async_save_staging_bytes(t->group)};
+    fsdp_status status = fsdp_async_save_begin(mine, all, t->group, &options, c ? &c->save : NULL);
     fsdp_state_dict_destroy(all);
     if (status != FSDP_OK) {
         destroy_checkpoint(c);

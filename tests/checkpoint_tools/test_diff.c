@@ -1,4 +1,4 @@
-/* What differs between two checkpoints: plain values, however long and whatever is in them. */
+/* Differences between two checkpoints: plain values of any length and content. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "tests/test.h"
 
 enum {
-    LONG = (1 << 20) + 100 /* more than is told of a value */
+    LONG = (1 << 20) + 100 /* longer than the text that is reported for a value */
 };
 
 static fsdp_status count_one(const fsdp_difference *difference, void *context)

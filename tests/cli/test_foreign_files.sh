@@ -88,7 +88,7 @@ fi
 cp -r "$fixtures/hf/llama_sharded" shards
 rm shards/model-00002-of-00004.safetensors shards/model-00004-of-00004.safetensors
 run checkpoint inspect shards
-expect missing_shards_are_all_named 1 'index\.json: it names 4 files of weights, of which 2 are not beside it: model-00002-of-00004\.safetensors, model-00004-of-00004\.safetensors; get the missing ones'
+expect missing_shards_are_all_named 1 'index\.json: it names 4 files of weights, of which 2 are missing in its folder: model-00002-of-00004\.safetensors, model-00004-of-00004\.safetensors; get the missing ones'
 
 # --- objects of classes in the same file as the tensors ---
 

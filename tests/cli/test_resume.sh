@@ -594,7 +594,7 @@ for async in "" --async-save; do
     train 2 --save-steps 5 --max-steps 5 $async
     rm o-checkpoints/checkpoint-5/trainer_state.json
     run checkpoint verify o-checkpoints/checkpoint-5
-    expect "verify_misses_the_state_altogether$async" 1 'checkpoint-5/trainer_state\.json: no such file, which \.metadata beside it names' out
+    expect "verify_misses_the_state_altogether$async" 1 'checkpoint-5/trainer_state\.json: no such file, which \.metadata in its folder names' out
 done
 train 2 --save-steps 5 --checkpoint-format accelerate --state-dict-type local
 expect accelerate_has_no_local_state_dict 1 'Accelerate has no LOCAL_STATE_DICT'

@@ -95,12 +95,13 @@ void dcp_case_own_rows(int64_t n, int rank, int world_size, int64_t *begin, int6
     *end = *begin + chunk < n ? *begin + chunk : n;
 }
 
-/* ---- telling a plan -------------------------------------------------------------------------- */
+/* ---- making a manifest ------------------------------------------------------------------------
+ */
 
-/* A rank's rows: half of the tensors lie in memory, half are read. */
+/* A rank's rows: half of the tensors are in memory, half are read by a callback. */
 typedef struct source {
     size_t k;
-    uint64_t first; /* byte of the tensor */
+    uint64_t first; /* offset in the tensor, in bytes */
     unsigned char data[MAX_BYTES];
 } source;
 
@@ -112,25 +113,25 @@ static fsdp_status read_source(void *context, uint64_t offset, void *out, size_t
     return FSDP_OK;
 }
 
-static fsdp_status tell_tensor(fsdp_dcp_plan *plan, size_t k, int rank, int world_size,
-                               source *from)
+static fsdp_status add_tensor(fsdp_dcp_manifest *manifest, size_t k, int rank, int world_size,
+                              source *from)
 {
     const tensor *x = &tensors[k];
-    fsdp_dcp_tensor told = {.dtype_name = x->dtype,
+    fsdp_dcp_tensor spec = {.dtype_name = x->dtype,
                             .shape = x->shape,
                             .ndim = x->ndim,
                             .end = rows_of(x),
                             .read = read_source,
                             .context = from};
     if (!x->replicated)
-        dcp_case_own_rows(rows_of(x), rank, world_size, &told.begin, &told.end);
+        dcp_case_own_rows(rows_of(x), rank, world_size, &spec.begin, &spec.end);
     from->k = k;
-    from->first = (uint64_t)told.begin * row_bytes(x);
+    from->first = (uint64_t)spec.begin * row_bytes(x);
     if (k % 2) {
-        FSDP_TRY(read_source(from, 0, from->data, (size_t)(told.end - told.begin) * row_bytes(x)));
-        told.data = from->data;
+        FSDP_TRY(read_source(from, 0, from->data, (size_t)(spec.end - spec.begin) * row_bytes(x)));
+        spec.data = from->data;
     }
-    return fsdp_dcp_plan_tensor(plan, x->keys, x->n_keys, &told);
+    return fsdp_dcp_manifest_tensor(manifest, x->keys, x->n_keys, &spec);
 }
 
 static void put_extra(fsdp_pickle_writer *w)
@@ -151,54 +152,55 @@ static void put_extra(fsdp_pickle_writer *w)
     fsdp_pickle_end(w);
 }
 
-static fsdp_status tell_group_value(fsdp_dcp_plan *plan, const char *name, fsdp_pickle_writer *w)
+static fsdp_status add_group_value(fsdp_dcp_manifest *manifest, const char *name,
+                                   fsdp_pickle_writer *w)
 {
     fsdp_dcp_key keys[] = {
         {.name = "optim"}, {.name = "param_groups"}, {.index = 0}, {.name = name}};
-    return fsdp_dcp_plan_value(plan, keys, 4, w);
+    return fsdp_dcp_manifest_value(manifest, keys, 4, w);
 }
 
-static fsdp_status tell_values(fsdp_dcp_plan *plan, int rank)
+static fsdp_status add_values(fsdp_dcp_manifest *manifest, int rank)
 {
     fsdp_pickle_writer w = {0};
-    fsdp_pickle_put_float(&w, 0.5 + rank); /* rank 0's is written */
-    FSDP_TRY(tell_group_value(plan, "lr", &w));
+    fsdp_pickle_put_float(&w, 0.5 + rank); /* the value of rank 0 is written */
+    FSDP_TRY(add_group_value(manifest, "lr", &w));
     fsdp_pickle_begin(&w, FSDP_PICKLE_TUPLE);
     fsdp_pickle_put_float(&w, 0.9);
     fsdp_pickle_put_float(&w, 0.999);
     fsdp_pickle_end(&w);
-    FSDP_TRY(tell_group_value(plan, "betas", &w));
+    FSDP_TRY(add_group_value(manifest, "betas", &w));
     fsdp_pickle_put_none(&w);
-    FSDP_TRY(tell_group_value(plan, "foreach", &w));
+    FSDP_TRY(add_group_value(manifest, "foreach", &w));
     fsdp_pickle_begin(&w, FSDP_PICKLE_LIST);
     fsdp_pickle_put_str(&w, "rows.weight");
     fsdp_pickle_end(&w);
-    FSDP_TRY(tell_group_value(plan, "params", &w));
+    FSDP_TRY(add_group_value(manifest, "params", &w));
     put_extra(&w);
-    FSDP_TRY(fsdp_dcp_plan_value(plan, (fsdp_dcp_key[]){{.name = "extra"}}, 1, &w));
+    FSDP_TRY(fsdp_dcp_manifest_value(manifest, (fsdp_dcp_key[]){{.name = "extra"}}, 1, &w));
     fsdp_pickle_put_int(&w, 1LL << 33);
-    return fsdp_dcp_plan_value(plan, (fsdp_dcp_key[]){{.name = "step"}}, 1, &w);
+    return fsdp_dcp_manifest_value(manifest, (fsdp_dcp_key[]){{.name = "step"}}, 1, &w);
 }
 
-static fsdp_status tell(fsdp_dcp_plan *plan, int rank, int world_size, source *sources)
+static fsdp_status add_all(fsdp_dcp_manifest *manifest, int rank, int world_size, source *sources)
 {
     for (size_t k = 0; k < FSDP_LENGTH(tensors); k++)
-        FSDP_TRY(tell_tensor(plan, k, rank, world_size, &sources[k]));
-    return tell_values(plan, rank);
+        FSDP_TRY(add_tensor(manifest, k, rank, world_size, &sources[k]));
+    return add_values(manifest, rank);
 }
 
 fsdp_status dcp_case_save(const char *dir, fsdp_group *group, fsdp_existing existing)
 {
     int rank = fsdp_group_rank(group);
     int world_size = fsdp_group_world_size(group);
-    fsdp_dcp_plan *plan = NULL;
+    fsdp_dcp_manifest *manifest = NULL;
     source *sources = fsdp_calloc(MAX_TENSORS, sizeof *sources);
-    fsdp_status status = sources ? fsdp_dcp_plan_create(&plan) : FSDP_ERR_NOMEM;
+    fsdp_status status = sources ? fsdp_dcp_manifest_create(&manifest) : FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
-        status = tell(plan, rank, world_size, sources);
-    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir, .existing = existing},
-                                group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        status = add_all(manifest, rank, world_size, sources);
+    status = fsdp_dcp_save_manifest(status, &(fsdp_group_place){.path = dir, .existing = existing},
+                                    group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     fsdp_free(sources);
     return status;
 }
@@ -222,7 +224,7 @@ static void check_rows(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_d
                  data[i]);
 }
 
-/* As one to five ranks would read it. */
+/* Read the rows that one to five ranks would read. */
 static void check_tensor(fsdp_test *t, const fsdp_dcp_reader *reader, size_t k)
 {
     const tensor *x = &tensors[k];

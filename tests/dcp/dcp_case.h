@@ -9,9 +9,9 @@
 fsdp_status dcp_case_path(fsdp_test *t, const char *name, char path[300]);
 /* Rows [begin, end) of `n` on this rank, as fully_shard cuts them. */
 void dcp_case_own_rows(int64_t n, int rank, int world_size, int64_t *begin, int64_t *end);
-/* Tell this rank's plan and save it. Collective. */
+/* Make this rank's manifest and save it. Collective. */
 fsdp_status dcp_case_save(const char *dir, fsdp_group *group, fsdp_existing existing);
-/* All of it is in `dir`, as one to five ranks would read it. */
+/* Check that all of it is in `dir`, reading it as one to five ranks would. */
 void dcp_case_check(fsdp_test *t, const char *dir);
 /* NULL if there is none. */
 const fsdp_dcp_item *dcp_case_find(const fsdp_dcp_reader *reader, const char *fqn);

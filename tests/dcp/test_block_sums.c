@@ -1,5 +1,5 @@
-/* Checksums by blocks beside the data files of a checkpoint: who reads a part of a chunk sees
- * damage in that part. */
+/* Checksums of the blocks of a checkpoint's data files: reading a part of a chunk finds damage in
+ * that part. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +17,13 @@ enum {
     ROWS = 1000,
     COLUMNS = 100,
     BLOCK = 256 << 10,
-    /* In the last rows, of the second block. */
+    /* In the last rows, which are in the second block. */
     DAMAGED = 390000
 };
 
 static float values[ROWS * COLUMNS];
 
-/* Change byte `at` of a file, or shorten it to `at` bytes. */
+/* Change byte `at` of a file, or truncate it to `at` bytes. */
 static void damage(fsdp_test *t, const char *dir, const char *name, long at, bool cut)
 {
     char path[400];
@@ -37,11 +37,11 @@ static void damage(fsdp_test *t, const char *dir, const char *name, long at, boo
     ASSERT(!cut || truncate(path, at) == 0);
 }
 
-/* A tensor of which all ranks have the same, in one chunk. */
+/* A replicated tensor, in one chunk. */
 static void save(fsdp_test *t, const char *dir)
 {
     const fsdp_dcp_key key = {.name = "x"};
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     for (int i = 0; i < ROWS * COLUMNS; i++)
         values[i] = (float)i;
     const fsdp_dcp_tensor x = {.dtype_name = "F32",
@@ -49,10 +49,10 @@ static void save(fsdp_test *t, const char *dir)
                                .ndim = 2,
                                .end = ROWS,
                                .data = values};
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
-    ASSERT_OK(fsdp_dcp_plan_tensor(plan, &key, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, plan));
-    fsdp_dcp_plan_destroy(plan);
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
+    ASSERT_OK(fsdp_dcp_manifest_tensor(manifest, &key, 1, &x));
+    ASSERT_OK(fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, manifest));
+    fsdp_dcp_manifest_destroy(manifest);
 }
 
 static fsdp_status read_rows(const char *dir, int64_t begin, int64_t end)
@@ -84,7 +84,7 @@ TEST(rows_of_a_damaged_block_are_refused_and_others_are_read)
            strstr(fsdp_last_error(), "__0_0.distcp is damaged: checksum of bytes [262144, "));
 }
 
-/* A column lies in all blocks. */
+/* A column is in all blocks. */
 TEST(columns_are_checked_too)
 {
     static float got[ROWS];
@@ -126,7 +126,8 @@ TEST(checksums_that_are_damaged_or_missing_are_named)
     ASSERT(strstr(fsdp_last_error(), "__0_0.crc32"));
 }
 
-/* Sums do not depend on how the file was written: pieces that end at, before and behind a block. */
+/* Sums do not depend on the pieces in which the file was written, which end at, before and after a
+ * block. */
 TEST(pieces_of_any_size_give_the_same_checksums)
 {
     static unsigned char data[2 * BLOCK + 5];
@@ -146,8 +147,8 @@ TEST(pieces_of_any_size_give_the_same_checksums)
     fsdp_block_sums_fini(&cut);
 }
 
-/* As PyTorch saves over a folder of this library: metadata that are not ours, and checksums of
- * files that are gone. */
+/* The result of PyTorch saving over a folder of this library: PyTorch's metadata, and checksums of
+ * files that do not exist any more. */
 static void disown(fsdp_test *t, const char *dir)
 {
     char path[400], *text;
@@ -162,7 +163,8 @@ static void disown(fsdp_test *t, const char *dir)
     damage(t, dir, "__0_0.crc32", 21, false);
 }
 
-/* Two ranks read halves of one chunk, and no blocks have checksums: together they see damage. */
+/* Two ranks read halves of one chunk, and blocks have no checksums: between them they find
+ * damage. */
 TEST_RANKS(checkpoints_of_others_are_read_through_by_all_ranks_together, 2)
 {
     const fsdp_placement shard = {FSDP_SHARD, 0};
@@ -202,7 +204,7 @@ enum {
     READ_BYTES = 4 * BLOCK + 5
 };
 
-/* A file with its checksums, the way a checkpoint has them. */
+/* A file with its checksums, as in a checkpoint. */
 static void write_summed(fsdp_test *t, const char *dir, const unsigned char *data, char path[400])
 {
     fsdp_block_sums sums;
@@ -215,8 +217,8 @@ static void write_summed(fsdp_test *t, const char *dir, const unsigned char *dat
     fsdp_block_sums_fini(&sums);
 }
 
-/* What lies in whole blocks is read by descriptor, the rest from the mapping: both see damage, and
- * the first also that the file was shortened, which the mapping would die of. */
+/* Whole blocks are read by descriptor, the rest from the mapping. Both find damage, and reading by
+ * descriptor also finds that the file was truncated, which would be a SIGBUS with the mapping. */
 TEST(bytes_are_read_and_compared_in_one)
 {
     static unsigned char data[READ_BYTES], got[READ_BYTES];

@@ -42,7 +42,7 @@ static double number_at(const char *dtype, const unsigned char *data, int64_t i)
     return (double)f;
 }
 
-/* Every range of rows; bytes that are not to be written stay as they are. */
+/* Every range of rows is read; bytes outside it are not written. */
 static void check_counted(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_dcp_item *item)
 {
     unsigned char data[512];
@@ -169,14 +169,15 @@ static const char *in_dir(fsdp_test *t, const char *name)
 typedef struct change {
     const char *from, *to; /* [n] */
     size_t n;
-    int nth; /* place; -1: all */
+    int nth; /* which occurrence; -1: all */
     fsdp_status status;
     const char *error;
 } change;
 
 #define CHANGE(from, to) from, to, sizeof(from) - 1
 
-/* hand's metadata with `change` made to them, in the test's directory; false if not there. */
+/* Write the metadata of `hand` with `change` into the test's directory; false if `change` does not
+ * apply. */
 static bool write_changed(fsdp_test *t, const change *c)
 {
     char *text;
@@ -221,10 +222,10 @@ TEST(metadata_that_do_not_fit_are_refused_by_name)
         {CHANGE("model.pos", "model.w\0\0"), 0, FSDP_ERR_FORMAT, "a key is no text"},
         {CHANGE("model.pos", "model.one"), -1, FSDP_ERR_FORMAT, "'model.one': "},
         {CHANGE("__1_0.distcp", "../_0.distcp"), -1, FSDP_ERR_FORMAT,
-         "a chunk of it is not in a file beside .metadata"},
+         "a chunk of it is not in a file in the folder of .metadata"},
         {CHANGE("__1_0.distcp", "__9_0.distcp"), -1, FSDP_ERR_NOT_FOUND,
          "__9_0.distcp: cannot open"},
-        {CHANGE("relative_path", "Relative_path"), -1, FSDP_ERR_FORMAT, "is not told"},
+        {CHANGE("relative_path", "Relative_path"), -1, FSDP_ERR_FORMAT, "is not recorded"},
         {CHANGE("storage_data", "Storage_data"), -1, FSDP_ERR_FORMAT,
          ".metadata: not the metadata of a checkpoint"},
         {CHANGE("torch\nint64\n", "torch\nint32\n"), 0, FSDP_ERR_FORMAT,

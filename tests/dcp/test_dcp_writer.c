@@ -75,7 +75,8 @@ static void check_chunks(fsdp_test *t, const fsdp_dcp_reader *reader, const char
     }
 }
 
-/* Ranks in order; empty rows once, at the end; replicas once, by rank 0. */
+/* Chunks are in the order of ranks; empty rows are written once, at the end, and replicas once, by
+ * rank 0. */
 TEST_RANKS(chunks_are_those_of_torch, 4)
 {
     char dir[300];
@@ -114,7 +115,7 @@ static void compare_files(fsdp_test *t, const char *dir, const char *name)
         FAIL("%s is not as it was when PyTorch loaded it", name);
 }
 
-/* FSDP_DCP_OUT=tests/fixtures/dcp/written makes the fixture anew; check_dcp.py must follow. */
+/* FSDP_DCP_OUT=tests/fixtures/dcp/written writes the fixture again; run check_dcp.py afterwards. */
 TEST_RANKS(bytes_are_those_that_torch_was_seen_to_load, 3)
 {
     char dir[300];
@@ -148,7 +149,7 @@ static bool same_item(const fsdp_dcp_item *a, const fsdp_dcp_item *b)
     return same;
 }
 
-/* Those of PyTorch, with boxes in two dimensions, written again. */
+/* Metadata of PyTorch, with boxes in two dimensions, are written again. */
 TEST(metadata_that_were_read_can_be_written)
 {
     char path[600], *text, *again;
@@ -196,34 +197,34 @@ static fsdp_status value_text(const fsdp_dcp_reader *reader, const fsdp_dcp_item
     return status;
 }
 
-static fsdp_status tell_again(fsdp_test *t, const fsdp_dcp_reader *reader,
-                              const fsdp_dcp_item *item, fsdp_dcp_plan *plan, unsigned char *rows)
+static fsdp_status add_again(fsdp_test *t, const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
+                             fsdp_dcp_manifest *manifest, unsigned char *rows)
 {
     fsdp_dcp_key keys[8];
     int n_keys = keys_of(item->path, keys);
     fsdp_pickle_writer w = {0};
     if (!item->dtype_name) {
         FSDP_TRY(value_text(reader, item, &w));
-        return fsdp_dcp_plan_value(plan, keys, n_keys, &w);
+        return fsdp_dcp_manifest_value(manifest, keys, n_keys, &w);
     }
     fsdp_dcp_tensor x = {
         .dtype_name = item->dtype_name, .shape = item->shape, .ndim = item->ndim, .data = rows};
     dcp_case_own_rows(item->ndim ? item->shape[0] : 1, t->rank, t->world_size, &x.begin, &x.end);
     FSDP_TRY(fsdp_dcp_reader_rows(reader, item, x.begin, x.end, rows));
-    return fsdp_dcp_plan_tensor(plan, keys, n_keys, &x);
+    return fsdp_dcp_manifest_tensor(manifest, keys, n_keys, &x);
 }
 
 static fsdp_status save_again(fsdp_test *t, const fsdp_dcp_reader *reader, const char *dir)
 {
     const fsdp_dcp_metadata *all = fsdp_dcp_reader_metadata(reader);
     unsigned char rows[MAX_ITEMS][MAX_BYTES];
-    fsdp_dcp_plan *plan;
-    FSDP_TRY(fsdp_dcp_plan_create(&plan));
+    fsdp_dcp_manifest *manifest;
+    FSDP_TRY(fsdp_dcp_manifest_create(&manifest));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < fsdp_dcp_metadata_count(all) && status == FSDP_OK; i++)
-        status = tell_again(t, reader, fsdp_dcp_metadata_at(all, i), plan, rows[i]);
-    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        status = add_again(t, reader, fsdp_dcp_metadata_at(all, i), manifest, rows[i]);
+    status = fsdp_dcp_save_manifest(status, &(fsdp_group_place){.path = dir}, t->group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }
 
@@ -299,8 +300,9 @@ enum {
 };
 
 typedef struct large_source {
-    uint64_t first, next; /* byte of the tensor; of this rank's that is asked for next */
-    size_t most;          /* bytes of one call */
+    uint64_t first, next; /* in bytes: offset of the rows in the tensor; offset in the rows that
+                             must be requested next */
+    size_t most;          /* largest number of bytes of one call */
     bool in_order;
 } large_source;
 
@@ -338,12 +340,13 @@ static void check_large(fsdp_test *t, const char *dir)
     fsdp_dcp_reader_close(reader);
 }
 
-/* Ranks 0 and 2 have the same rows, as ranks 1 and 3 have: HSDP. Of each two one writes. */
+/* As in HSDP, ranks 0 and 2 have the same rows, and so have ranks 1 and 3. One of each two
+ * writes. */
 TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
 {
     char dir[300];
     large_source from = {.in_order = true};
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     fsdp_dcp_tensor x = {.dtype_name = "U8",
                          .shape = (int64_t[]){LARGE_ROWS, LARGE_ROW_BYTES},
                          .ndim = 2,
@@ -352,10 +355,11 @@ TEST_RANKS(large_rows_are_read_in_pieces_by_one_of_their_replicas, 4)
     dcp_case_own_rows(LARGE_ROWS, t->rank % 2, 2, &x.begin, &x.end);
     from.first = (uint64_t)x.begin * LARGE_ROW_BYTES;
     ASSERT_OK(dcp_case_path(t, "out", dir));
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
-    ASSERT_OK(fsdp_dcp_plan_tensor(plan, (fsdp_dcp_key[]){{.name = "x"}}, 1, &x));
-    ASSERT_OK(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, plan));
-    fsdp_dcp_plan_destroy(plan);
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
+    ASSERT_OK(fsdp_dcp_manifest_tensor(manifest, (fsdp_dcp_key[]){{.name = "x"}}, 1, &x));
+    ASSERT_OK(
+        fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, manifest));
+    fsdp_dcp_manifest_destroy(manifest);
     ASSERT(from.in_order);
     ASSERT(from.most <= 4 << 20);
     ASSERT_INT(from.next, t->rank < 2 ? (x.end - x.begin) * LARGE_ROW_BYTES : 0);

@@ -1,5 +1,4 @@
-/* Saving a checkpoint of torch.distributed.checkpoint that fails: on all ranks, and leaving
- * nothing. */
+/* Saves of torch.distributed.checkpoint that fail do so on all ranks and leave nothing behind. */
 #include <signal.h>
 #include <string.h>
 #include <stdio.h>
@@ -25,15 +24,15 @@ static fsdp_status save_one(fsdp_test *t, const char *dir, int64_t rows, int64_t
                             bool fails)
 {
     static const char data[64];
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     fsdp_dcp_tensor x = {.dtype_name = "U8", .shape = &rows, .ndim = 1, .begin = begin, .end = end};
     x.data = fails ? NULL : data;
     x.read = fail_to_read;
-    FSDP_TRY(fsdp_dcp_plan_create(&plan));
+    FSDP_TRY(fsdp_dcp_manifest_create(&manifest));
     fsdp_status status =
-        fsdp_dcp_plan_tensor(plan, (fsdp_dcp_key[]){{.name = "a"}, {.name = "x"}}, 2, &x);
-    status = fsdp_dcp_save_plan(status, &(fsdp_group_place){.path = dir}, t->group, plan);
-    fsdp_dcp_plan_destroy(plan);
+        fsdp_dcp_manifest_tensor(manifest, (fsdp_dcp_key[]){{.name = "a"}, {.name = "x"}}, 2, &x);
+    status = fsdp_dcp_save_manifest(status, &(fsdp_group_place){.path = dir}, t->group, manifest);
+    fsdp_dcp_manifest_destroy(manifest);
     return status;
 }
 
@@ -70,16 +69,17 @@ TEST_RANKS(plans_that_do_not_fit_together_are_refused_on_all_ranks, 3)
                  "'a.x': rows of ranks 0 and 1 overlap");
     ASSERT_ERROR(save_one(t, dir, r == 2 ? 7 : 6, 2 * r, 2 * r + 2, false), FSDP_ERR_INVALID,
                  "entry 0, 'a.x' on this rank, is not the same on ranks 0 and 2");
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     fsdp_pickle_writer w = {0};
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
     if (r == 1) {
         fsdp_pickle_put_none(&w);
-        ASSERT_OK(fsdp_dcp_plan_value(plan, (fsdp_dcp_key[]){{.name = "x"}}, 1, &w));
+        ASSERT_OK(fsdp_dcp_manifest_value(manifest, (fsdp_dcp_key[]){{.name = "x"}}, 1, &w));
     }
-    ASSERT_ERROR(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, plan),
-                 FSDP_ERR_INVALID, "one rank plans 0 entries, another 1");
-    fsdp_dcp_plan_destroy(plan);
+    ASSERT_ERROR(
+        fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, t->group, manifest),
+        FSDP_ERR_INVALID, "one rank has 0 entries, another 1");
+    fsdp_dcp_manifest_destroy(manifest);
     check_nothing_left(t);
 }
 
@@ -99,37 +99,37 @@ TEST_RANKS(a_place_that_cannot_be_written_is_an_error_on_all_ranks, 2)
 
 TEST(entries_that_cannot_be_written_are_refused)
 {
-    fsdp_dcp_plan *plan;
+    fsdp_dcp_manifest *manifest;
     fsdp_pickle_writer w = {0};
     fsdp_dcp_key x[] = {{.name = "x"}, {.name = "y"}}, y[] = {{.name = "x.y"}};
     int64_t shape[] = {4, 1LL << 62};
     fsdp_dcp_tensor good = {.dtype_name = "F32", .shape = shape, .ndim = 1, .end = 4, .data = "x"};
     fsdp_dcp_tensor bad = good;
-    ASSERT_OK(fsdp_dcp_plan_create(&plan));
+    ASSERT_OK(fsdp_dcp_manifest_create(&manifest));
     bad.dtype_name = "F4";
-    ASSERT_ERROR(fsdp_dcp_plan_tensor(plan, x, 2, &bad), FSDP_ERR_UNSUPPORTED,
+    ASSERT_ERROR(fsdp_dcp_manifest_tensor(manifest, x, 2, &bad), FSDP_ERR_UNSUPPORTED,
                  "'x.y': torch has no dtype F4");
     bad = good;
     bad.end = 5;
-    ASSERT_ERROR(fsdp_dcp_plan_tensor(plan, x, 2, &bad), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_dcp_manifest_tensor(manifest, x, 2, &bad), FSDP_ERR_INVALID,
                  "'x.y' has no rows [0, 5)");
     bad = good;
     bad.ndim = 2;
-    ASSERT_ERROR(fsdp_dcp_plan_tensor(plan, x, 2, &bad), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_dcp_manifest_tensor(manifest, x, 2, &bad), FSDP_ERR_INVALID,
                  "'x.y': its shape has more elements than a file can hold");
     bad = good;
     bad.data = NULL;
-    ASSERT_ERROR(fsdp_dcp_plan_tensor(plan, x, 2, &bad), FSDP_ERR_INVALID,
+    ASSERT_ERROR(fsdp_dcp_manifest_tensor(manifest, x, 2, &bad), FSDP_ERR_INVALID,
                  "'x.y': its rows have no data");
-    ASSERT_OK(fsdp_dcp_plan_tensor(plan, x, 2, &good));
+    ASSERT_OK(fsdp_dcp_manifest_tensor(manifest, x, 2, &good));
     fsdp_pickle_put_none(&w);
-    ASSERT_OK(fsdp_dcp_plan_value(plan, y, 1, &w));
+    ASSERT_OK(fsdp_dcp_manifest_value(manifest, y, 1, &w));
     char dir[300];
     ASSERT_OK(dcp_case_path(t, "out", dir));
-    ASSERT_ERROR(fsdp_dcp_save_plan(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, plan),
+    ASSERT_ERROR(fsdp_dcp_save_manifest(FSDP_OK, &(fsdp_group_place){.path = dir}, NULL, manifest),
                  FSDP_ERR_INVALID, "'x.y': two entries have this name");
     ASSERT(!fsdp_path_is_directory(dir));
-    fsdp_dcp_plan_destroy(plan);
+    fsdp_dcp_manifest_destroy(manifest);
 }
 
 /* ---- disks and memory that end --------------------------------------------------------------- */
@@ -137,7 +137,7 @@ TEST(entries_that_cannot_be_written_are_refused)
 typedef struct job {
     const char *dir;
     int failing; /* rank */
-    long n;      /* which of its allocations fails; 0: none */
+    long n;      /* number of the allocation that fails; 0: none */
 } job;
 
 static fsdp_status save_on_rank(fsdp_group *group, void *arg)
@@ -159,7 +159,8 @@ static bool is_empty(const char *dir)
     return count == 0;
 }
 
-/* Exits with 0 if files that the system cuts off are an error on both ranks and leave nothing. */
+/* Exits with 0 if files that the system truncates are an error on both ranks and leave nothing
+ * behind. */
 static void save_beyond_the_limit(const char *parent, const char *dir)
 {
     fsdp_status status[2];
@@ -190,7 +191,7 @@ TEST(files_that_are_cut_off_leave_nothing)
     ASSERT_INT(WEXITSTATUS(status), 0);
 }
 
-/* A rank that cannot even learn that all went well fails, but what is there is whole. */
+/* A rank that cannot receive the successful outcome fails, but the checkpoint is whole. */
 static void check_all_or_nothing(fsdp_test *t, const char *dir)
 {
     if (fsdp_path_is_directory(dir)) {

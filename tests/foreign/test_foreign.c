@@ -1,4 +1,5 @@
-/* Checkpoints under the keys of other programs: they are found, compared, or refused by name. */
+/* Checkpoints with the keys of other programs are found, compared, or refused with an error that
+ * names the key. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,9 +19,9 @@ enum {
 
 /* The keys under which a script saves. */
 typedef struct layout {
-    const char *model, *optim; /* with their dots */
+    const char *model, *optim; /* with their final dots */
     const char *wrapper;       /* before each parameter's name */
-    bool by_number;            /* as optimizer.state_dict() */
+    bool by_number;            /* parameters by number, as in optimizer.state_dict() */
     bool flat;                 /* options by parameter */
 } layout;
 
@@ -180,7 +181,7 @@ static void assert_same(fsdp_test *t, state_case *a, state_case *b)
 
 /* ---- what is found --------------------------------------------------------------------------- */
 
-/* A run saves under these keys, another one goes on from there. */
+/* A run saves with these keys, and another run resumes from them. */
 static void check_layout(fsdp_test *t, const layout *l, state_case_optimizer kind)
 {
     state_case saved, resumed;
@@ -233,7 +234,7 @@ TEST_RANKS(state_by_number_is_given_to_parameters_in_their_order, 2)
     check_layout(t, &numbers, STATE_CASE_SGD);
 }
 
-/* A dict with further items is saved, and read by another run, which gives `status` and `text`. */
+/* A dict with further items is saved; reading it in another run fails with `status` and `text`. */
 static void check_refused(fsdp_test *t, const char *name, const fsdp_plain *value,
                           const char *tensor_of, fsdp_status status, const char *text)
 {
@@ -325,7 +326,8 @@ TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* Two groups with other weight decays; the rate is that of before the scheduler's first step. */
+/* Two groups with other weight decays; the learning rate is that before the scheduler's first
+ * step. */
 TEST_RANKS(options_are_reported_for_each_parameter, 2)
 {
     static const layout l = {"model.", "optim.", "", false, true};
@@ -359,7 +361,7 @@ TEST_RANKS(options_are_reported_for_each_parameter, 2)
     }
     ASSERT_INT(report.n_notes, 1);
     ASSERT(strstr(report.notes[0], "my_option"));
-    ASSERT(fsdp_optimizer_lr(resumed.optimizer, 0) == 1e-3); /* options of this run count */
+    ASSERT(fsdp_optimizer_lr(resumed.optimizer, 0) == 1e-3); /* options of this run are used */
     fsdp_foreign_report_free(&report);
     state_case_close(&resumed);
     state_case_close(&saved);
@@ -372,7 +374,7 @@ TEST_RANKS(options_are_reported_for_each_parameter, 2)
 typedef struct tied_case {
     fsdp_device *device;
     fsdp_module *root;
-    fsdp_optimizer *optimizer; /* which keeps nothing */
+    fsdp_optimizer *optimizer; /* which keeps no state */
     fsdp_parameter *a;
 } tied_case;
 
@@ -404,7 +406,7 @@ static void put_values(fsdp_test *t, const tied_case *c, fsdp_state_dict *dict, 
     fsdp_tensor_release(tensor);
 }
 
-/* The last row is another one of the two ranks'. */
+/* The last row differs; each rank compares a part. */
 static void check_tied(fsdp_test *t, float last, fsdp_status status)
 {
     tied_case c;

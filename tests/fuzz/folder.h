@@ -1,4 +1,4 @@
-/* A folder for fuzzers of files that have others beside them; each input is a file there. */
+/* A folder for fuzzers of files that need other files next to them; each input is a file in it. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@ static void fuzz_remove_folder(void)
         fprintf(stderr, "%s\n", fsdp_last_error());
 }
 
-/* Made by the first call; gone when the program ends. */
+/* Made by the first call and removed when the program ends. */
 static const char *fuzz_folder(void)
 {
     if (*fuzz_folder_path)
         return fuzz_folder_path;
-    /* memory, where there is such a place */
+    /* in memory, if the system has such a folder */
     strcpy(fuzz_folder_path, "/dev/shm/fsdp_fuzz_XXXXXX");
     if (!mkdtemp(fuzz_folder_path)) {
         strcpy(fuzz_folder_path, "/tmp/fsdp_fuzz_XXXXXX");

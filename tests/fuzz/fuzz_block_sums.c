@@ -1,7 +1,7 @@
-/* libFuzzer over the checksums beside data files of DCP: `make fuzz FUZZ_S=60`. The input is
- * data.crc32, beside data of the size that it says; it is read as it is, and once more with its own
- * checksum set right, behind which few inputs would come. Of what loads, reading finds damage
- * exactly where a block has another checksum. */
+/* libFuzzer over the checksums of data files of DCP: `make fuzz FUZZ_S=60`. The input is
+ * data.crc32, for data of the size that it says. It is read as it is, and again with its own
+ * checksum corrected, because few inputs would pass it. If it loads, reading must find damage
+ * exactly in blocks with another checksum. */
 #include <stdlib.h>
 
 #include "src/dcp/block_sums.h"
@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum {
     MOST_DATA_BYTES = 8192,
-    SIZE_AT = 8, /* in the file, of the data's size; then of a block's, then the checksums */
+    SIZE_AT =
+        8, /* offset of the data's size in the file; the block size and the checksums follow */
     BLOCK_AT = 16,
     SUMS_AT = 20,
     SUM_BYTES = 4

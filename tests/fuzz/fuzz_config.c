@@ -1,6 +1,6 @@
 /* libFuzzer over config.json: `make fuzz FUZZ_S=60`. Each family's reader gets the document,
- * whatever its model_type says; sizes of what loads lie within the limit on which products of two
- * rely. */
+ * whatever its model_type says; sizes in a document that loads are within the limit on which
+ * products of two sizes rely. */
 #include <stdlib.h>
 
 #include "src/models/bert_config.h"

@@ -1,5 +1,5 @@
-/* libFuzzer over the metadata of torch.distributed.checkpoint: `make fuzz FUZZ_S=60`. Chunks of
- * what loads lie within their tensors. */
+/* libFuzzer over the metadata of torch.distributed.checkpoint: `make fuzz FUZZ_S=60`. If the
+ * metadata load, chunks are within their tensors. */
 #include <stdlib.h>
 
 #include "src/dcp/dcp_metadata.h"

@@ -1,6 +1,6 @@
 /* libFuzzer over the index of sharded safetensors: `make fuzz FUZZ_S=60`. The input is
  * model.safetensors.index.json in a folder with two shards, "a" of the tensors x and y, "b" of z;
- * what loads names each of them once, in its file. */
+ * an index that loads names each of them once, in its file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* libFuzzer over the safetensors reader: `make fuzz FUZZ_S=60`. The input is a whole file; what
- * loads is read to its last byte, so that ASan sees an entry that reaches outside. */
+/* libFuzzer over the safetensors reader: `make fuzz FUZZ_S=60`. The input is a whole file; a file
+ * that loads is read to its last byte, so that ASan finds an entry that reaches outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

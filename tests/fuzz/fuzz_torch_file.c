@@ -1,7 +1,7 @@
 /* libFuzzer over the reader of torch.save's files: `make fuzz FUZZ_S=60`. An input that begins with
  * PROTO is a pickle, which is put into an archive with one storage, so that checksums do not keep
- * the fuzzer out; any other is a whole file. What loads is read to its last byte, so that ASan sees
- * an entry that reaches outside. */
+ * the fuzzer out; any other is a whole file. A file that loads is read to its last byte, so that
+ * ASan finds an entry that reaches outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -48,7 +48,7 @@ static void read_all(const fsdp_torch_file *file)
     last_byte = sink;
 }
 
-/* The same file as tools look at it: also DTensors, and values as text. */
+/* The same file as tools read it, including DTensors, and values as text. */
 static void read_source(fsdp_source *source)
 {
     unsigned char rows[4096], sink = 0;

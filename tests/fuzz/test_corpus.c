@@ -1,5 +1,6 @@
-/* A short run of each fuzzer without libFuzzer: what is kept in tests/fuzz/corpus, and the same cut
- * short and with some bytes changed, always the same ones. A finding ends the program. */
+/* A short run of each fuzzer without libFuzzer: its inputs are the files of tests/fuzz/corpus, and
+ * the same files truncated and with some bytes changed, always in the same way. A finding ends the
+ * program. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,7 +31,7 @@
 typedef int fuzz_fn(const uint8_t *data, size_t bytes);
 
 enum {
-    MUTANTS = 3000 /* of a corpus */
+    MUTANTS = 3000 /* mutants of a corpus */
 };
 
 /* Knuth's MMIX generator. */
@@ -40,10 +41,11 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Up to four bytes changed, every other one cut short. */
+/* Change up to four bytes, and truncate every other input. */
 static void run_mutant(fuzz_fn *fuzz, const uint8_t *data, size_t bytes, uint64_t *state)
 {
-    uint8_t *copy = malloc(bytes); /* of its own, so that ASan sees its end */
+    uint8_t *copy =
+        malloc(bytes); /* a copy of exact size, so that ASan finds reads beyond its end */
     if (!copy)
         abort();
     memcpy(copy, data, bytes);

@@ -1,4 +1,4 @@
-/* Model directories: one file, several by an index, and what is wrong with them. */
+/* Model directories: one file, several files with an index, and damaged ones. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* A path in the test's directory; valid until the fourth call from here. */
+/* A path in the test's directory; valid until four more calls. */
 static const char *in_dir(fsdp_test *t, const char *name)
 {
     static char paths[4][300];
@@ -110,10 +110,11 @@ TEST(an_index_that_does_not_fit_its_files_is_refused)
         {"    \"model.embed_tokens.weight\": \"model-00001-of-00004.safetensors\",\n", "",
          FSDP_ERR_FORMAT, "tensor 'model.embed_tokens.weight' is not listed for this file"},
         {"-00004-of-00004.safetensors\"", "-00009-of-00004.safetensors\"", FSDP_ERR_NOT_FOUND,
-         "it names 4 files of weights, of which 1 is not beside it: "
+         "it names 4 files of weights, of which 1 is missing in its folder: "
          "model-00009-of-00004.safetensors"},
         {"\"model-00004-of", "\"../model-00004-of", FSDP_ERR_FORMAT,
-         "weight_map.lm_head.weight: expected the name of a file beside the index, found \"../"},
+         "weight_map.lm_head.weight: expected the name of a file in the folder of the index, found "
+         "\"../"},
         {"\"model-00004-of-00004.safetensors\"", "4", FSDP_ERR_FORMAT,
          "weight_map.lm_head.weight: expected a string, found 4"},
         {"weight_map", "weight_list", FSDP_ERR_FORMAT, "weight_map: missing"},
@@ -168,7 +169,7 @@ TEST(a_directory_of_torch_files_is_opened_by_its_index)
     ASSERT_OK(open_and_close(bin_fixture("bin_sharded/pytorch_model-00001-of-00002.bin")));
 }
 
-/* A directory into which the files are put one by one, the last to be preferred first. */
+/* Files are put into a directory one by one, in increasing order of preference. */
 TEST(safetensors_come_before_torch_files_and_files_before_indexes)
 {
     static const struct {

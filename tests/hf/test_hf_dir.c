@@ -71,7 +71,7 @@ TEST(each_cache_folder_is_searched_in_order)
         {"HF_HUB_CACHE", "new", "new"},
     };
     clean_environment(t);
-    /* Each is found although the ones before still hold the model. */
+    /* Each is found although the earlier ones still hold the model. */
     for (size_t i = 0; i < FSDP_LENGTH(cases); i++) {
         char path[300];
         setenv(cases[i].variable, in_dir(t, cases[i].value), 1);

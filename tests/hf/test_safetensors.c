@@ -1,4 +1,4 @@
-/* safetensors files, single and by an index. Files of fixtures/safetensors named ok_ must load,
+/* safetensors files, single and with an index. Files of fixtures/safetensors named ok_ must load,
  * bad_ must be refused; hand.safetensors equals byte for byte what the library (0.8.0) writes. */
 #include <dirent.h>
 #include <signal.h>
@@ -116,9 +116,9 @@ TEST(malformed_headers_are_named)
         {"{\"a\":" ENTRY("[2]", 0, 8) "} \t\r\n", 8, NULL},
         {"{\"__metadata__\":null,\"a\":" ENTRY("[2]", 0, 8) "}", 8, NULL},
         {"{\"__metadata__\":{},\"a\":" ENTRY("[]", 0, 4) "}", 4, NULL},
-        /* duplicate: the last counts */
+        /* duplicate: the last one is used */
         {"{\"a\":" ENTRY("[1]", 0, 4) ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, NULL},
-        /* empty tensors may share a place */
+        /* empty tensors may share an offset */
         {"{\"b\":" ENTRY("[0]", 0, 0) ",\"a\":" ENTRY("[2]", 0, 8) ",\"c\":" ENTRY("[3,0]", 8,
                                                                                    8) "}",
          8, NULL},
@@ -249,7 +249,8 @@ static fsdp_safetensors_spec *specs_of(const fsdp_safetensors *file)
     return specs;
 }
 
-/* Read a file of the library, write it again in small pieces from back to front: same bytes. */
+/* A file of the library is read and written again in small pieces from back to front: the bytes are
+ * the same. */
 static void rewrite(fsdp_test *t, const char *path, size_t piece)
 {
     fsdp_safetensors *file;
@@ -344,7 +345,7 @@ TEST(an_incomplete_file_is_not_finished)
     ASSERT_OK(open_and_close(scratch(t)));
 }
 
-/* The limit on file sizes stands in for a full disk. */
+/* The limit on file sizes simulates a full disk. */
 static void write_without_space(const char *path, const char *dir)
 {
     struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
@@ -434,7 +435,7 @@ static void mutate(char *text, size_t *n, size_t cap, uint64_t bits)
     }
 }
 
-/* What a file that loads promises must hold: entries lie inside it. */
+/* Check a file that loads: its entries must be inside it. */
 static void check_if_it_loads(fsdp_test *t, const char *path, size_t file_bytes, size_t *loaded)
 {
     fsdp_safetensors *file;
@@ -458,7 +459,7 @@ static void check_if_it_loads(fsdp_test *t, const char *path, size_t file_bytes,
     fsdp_safetensors_close(file);
 }
 
-/* Without the sync of fsdp_file_write: thousands of them. */
+/* Write without the sync of fsdp_file_write(), because there are thousands of files. */
 static bool overwrite(const char *path, const char *text, size_t n)
 {
     FILE *f = fopen(path, "wb");
@@ -482,9 +483,10 @@ static void mutate_and_open(fsdp_test *t, uint64_t seed, int rounds)
         for (uint64_t k = 0; k <= bits >> 61; k++)
             mutate(text + 8, &n, CAP - 8 - (bytes - header),
                    random_bits(seed + k + 1, (uint64_t)i));
-        size_t told = bits % 16 == 0 ? n + (bits >> 20) % 64 : n; /* sometimes the wrong length */
+        size_t header_bytes =
+            bits % 16 == 0 ? n + (bits >> 20) % 64 : n; /* sometimes the wrong length */
         for (int k = 0; k < 8; k++)
-            text[k] = (char)(unsigned char)((uint64_t)told >> 8 * k);
+            text[k] = (char)(unsigned char)((uint64_t)header_bytes >> 8 * k);
         size_t data = bytes - header - 8;
         memcpy(text + 8 + n, original + 8 + header, data);
         ASSERT(overwrite(scratch(t), text, 8 + n + data));

@@ -1,4 +1,4 @@
-/* Which items of a checkpoint a tool takes, and their names without those of wrappers. */
+/* Which items of a checkpoint a tool selects, and their names without wrappers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static fsdp_status put(fsdp_state_dict *dict, fsdp_device *device, const fsdp_st
     return status;
 }
 
-/* A model as torch.compile, FSDP1 and recomputation wrap it, and a step beside it. */
+/* A model as torch.compile, FSDP1 and recomputation wrap it, and a step next to it. */
 static fsdp_status write_wrapped(fsdp_device *device, const char *path)
 {
     static const char *const names[] = {
@@ -72,7 +72,7 @@ TEST(the_model_loses_the_names_of_its_wrappers)
     fsdp_device_destroy(device);
 }
 
-/* A file of tensors with these keys, and what is chosen of it. */
+/* A file of tensors with these keys, and the expected selection. */
 typedef struct chosen {
     fsdp_device *device;
     fsdp_source *source;
@@ -114,7 +114,7 @@ TEST(a_list_is_no_model)
     end_choice(&c);
 }
 
-/* As DCP has them, by name: the moving average comes before the model. */
+/* Items are sorted by name, as in DCP, so the moving average comes before the model. */
 TEST(a_model_at_the_top_comes_before_one_below)
 {
     static const fsdp_state_key keys[][3] = {{{.name = "ema"}, {.name = "model"}, {.name = "w"}},
@@ -150,8 +150,7 @@ TEST(two_models_are_both_named)
     end_choice(&c);
 }
 
-/* DistributedDataParallel's prefix is of all names of the model, and of the keys of its optimizer.
- */
+/* All names of the model, and the keys of its optimizer, have DistributedDataParallel's prefix. */
 TEST(a_prefix_of_all_names_of_the_model_is_taken_off)
 {
     static const fsdp_state_key keys[][3] = {

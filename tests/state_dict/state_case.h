@@ -24,9 +24,9 @@ fsdp_status state_case_open_with(state_case *f, fsdp_group *group, state_case_op
 fsdp_status state_case_open(state_case *f, fsdp_group *group, state_case_optimizer kind,
                             uint64_t seed);
 void state_case_close(state_case *f);
-/* The same steps on any number of ranks: the first one's loss counts. */
+/* Train the same steps on any number of ranks: only the loss of rank 0 is used. */
 fsdp_status state_case_train(state_case *f, int steps);
-/* {"model", "optim"}, the caller's. */
+/* Get {"model", "optim"}, owned by the caller. */
 fsdp_status state_case_get(state_case *f, const fsdp_state_dict_options *options,
                            fsdp_state_dict **all);
 fsdp_status state_case_set(state_case *f, const fsdp_state_dict *all,

@@ -1,5 +1,5 @@
-/* Folders of Accelerate's save_state: those that it wrote (tests/fixtures/accelerate, by
- * Accelerate 1.15 on two ranks after two steps), and ours. */
+/* Folders of Accelerate's save_state: folders that Accelerate wrote (tests/fixtures/accelerate, by
+ * Accelerate 1.15 on two ranks after two steps), and folders of this library. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static void fixture_close(fixture *f)
     fsdp_device_destroy(f->device);
 }
 
-/* One of this scale, in the fixture's state. */
+/* Make a scaler with this scale, in the fixture's state. */
 static fsdp_status add_scaler(fixture *f, double scale, bool disabled)
 {
     const fsdp_grad_scaler_options options = {.init_scale = scale, .disabled = disabled};
@@ -153,7 +153,7 @@ static void assert_same_dict(fsdp_test *t, fsdp_state_dict *a, fsdp_state_dict *
     fsdp_state_dict_destroy(b);
 }
 
-/* Values, state and options, bit by bit. Collective. */
+/* Compare values, state and options, bit by bit. Collective. */
 static void assert_same(fsdp_test *t, fsdp_group *group, const fixture *a, const fixture *b)
 {
     const fsdp_state_dict_options full = {.full_state_dict = true, .group = group};
@@ -232,7 +232,8 @@ static bool has(const char *dir, const char *name)
     return fsdp_path_is_file(path);
 }
 
-/* Two models, two optimizers: saved, loaded into others, and trained on alike. */
+/* Two models and two optimizers are saved, loaded into others, and trained further in the same
+ * way. */
 static void go_through(fsdp_test *t, const fsdp_accelerate_options *options, const char *model,
                        const char *optimizer)
 {
@@ -307,7 +308,7 @@ TEST_RANKS(a_scaler_goes_through, 2)
     fixture_close(&b);
 }
 
-/* A folder of a run that did not scale leaves the scaler as it is; one that does nothing is not
+/* A folder of a run without a scaler leaves the scaler unchanged; a disabled scaler is not
  * written. */
 TEST_RANKS(a_folder_without_a_scaler_is_read, 1)
 {
@@ -321,7 +322,7 @@ TEST_RANKS(a_folder_without_a_scaler_is_read, 1)
     ASSERT(fsdp_grad_scaler_scale(f.scaler) == 1024.0);
     fsdp_grad_scaler_destroy(f.scaler);
     ASSERT_OK(add_scaler(&f, 1024.0, true));
-    /* Saved again in another form: the old one's files go, what others put there stays. */
+    /* Save again in another format: the old files are removed, files of others stay. */
     const fsdp_accelerate_options full = {.type = FSDP_STATE_DICT_FULL, .overwrite = true};
     char path[PATH + 64];
     snprintf(path, sizeof path, "%s/letter", dir);
@@ -349,7 +350,7 @@ TEST_RANKS(a_scaler_of_torch_is_read, 1)
     fixture_close(&f);
 }
 
-/* A number that cannot be is an error that names the file. */
+/* An impossible number is an error that names the file. */
 TEST_RANKS(a_damaged_scaler_is_refused, 1)
 {
     char dir[PATH] = "", path[PATH + 64];
@@ -368,7 +369,7 @@ TEST_RANKS(a_damaged_scaler_is_refused, 1)
     fixture_close(&f);
 }
 
-/* The rates of the run that goes on. */
+/* The learning rates of the resumed run are kept. */
 TEST_RANKS(options_can_be_kept, 1)
 {
     const fsdp_accelerate_options keep = {.keep_optimizer_options = true};
@@ -401,7 +402,7 @@ static fsdp_status put_option(fsdp_state_dict *optim, fsdp_device *device, const
     return status;
 }
 
-/* AdamW(lr=torch.tensor(0.25)) */
+/* The checkpoint is from AdamW(lr=torch.tensor(0.25)). */
 TEST_RANKS(a_tensor_of_one_number_is_that_option, 1)
 {
     fixture f;

@@ -1,5 +1,5 @@
-/* Saves beside training: what is on the disk is what there was at the call, whatever was written
- * since; a save that fails is an error of all ranks, and leaves what was there. */
+/* Saves during training: the checkpoint has the values of the call, whatever was written since; a
+ * save that fails is an error on all ranks, and leaves an existing checkpoint unchanged. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 
 enum {
     PATH = 300,
-    /* of copies: all there is, a few tensors, nothing */
+    /* staging memory: for everything, for a few tensors, none */
     ROOMY = 1 << 20,
     TIGHT = 40,
     NONE = 1
@@ -43,14 +43,14 @@ static fsdp_status pause_ms(long ms)
 
 /* --- what is written --- */
 
-/* The reader is late at each tensor, so that the optimizer comes first to most of them. */
+/* The reader is late at each tensor, so that the optimizer writes most of them first. */
 static fsdp_status be_late(void *arg)
 {
     (void)arg;
     return pause_ms(2);
 }
 
-/* The reader comes last: `arg` says when. */
+/* The reader waits until `arg` says so. */
 static fsdp_status wait_for(void *arg)
 {
     const atomic_bool *go = arg;
@@ -75,7 +75,7 @@ static void assert_same_file(fsdp_test *t, const char *a, const char *b, const c
         FAIL("%s is not as a save at the call writes it", path[1]);
 }
 
-/* The same names, and the same bytes in each file. */
+/* Check that two folders have the same names, and the same bytes in each file. */
 static void assert_same_folder(fsdp_test *t, const char *a, const char *b)
 {
     char **names[2];
@@ -91,15 +91,15 @@ static void assert_same_folder(fsdp_test *t, const char *a, const char *b)
     fsdp_free(names[1]);
 }
 
-/* Save now both ways and train on; `between` happens right after the call. */
+/* Save in both ways and continue training; `between` is called right after the call. */
 static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
                        void (*between)(state_case *f))
 {
     atomic_bool go = false;
     const bool fits = staging_bytes == ROOMY;
-    fsdp_async_save_plan plan = {.staging_bytes = staging_bytes,
-                                 .before_read = fits ? wait_for : be_late,
-                                 .before_read_arg = &go};
+    fsdp_async_save_options options = {.staging_bytes = staging_bytes,
+                                       .before_read = fits ? wait_for : be_late,
+                                       .before_read_arg = &go};
     char want[PATH] = "", got[PATH] = "";
     fsdp_state_dict *all;
     fsdp_async_save *save;
@@ -109,8 +109,8 @@ static void check_case(fsdp_test *t, state_case *f, uint64_t staging_bytes,
     ASSERT_OK(state_case_train(f, 2));
     ASSERT_OK(state_case_get(f, NULL, &all));
     ASSERT_OK(fsdp_dcp_save(all, want, t->group, NULL));
-    plan.place.path = got;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
+    options.place.path = got;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &options, &save));
     fsdp_state_dict_destroy(all);
     if (between)
         between(f);
@@ -161,7 +161,7 @@ TEST_RANKS(state_that_is_smaller_than_its_parameter_is_copied, 2)
     run_case(t, STATE_CASE_ADAFACTOR, ROOMY, NULL, NULL);
 }
 
-/* The float32 masters are apart from what is gathered, and copies are kept. */
+/* The float32 master weights are separate from the gathered copies, which are kept. */
 TEST_RANKS(masters_beside_bf16_copies_are_copied, 2)
 {
     const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16},
@@ -212,7 +212,7 @@ static void unfreeze(state_case *f)
         fsdp_parameter_set_requires_grad(f->list.items[i].parameter, true);
 }
 
-/* A unit's memory is made anew where its parameters are unfrozen. */
+/* A unit's memory is allocated again where its parameters are unfrozen. */
 TEST_RANKS(memory_that_goes_is_copied_first, 2)
 {
     const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
@@ -227,7 +227,7 @@ TEST_RANKS(memory_that_goes_is_copied_first, 2)
 
 /* --- failures --- */
 
-/* Of one rank: once its thread has read some, the disk fails. */
+/* A failure on one rank: the disk fails after its thread has read some tensors. */
 typedef struct trouble {
     bool here;
     fsdp_io_call call;
@@ -260,8 +260,8 @@ static bool is_done_in_time(fsdp_async_save *save)
     return fsdp_async_save_done(save);
 }
 
-/* Begin, train on, fail: on all ranks, with what happened where; nothing is left, and the next save
- * is none the worse. `asking`: nobody waits before the save has ended. */
+/* Begin a save, train, and fail: the error is on all ranks and names the rank; nothing is left
+ * behind, and the next save works. `asking`: poll, and do not wait before the save has ended. */
 static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int error, const char *text,
                           bool asking)
 {
@@ -270,7 +270,7 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     fsdp_state_dict *all;
     fsdp_async_save *save;
     trouble what = {.here = t->rank == culprit, .call = call, .error = error};
-    fsdp_async_save_plan plan = {
+    fsdp_async_save_options options = {
         .staging_bytes = TIGHT, .before_read = make_trouble, .before_read_arg = &what};
     path_of(t, "saves", folder);
     CHECK_HERE();
@@ -279,8 +279,8 @@ static void check_failure(fsdp_test *t, int culprit, fsdp_io_call call, int erro
     ASSERT_OK(state_case_open(&f, t->group, STATE_CASE_ADAMW, 7));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT_OK(state_case_get(&f, NULL, &all));
-    plan.place.path = path;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &plan, &save));
+    options.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, all, t->group, &options, &save));
     ASSERT_OK(state_case_train(&f, 1));
     ASSERT(!asking || is_done_in_time(save));
     ASSERT_ERROR(fsdp_async_save_wait(save), FSDP_ERR_IO, want);
@@ -370,8 +370,8 @@ static fsdp_status save_short_of_memory(fsdp_group *group, void *arg)
     return status;
 }
 
-/* Whatever a rank lacks memory for, also for its thread when the others' have begun: an error of
- * both, at the call or from there on, and nothing is left. */
+/* Any allocation may fail, also that of a thread when the other ranks' threads have begun: it is an
+ * error on both ranks, at the call or later, and nothing is left behind. */
 TEST(memory_that_runs_out_on_one_rank_is_an_error_of_all)
 {
     char folder[PATH], path[PATH + 8];
@@ -403,13 +403,13 @@ static fsdp_status be_late_and_count(void *arg)
     return pause_ms(2);
 }
 
-/* The second one's call returns once the first one's values are read. */
+/* The second call returns once the values of the first save are read. */
 TEST_RANKS(a_second_save_waits_for_the_first, 2)
 {
     atomic_int reads = 0;
-    fsdp_async_save_plan slow = {
+    fsdp_async_save_options slow = {
         .staging_bytes = ROOMY, .before_read = be_late_and_count, .before_read_arg = &reads};
-    fsdp_async_save_plan next = {.staging_bytes = ROOMY, .before_read = be_late};
+    fsdp_async_save_options next = {.staging_bytes = ROOMY, .before_read = be_late};
     char first[PATH] = "", second[PATH] = "", want[PATH] = "";
     state_case f;
     fsdp_state_dict *all;
@@ -444,7 +444,7 @@ TEST_RANKS(a_second_save_waits_for_the_first, 2)
     state_case_close(&f);
 }
 
-/* The reader waits as an optimizer would, for itself: until the save is given up. */
+/* The reader waits until the save is abandoned. */
 static fsdp_status wait_until_given_up(void *arg)
 {
     fsdp_tensor *x = *(fsdp_tensor **)arg;
@@ -453,7 +453,7 @@ static fsdp_status wait_until_given_up(void *arg)
     return FSDP_OK;
 }
 
-/* Nobody waits for it: the tensors are free again, and nothing is left of it. */
+/* No caller waits for the save: the tensors are free again, and nothing is left behind. */
 TEST(a_save_can_be_given_up)
 {
     char path[PATH] = "", folder[PATH] = "";
@@ -461,7 +461,7 @@ TEST(a_save_can_be_given_up)
     fsdp_tensor *x;
     fsdp_state_dict *dict;
     fsdp_async_save *save;
-    fsdp_async_save_plan plan = {
+    fsdp_async_save_options options = {
         .staging_bytes = NONE, .before_read = wait_until_given_up, .before_read_arg = &x};
     path_of(t, "saves", folder);
     path_of(t, "saves/one", path);
@@ -471,8 +471,8 @@ TEST(a_save_can_be_given_up)
         fsdp_tensor_create(device, FSDP_DTYPE_F32, 1, (int64_t[]){3000000}, FSDP_TAG_PARAM, &x));
     ASSERT_OK(fsdp_state_dict_create(&dict));
     ASSERT_OK(fsdp_state_dict_put_tensor(dict, (fsdp_state_key[]){{.name = "x"}}, 1, x));
-    plan.place.path = path;
-    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, dict, NULL, &plan, &save));
+    options.place.path = path;
+    ASSERT_OK(fsdp_async_save_begin(FSDP_OK, dict, NULL, &options, &save));
     fsdp_async_save_destroy(save);
     ASSERT_OK(fsdp_tensor_begin_write(x));
     fsdp_tensor_end_write(x);
@@ -484,11 +484,11 @@ TEST(a_save_can_be_given_up)
 
 /* --- after a failure of something else --- */
 
-/* A save of now whose readers wait for `go`. */
+/* Begin a save whose readers wait for `go`. */
 static void begin_held(fsdp_test *t, state_case *f, const char *path, atomic_bool *go,
                        fsdp_async_save **save)
 {
-    fsdp_async_save_plan held = {
+    fsdp_async_save_options held = {
         .staging_bytes = ROOMY, .before_read = wait_for, .before_read_arg = go};
     fsdp_state_dict *all;
     ASSERT_OK(state_case_open(f, t->group, STATE_CASE_ADAMW, 7));
@@ -506,7 +506,7 @@ static void *let_go(void *arg)
     return NULL;
 }
 
-/* Nothing is written when the ranks come to it; each returns once the folder is there. */
+/* Nothing is written yet when the ranks finish the save; each returns once the folder exists. */
 TEST_RANKS(a_save_is_finished_without_a_word_to_the_peers, 3)
 {
     atomic_bool go = false;
@@ -527,7 +527,7 @@ TEST_RANKS(a_save_is_finished_without_a_word_to_the_peers, 3)
     state_case_close(&f);
 }
 
-/* Rank 1 is told to be dead while its file is not written. */
+/* Rank 1 is reported dead before its file is written. */
 TEST_RANKS(a_save_that_lacks_a_rank_is_given_up, 2)
 {
     atomic_bool go = t->rank == 0;
@@ -541,7 +541,7 @@ TEST_RANKS(a_save_that_lacks_a_rank_is_given_up, 2)
     begin_held(t, &f, path, &go, &save);
     CHECK_HERE();
     if (t->rank == 0) {
-        ASSERT_OK(fsdp_directory_make(begun)); /* and no call is left that would fail */
+        ASSERT_OK(fsdp_directory_make(begun)); /* and no further call fails */
         ASSERT_ERROR(fsdp_async_save_finish(save), FSDP_ERR_STATE, "given up");
     } else {
         const fsdp_comm_failure died = {.rank = 1, .kind = FSDP_FAILURE_DIED};

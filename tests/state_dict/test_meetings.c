@@ -19,7 +19,7 @@ static void path_of(fsdp_test *t, const char *name, char path[PATH])
     ASSERT_OK(fsdp_broadcast(t->group, path, PATH, 0));
 }
 
-/* Collectives of any kind that this rank has taken part in. */
+/* Number of collectives of any kind that this rank has taken part in. */
 static int64_t meetings(const fsdp_group *group)
 {
     const fsdp_comm_counters counters = fsdp_group_get_counters(group);
@@ -29,7 +29,7 @@ static int64_t meetings(const fsdp_group *group)
     return calls;
 }
 
-/* Save both ways, at once and beside a step of training. */
+/* Save in both ways: synchronously, and during a training step. */
 static void check_meetings(fsdp_test *t, state_case_optimizer kind,
                            const fsdp_fully_shard_options *options)
 {
@@ -82,7 +82,7 @@ TEST_RANKS(replicas_are_known_without_a_word, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- where the mesh lies otherwise --- */
+/* --- a mesh in another order --- */
 
 enum {
     ROWS = 7,
@@ -106,7 +106,8 @@ static void assert_whole(fsdp_test *t, const char *path, fsdp_device *device)
     fsdp_tensor_release(x);
 }
 
-/* A matrix on a mesh of the ranks in the order of `keys`, [4], saved by all in their own. */
+/* A matrix on a mesh of the ranks in the order of `keys` [4] is saved by the ranks in their own
+ * order. */
 static void check_order(fsdp_test *t, const int *keys, int ndim, const int *shape, int want)
 {
     const fsdp_placement placements[] = {{FSDP_SHARD, 0}, {FSDP_SHARD, 1}};
@@ -141,7 +142,7 @@ static void check_order(fsdp_test *t, const int *keys, int ndim, const int *shap
     fsdp_destroy_process_group(group);
 }
 
-/* Ranks that cannot tell each other's parts, or take them for others than they are, ask. */
+/* Ranks that do not know each other's parts, or compute wrong ones, exchange them. */
 TEST_RANKS(a_mesh_in_another_order_costs_two_more_and_is_saved_right, 4)
 {
     static const int same[] = {0, 1, 2, 3}, reversed[] = {3, 2, 1, 0}, crossed[] = {0, 1, 3, 2};

@@ -1,6 +1,6 @@
-/* What saving and loading need beside what there is: never the model, nor its optimizer's state. By
- * the allocator's own figures; and by what the system lets a process have, which host memory counts
- * in as well. */
+/* The memory that saving and loading need is never the size of the model or its optimizer's state.
+ * It is measured by the allocator's own figures, and by a limit on the memory of the process, which
+ * includes host memory. */
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +21,11 @@ enum {
     RANKS = 2,
     PATH = 300,
     MIB = 1 << 20,
-    UNIT = 4 * MIB,       /* a block's parameters, two tensors */
-    MODEL = 8 * UNIT,     /* three times that with AdamW's moments */
-    STAGING = 2 * MIB,    /* of each rank, for what is overwritten meanwhile */
-    PIECE = 4 * MIB,      /* in which files are written, and read where they are converted */
+    UNIT = 4 * MIB,    /* a block's parameters, two tensors */
+    MODEL = 8 * UNIT,  /* three times that with AdamW's moments */
+    STAGING = 2 * MIB, /* of each rank, for tensors that are overwritten during the save */
+    PIECE =
+        4 * MIB, /* size in which files are written, and in which they are read for conversion */
     STACK = 8 * MIB + MIB /* of a thread that writes, and its part of the heap */
 };
 static const toy_shape shape = {.vocab = 16, .width = 256, .hidden = 2048, .blocks = 8};
@@ -137,7 +138,7 @@ static fsdp_status load_safetensors(subject *s)
     return status;
 }
 
-/* All of it is overwritten before the thread can have read it. */
+/* All tensors are overwritten before the thread has read them. */
 static fsdp_status save_beside(subject *s)
 {
     char path[PATH + 32];
@@ -157,7 +158,7 @@ static fsdp_status save_beside(subject *s)
     return status;
 }
 
-/* What a rank may take beside what it has: of the device's allocator, and in all. */
+/* Additional memory that a rank may use: from the device's allocator, and in total. */
 static const struct way {
     const char *name;
     fsdp_status (*run)(subject *s);
@@ -174,7 +175,7 @@ static const struct way {
 
 enum {
     WAYS = sizeof ways / sizeof *ways,
-    SMALL = MIB /* names, plans, buffers of files */
+    SMALL = MIB /* names, manifests, file buffers */
 };
 
 /* --- the allocator's figures --- */
@@ -210,7 +211,7 @@ TEST_RANKS(no_save_and_no_load_holds_more_than_a_unit_on_the_device, RANKS)
 
 /* --- the system's --- */
 
-/* Of this process, private and to be written, in bytes: what RLIMIT_DATA limits. */
+/* Private writable memory of this process in bytes, which RLIMIT_DATA limits. */
 static int64_t data_bytes(void)
 {
     char line[256];
@@ -224,7 +225,7 @@ static int64_t data_bytes(void)
     return kib < 0 ? -1 : kib * 1024;
 }
 
-/* Nothing more than `bytes`; negative: whatever there is. */
+/* Limit further memory to `bytes`; negative: no limit. */
 static fsdp_status limit_to(const fsdp_group *group, int64_t bytes)
 {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
@@ -257,11 +258,11 @@ static fsdp_status run_all(fsdp_group *group, void *arg)
     return FSDP_OK;
 }
 
-/* Exits with 0 if all of them find room, and a model does not. */
+/* Exits with 0 if all of these fit into the limit, and a model does not. */
 static void run_limited(const char *dir)
 {
     char copy[PATH];
-    mallopt(M_MMAP_THRESHOLD, 1 << 16); /* what is freed goes back at once */
+    mallopt(M_MMAP_THRESHOLD, 1 << 16); /* freed memory is returned to the system at once */
     snprintf(copy, sizeof copy, "%s", dir);
     if (fsdp_run_ranks(RANKS, run_all, copy, NULL) != FSDP_OK) {
         fprintf(stderr, "%s\n", fsdp_last_error());

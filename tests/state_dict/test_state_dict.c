@@ -32,7 +32,7 @@ static void assert_same_tensor(fsdp_test *t, const char *what, fsdp_tensor *a, f
         FAIL("%s differs", what);
 }
 
-/* Parameters, state and steps, bit by bit. */
+/* Compare parameters, state and steps, bit by bit. */
 static void assert_same(fsdp_test *t, const state_case *a, const state_case *b)
 {
     const char *state;
@@ -116,7 +116,7 @@ TEST(a_state_dict_keeps_order_and_replaces)
 
 /* --- full --- */
 
-/* Rank 0 alone gets whole tensors; what it broadcasts makes another model the same. */
+/* Only rank 0 gets whole tensors; broadcasting them makes another model the same. */
 static void go_through_rank0(fsdp_test *t, state_case_optimizer kind)
 {
     state_case a, b;
@@ -153,8 +153,8 @@ TEST_RANKS(a_full_state_dict_goes_through_rank_0, 3)
     go_through_rank0(t, STATE_CASE_ADAFACTOR);
 }
 
-/* FullStateDictConfig, FullOptimStateDictConfig and ShardedStateDictConfig: rank0_only is what says
- * who gets it. */
+/* FullStateDictConfig, FullOptimStateDictConfig and ShardedStateDictConfig: rank0_only selects the
+ * ranks that get it. */
 TEST_RANKS(options_of_fsdp1_say_who_gets_a_state_dict, 2)
 {
     state_case x;
@@ -192,7 +192,7 @@ static fsdp_status fail(const fsdp_state_entry *entry, void *arg)
     return fsdp_error(FSDP_ERR_IO, "no room for %s", entry->fqn);
 }
 
-/* Memory for one whole tensor is enough, and a failure on rank 0 is one of all. */
+/* Memory for one whole tensor is enough, and a failure on rank 0 is a failure on all ranks. */
 TEST_RANKS(streams_hold_one_tensor, 2)
 {
     state_case f;
@@ -267,8 +267,8 @@ TEST_RANKS(what_does_not_fit_is_named_and_changes_nothing, 2)
     state_case_close(&b);
 }
 
-/* Each rank has what it needs. Gathers are the ranks' word that nothing is wrong: with what is to
- * be done, with the memory for it, with what was done. */
+/* Each rank has the values that it needs. The only gathers exchange whether arguments, memory and
+ * results are without errors. */
 TEST_RANKS(a_sharded_round_trip_gathers_no_values, 2)
 {
     static const int none[] = {FSDP_KIND_REDUCE_SCATTER, FSDP_KIND_ALL_REDUCE, FSDP_KIND_BROADCAST};
@@ -343,7 +343,7 @@ TEST(assign_replaces_parameters_outside_of_units)
 
 static const fsdp_state_dict_options assigning = {.assign = true};
 
-/* A Linear, and a dict of one tensor for it; a parameter's tensor may be in several. */
+/* A Linear, and a dict with one tensor for it. */
 static fsdp_status linear_and_dict(fsdp_device *device, fsdp_dtype dtype, fsdp_module **model,
                                    fsdp_state_dict **dict)
 {
@@ -358,7 +358,7 @@ static fsdp_status linear_and_dict(fsdp_device *device, fsdp_dtype dtype, fsdp_m
     return status;
 }
 
-/* Gradients no longer come to it, and it outlives the parameter. */
+/* The replaced tensor gets no gradients any more, and outlives the parameter. */
 TEST(what_assign_replaces_is_no_parameter_any_more)
 {
     fsdp_device *device;
@@ -416,7 +416,7 @@ static fsdp_status make_path(fsdp_test *t, const char *name, char path[300])
     return t->group ? fsdp_broadcast(t->group, path, 300, 0) : FSDP_OK;
 }
 
-/* Saved by `writers` of the ranks, read by `readers` of them, and all by one rank alone. */
+/* A checkpoint is saved by `writers` ranks, read by `readers` ranks, and by one rank alone. */
 static void save_and_load(fsdp_test *t, fsdp_group *const *groups, state_case_optimizer kind,
                           int writers, int readers)
 {
@@ -481,7 +481,7 @@ TEST_RANKS(checkpoints_go_to_and_from_8_ranks, 8)
     fsdp_destroy_process_group(groups[3]);
 }
 
-/* Values that lie in a file between uses are saved and loaded piece by piece. */
+/* Values that are in a file between uses are saved and loaded piece by piece. */
 TEST_RANKS(offloaded_parameters_and_moments_are_saved_and_loaded, 2)
 {
     char path[300] = "", dir[300] = "";
@@ -608,7 +608,7 @@ TEST_RANKS(what_a_checkpoint_lacks_is_named, 2)
     state_case_close(&f);
 }
 
-/* A byte in the middle of a large tensor. */
+/* Change a byte in the middle of a large tensor. */
 static void flip_byte(fsdp_test *t, const char *dir)
 {
     char path[400];

@@ -1,4 +1,5 @@
-/* State dicts in files of torch.save: what goes in comes out, at any world size. */
+/* State dicts in files of torch.save: the values that are read are those that were written, at any
+ * world size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ static void check_counting(fsdp_test *t, const fsdp_state_dict *dict, const char
         ASSERT(values[i] == (float)i);
 }
 
-/* What belongs to one dict does not come in one piece. */
+/* Items of one nested dict are not adjacent. */
 static fsdp_status put_mixed(fixture *f, fsdp_group *group)
 {
     static const fsdp_plain items[] = {{.kind = FSDP_PLAIN_FLOAT, .as.number = 0.9},
@@ -135,7 +136,7 @@ TEST_RANKS(dicts_lists_tensors_and_values_come_back, 1)
     ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL));
     check_mixed(t, &f);
     CHECK_HERE();
-    ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL)); /* in place of the first */
+    ASSERT_OK(fsdp_torch_save(f.dict, f.path, NULL)); /* replaces the first file */
     check_mixed(t, &f);
     fixture_close(&f);
 }
@@ -216,7 +217,7 @@ TEST(tied_tensors_and_endless_values)
     ASSERT(fsdp_state_dict_find(read, "lm_head")->tensor ==
            fsdp_state_dict_find(read, "shared")->tensor); /* one storage in the file, too */
     fsdp_state_dict_destroy(read);
-    /* Texts of 1 MiB: more than a checkpoint's values take. */
+    /* Texts of 1 MiB each, in total more than any checkpoint's values need. */
     char *text = malloc(1 << 20);
     ASSERT(text);
     memset(text, 'x', (1 << 20) - 1);

@@ -193,7 +193,7 @@ TEST(malformed_and_hostile_pickles_are_refused)
     }
 }
 
-/* Names that are not in the list: only the name itself is read. */
+/* Only the name is read of names that are not in the list. */
 TEST(objects_of_unknown_classes_are_opaque)
 {
     static const struct {
@@ -205,7 +205,7 @@ TEST(objects_of_unknown_classes_are_opaque)
         {PICKLE("X\2\0\0\0osX\6\0\0\0system\x93."), "an object of os.system"},
         {PICKLE("ctorch\nfloat3\n."), "an object of torch.float3"},
         {PICKLE("ctorch.x\nfloat32\n."), "an object of torch.x.float32"},
-        /* Namespace: NEWOBJ, then a state that holds the object itself. */
+        /* Namespace: NEWOBJ, then a state that contains the object. */
         {PICKLE("cargparse\nNamespace\n)\x81q\0}(X\4\0\0\0selfh\0ub."),
          "an object of argparse.Namespace"},
         /* A dict and a list of a class of their own. */
@@ -213,12 +213,12 @@ TEST(objects_of_unknown_classes_are_opaque)
         {PICKLE("cm\nL\n)\x81NaN(NNe."), NULL},
         {PICKLE("cm\nL\n)\x81Na(NNe."), "an object of m.L"},
         {PICKLE("cm\nS\n)\x81(NN\x90."), "an object of m.S"},
-        /* What an unknown call gives may be called, and changed after something holds it. */
+        /* The result of an unknown call may be called, and changed after another value holds it. */
         {PICKLE("cfunctools\npartial\nN\x85R)R."), "an object of functools.partial"},
         {PICKLE("cm\nC\n)}X\1\0\0\0aNs\x92."), "an object of m.C"},
         {PICKLE("(NN\x91."), "an object of builtins.frozenset"},
         {PICKLE("(N1cm\nC\n0cm\nB\n."), "an object of m.B"},
-        /* A tensor of a class that is not known is not taken for a plain one. */
+        /* A tensor of an unknown class is not read as a plain one. */
         {PICKLE(REBUILD "ctorch._utils\n_rebuild_tensor_v2\ncm\nSub\n)}tR."), "an object of m.Sub"},
         {PICKLE(REBUILD "cm\nmake\nctorch\nTensor\n)}tR."), "an object of m.make"},
     };
@@ -269,7 +269,8 @@ TEST(depth_is_bounded)
                  "nested too deeply");
 }
 
-/* One text encoded again and again: each time five bytes of pickle would be as many as it has. */
+/* One text is encoded repeatedly: each time, five bytes of pickle would need as much memory as the
+ * text. */
 TEST(memory_is_bounded_by_the_pickle)
 {
     enum {

@@ -1,5 +1,5 @@
-/* Files of torch.save as models' weights. tests/fixtures/torch/make_torch.py says what is in them:
- * element i of a tensor is i unless said otherwise. */
+/* Files of torch.save as models' weights. tests/fixtures/torch/make_torch.py documents their
+ * content: element i of a tensor is i unless it says otherwise. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -74,7 +74,8 @@ TEST(every_dtype_has_its_name_and_bytes)
     fsdp_torch_file_close(file);
 }
 
-/* The fixture's views of `base` [4, 6] and others: which element of the storage is at [i, j, k]. */
+/* The fixture's views of `base` [4, 6] and others, with the element of the storage that is at [i,
+ * j, k]. */
 TEST(views_of_a_storage_are_read_in_row_major_order)
 {
     static const struct {
@@ -117,7 +118,7 @@ TEST(views_of_a_storage_are_read_in_row_major_order)
     const fsdp_checkpoint_entry *scalar = fsdp_torch_file_find(file, "scalar");
     ASSERT(scalar && scalar->ndim == 0 && scalar->numel == 1 && scalar->bytes == 4);
     ASSERT_F32(float_at(scalar, 0), 7.0f);
-    /* Contiguous ones are where the file has them: tied ones at one place. */
+    /* Contiguous tensors point into the file, tied ones to one place. */
     ASSERT(fsdp_torch_file_find(file, "tied")->data == fsdp_torch_file_find(file, "base")->data);
     fsdp_torch_file_close(file);
 }
@@ -166,7 +167,8 @@ TEST(state_dicts_are_found_where_scripts_put_them)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-/* A fixture in which `from` is replaced by `to` of the same length, at one place or at all. */
+/* A fixture in which `from` is replaced by `to` of the same length, at one place or at all
+ * places. */
 static void check_changed(fsdp_test *t, const char *fixture, const char *from, const char *to,
                           size_t n, fsdp_status expected, const char *error)
 {
@@ -218,7 +220,7 @@ TEST(tensors_that_do_not_fit_their_storage_are_refused)
                       cases[i].error);
 }
 
-/* Expanding to 64 GiB needs no storage; copying it would need the memory. */
+/* Expanding to 64 GiB needs no storage, but copying would need 64 GiB of memory. */
 TEST(views_that_expand_without_measure_are_refused)
 {
     check_changed(t, "no_crc.pt",
@@ -266,7 +268,7 @@ TEST(other_formats_are_refused_by_name)
                   "record 'byteorder' is neither 'little' nor 'big'");
 }
 
-/* The record is cut to three bytes: its sizes in the directory, and the descriptor behind it. */
+/* The record is cut to three bytes, by its sizes in the directory and the descriptor after it. */
 TEST(big_endian_files_are_refused_by_name)
 {
     torch_bytes file = torch_fixture_bytes(t, "no_crc.pt");
@@ -294,7 +296,7 @@ TEST(a_name_that_is_there_twice_is_refused)
 
 static const char *const damaged[] = {"strides.pt", "values_4.pt"};
 
-/* The bytes as a file in memory, which is changed in place. */
+/* The bytes are a file in memory that is changed in place. */
 static int memory_file(fsdp_test *t, torch_bytes bytes, char path[32])
 {
     int fd = memfd_create("torch", MFD_CLOEXEC);
@@ -337,8 +339,8 @@ static bool same_entries(const fsdp_torch_file *a, const fsdp_torch_file *b)
     return true;
 }
 
-/* Small files have checksums for all that matters: a file with one bit flipped has the same tensors
- * (the bit was in a date, or in padding) or is refused. One bit of every byte is tried. */
+/* All data of small files have checksums: a file with one bit flipped has the same tensors (the bit
+ * was in a date, or in padding) or is refused. One bit of every byte is tried. */
 TEST(files_with_a_bit_flipped_are_refused_or_the_same)
 {
     for (size_t f = 0; f < FSDP_LENGTH(damaged); f++) {
@@ -356,7 +358,7 @@ TEST(files_with_a_bit_flipped_are_refused_or_the_same)
                 refused++;
             } else {
                 if (!same_entries(whole, flipped))
-                    FAIL("%s: byte %zu changes a tensor and nobody sees it", damaged[f], i);
+                    FAIL("%s: byte %zu changes a tensor without an error", damaged[f], i);
                 fsdp_torch_file_close(flipped);
             }
             ASSERT(pwrite(fd, &file.data[i], 1, (off_t)i) == 1);

@@ -1,5 +1,5 @@
-/* Files written as torch.save writes them: containers byte for byte, values as they are read back.
- * That torch.load reads them was tried by hand (weights_only=True, mmap=True; torch 2.15). */
+/* Files written as torch.save writes them: containers are compared byte for byte, values after
+ * reading them back. torch.load was tested by hand (weights_only=True, mmap=True; torch 2.15). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static bool write_records(const fsdp_zip_reader *zip, const char *const *names, 
     return fsdp_zip_writer_finish(w) == FSDP_OK;
 }
 
-/* torch's records written again. The storages hold 24, 2304 and 0 bytes, among others. */
+/* Write torch's records again. The storages hold 24, 2304 and 0 bytes, among others. */
 TEST(containers_are_those_of_torch_byte_for_byte)
 {
     static const char *const names[] = {"data.pkl",  ".format_version", ".storage_alignment",
@@ -156,7 +156,7 @@ TEST(state_dicts_are_read_back_whatever_the_pieces)
     }
 }
 
-/* A record and places beyond 4 GiB, in a file of holes. */
+/* A record and offsets beyond 4 GiB, in a file of holes. */
 TEST(archives_beyond_4_GiB_are_zip64)
 {
     enum {

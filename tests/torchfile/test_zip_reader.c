@@ -1,5 +1,5 @@
-/* Directories of zip archives: what torch.save writes, what lies beyond 4 GiB, and what is damaged.
- * Damage is made by changing bytes of a file that torch wrote. */
+/* Directories of zip archives: files of torch.save, files beyond 4 GiB, and damaged files, which
+ * are made by changing bytes of a file that torch wrote. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ TEST(the_checksum_is_that_of_zip)
     ASSERT_INT(fsdp_crc32(&table, 0, digits, 0), 0);
 }
 
-/* One bit after the other. */
+/* The reference: one bit after the other. */
 static uint32_t naive_crc32(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     crc = ~crc;
@@ -35,8 +35,8 @@ static uint32_t naive_crc32(uint32_t crc, const unsigned char *p, size_t bytes)
     return ~crc;
 }
 
-/* Heads of 16 bytes are folded from 64 bytes on, four of them at a time; from 256 bytes on perhaps
- * sixteen at a time. */
+/* Blocks of 16 bytes are folded four at a time from 64 bytes on, and on some machines sixteen at a
+ * time from 256 bytes on. */
 TEST(the_checksum_is_the_same_for_any_length_and_alignment)
 {
     unsigned char data[900];
@@ -100,7 +100,7 @@ TEST(bytes_before_the_archive_are_refused_and_behind_it_are_not)
     fsdp_free(file.data);
 }
 
-/* Where fields lie: `at` bytes behind the `nth` structure with this signature. */
+/* A field to change: `at` bytes after the start of the `nth` structure with this signature. */
 typedef struct damage {
     const char *signature;
     int nth;
@@ -129,10 +129,10 @@ TEST(damaged_directories_are_refused)
 {
     static const damage cases[] = {
         {"PK\5\6", 0, 20, 1, FSDP_ERR_FORMAT, "f: truncated or damaged zip archive: it has no end"},
-        {"PK\6\7", 0, 15, 1, FSDP_ERR_FORMAT, "the zip64 end record lies outside"},
+        {"PK\6\7", 0, 15, 1, FSDP_ERR_FORMAT, "the zip64 end record is outside the archive"},
         {"PK\6\7", 0, 8, 0, FSDP_ERR_FORMAT, "there is no zip64 end record where one should be"},
-        {"PK\6\6", 0, 55, 1, FSDP_ERR_FORMAT, "the central directory lies outside"},
-        {"PK\6\6", 0, 47, 1, FSDP_ERR_FORMAT, "the central directory lies outside"},
+        {"PK\6\6", 0, 55, 1, FSDP_ERR_FORMAT, "the central directory is outside the archive"},
+        {"PK\6\6", 0, 47, 1, FSDP_ERR_FORMAT, "the central directory is outside the archive"},
         {"PK\6\6", 0, 35, 1, FSDP_ERR_FORMAT, "too short for its entries"},
         {"PK\1\2", 2, 0, 'Q', FSDP_ERR_FORMAT, "an entry of the central directory is missing"},
         {"PK\1\2", 6, 29, 1, FSDP_ERR_FORMAT, "an entry reaches beyond the central directory"},
@@ -168,7 +168,7 @@ TEST(a_name_that_is_there_twice_is_refused)
 
 /* ---- beyond 4 GiB ---------------------------------------------------------------------------- */
 
-/* Two records, the first of 4 GiB and 100 bytes of zeros that take no room on the disk. */
+/* Two records, the first of 4 GiB and 100 bytes of zeros that take no disk space. */
 TEST(records_beyond_4_GiB_are_found)
 {
     char path[300];
@@ -179,7 +179,7 @@ TEST(records_beyond_4_GiB_are_found)
     size_t big_at = head.len;
     uint64_t middle_at = big_at + big.bytes;
     fsdp_zip_put_descriptor(&middle, &big);
-    ASSERT_INT(middle.len, 24); /* with sizes of 64 bits */
+    ASSERT_INT(middle.len, 24); /* the descriptor has sizes of 64 bits */
     far.at = middle_at + middle.len;
     fsdp_zip_put_local(&middle, &far);
     fsdp_str_append(&middle, "abc", 3);

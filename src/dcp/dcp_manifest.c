@@ -1,20 +1,21 @@
-/* Entries of a plan: checked when they are told, so that saving meets no bad ones. */
+/* Entries of a manifest are checked when they are added, so that saving does not meet invalid
+ * ones. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
-#include "src/dcp/dcp_plan.h"
+#include "src/dcp/dcp_manifest.h"
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_names.h"
 
-fsdp_status fsdp_dcp_plan_create(fsdp_dcp_plan **plan)
+fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest)
 {
-    fsdp_dcp_plan *p = fsdp_calloc(1, sizeof *p);
+    fsdp_dcp_manifest *p = fsdp_calloc(1, sizeof *p);
     if (!p)
         return FSDP_ERR_NOMEM;
-    *plan = p;
+    *manifest = p;
     return FSDP_OK;
 }
 
@@ -25,15 +26,15 @@ static void release(fsdp_dcp_entry *entry)
     fsdp_free(entry);
 }
 
-void fsdp_dcp_plan_destroy(fsdp_dcp_plan *plan)
+void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest)
 {
-    if (!plan)
+    if (!manifest)
         return;
-    for (size_t i = 0; i < plan->n; i++)
-        release(plan->entries[i]);
-    fsdp_free(plan->entries);
-    fsdp_arena_fini(&plan->arena);
-    fsdp_free(plan);
+    for (size_t i = 0; i < manifest->n; i++)
+        release(manifest->entries[i]);
+    fsdp_free(manifest->entries);
+    fsdp_arena_fini(&manifest->arena);
+    fsdp_free(manifest);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -46,7 +47,8 @@ static char *join_keys(const fsdp_dcp_key *keys, int n_keys)
     return fsdp_str_take(&fqn);
 }
 
-static fsdp_status fill_key(fsdp_dcp_plan *plan, const fsdp_dcp_key *key, fsdp_pickle_value *value)
+static fsdp_status fill_key(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *key,
+                            fsdp_pickle_value *value)
 {
     if (!key->name) {
         value->kind = FSDP_PICKLE_INT;
@@ -54,7 +56,7 @@ static fsdp_status fill_key(fsdp_dcp_plan *plan, const fsdp_dcp_key *key, fsdp_p
         return FSDP_OK;
     }
     size_t bytes = strlen(key->name);
-    char *name = fsdp_arena_alloc(&plan->arena, bytes + 1);
+    char *name = fsdp_arena_alloc(&manifest->arena, bytes + 1);
     if (!name)
         return FSDP_ERR_NOMEM;
     memcpy(name, key->name, bytes + 1);
@@ -64,17 +66,17 @@ static fsdp_status fill_key(fsdp_dcp_plan *plan, const fsdp_dcp_key *key, fsdp_p
     return FSDP_OK;
 }
 
-static fsdp_status fill_path(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
+static fsdp_status fill_path(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys, int n_keys,
                              fsdp_dcp_entry *entry)
 {
     size_t n = (size_t)n_keys;
-    fsdp_pickle_value *values = fsdp_arena_alloc(&plan->arena, (n + 1) * sizeof *values);
-    fsdp_pickle_value **items = fsdp_arena_alloc(&plan->arena, n * sizeof *items);
+    fsdp_pickle_value *values = fsdp_arena_alloc(&manifest->arena, (n + 1) * sizeof *values);
+    fsdp_pickle_value **items = fsdp_arena_alloc(&manifest->arena, n * sizeof *items);
     if (!values || !items)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < n; i++) {
         items[i] = &values[i + 1];
-        FSDP_TRY(fill_key(plan, &keys[i], items[i]));
+        FSDP_TRY(fill_key(manifest, &keys[i], items[i]));
     }
     values[0].kind = FSDP_PICKLE_TUPLE;
     values[0].list.items = items;
@@ -118,7 +120,7 @@ static fsdp_status fill_rows(fsdp_dcp_entry *entry)
     for (int i = 1; i < box_ndim(entry); i++)
         box->size[i] = t->shape[i];
     box->size[0] = t->end - t->begin;
-    /* As torch: an empty shard begins where the tensor ends. */
+    /* As in torch, an empty shard begins where the tensor ends. */
     box->offset[0] = box->size[0] ? t->begin : fsdp_dcp_entry_rows(entry);
     return FSDP_OK;
 }
@@ -173,12 +175,12 @@ static fsdp_status check_tensor(fsdp_dcp_entry *entry)
     return FSDP_OK;
 }
 
-static fsdp_status fill_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_tensor *tensor,
+static fsdp_status fill_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_tensor *tensor,
                                fsdp_dcp_entry *entry)
 {
     entry->tensor = *tensor;
     FSDP_TRY(check_tensor(entry));
-    int64_t *shape = fsdp_arena_alloc(&plan->arena, (size_t)tensor->ndim * sizeof *shape);
+    int64_t *shape = fsdp_arena_alloc(&manifest->arena, (size_t)tensor->ndim * sizeof *shape);
     if (!shape)
         return FSDP_ERR_NOMEM;
     for (int i = 0; i < tensor->ndim; i++)
@@ -189,19 +191,19 @@ static fsdp_status fill_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_tensor *tenso
     return FSDP_OK;
 }
 
-/* `tensor` NULL: a plain value, whose text moves. */
-static fsdp_status add(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
-                       const fsdp_dcp_tensor *tensor, fsdp_str *value)
+/* Add an entry. If `tensor` is NULL, it is a plain value, whose text is moved. */
+static fsdp_status add_entry(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys, int n_keys,
+                             const fsdp_dcp_tensor *tensor, fsdp_str *value)
 {
     FSDP_ASSERT(n_keys > 0);
-    if (!FSDP_GROW(plan->entries, plan->cap, plan->n + 1))
+    if (!FSDP_GROW(manifest->entries, manifest->cap, manifest->n + 1))
         return FSDP_ERR_NOMEM;
     fsdp_dcp_entry *entry = fsdp_calloc(1, sizeof *entry);
     if (!entry)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fill_path(plan, keys, n_keys, entry);
+    fsdp_status status = fill_path(manifest, keys, n_keys, entry);
     if (status == FSDP_OK && tensor)
-        status = fill_tensor(plan, tensor, entry);
+        status = fill_tensor(manifest, tensor, entry);
     if (status != FSDP_OK) {
         release(entry);
         return status;
@@ -211,24 +213,24 @@ static fsdp_status add(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys
         *value = (fsdp_str){0};
     }
     entry->signature = signature_of(entry);
-    plan->entries[plan->n++] = entry;
+    manifest->entries[manifest->n++] = entry;
     return FSDP_OK;
 }
 
-fsdp_status fsdp_dcp_plan_tensor(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
-                                 const fsdp_dcp_tensor *tensor)
+fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
+                                     int n_keys, const fsdp_dcp_tensor *tensor)
 {
-    return add(plan, keys, n_keys, tensor, NULL);
+    return add_entry(manifest, keys, n_keys, tensor, NULL);
 }
 
-fsdp_status fsdp_dcp_plan_value(fsdp_dcp_plan *plan, const fsdp_dcp_key *keys, int n_keys,
-                                fsdp_pickle_writer *value)
+fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys,
+                                    int n_keys, fsdp_pickle_writer *value)
 {
     FSDP_ASSERT(value->depth == 0);
     fsdp_status status = value->text.failed ? fsdp_error_nomem() : FSDP_OK;
     if (status == FSDP_OK) {
         FSDP_ASSERT(value->text.len > 0);
-        status = add(plan, keys, n_keys, NULL, &value->text);
+        status = add_entry(manifest, keys, n_keys, NULL, &value->text);
     }
     fsdp_pickle_fini(value);
     return status;
@@ -239,16 +241,16 @@ static int by_fqn(const void *a, const void *b)
     return strcmp((*(fsdp_dcp_entry *const *)a)->fqn, (*(fsdp_dcp_entry *const *)b)->fqn);
 }
 
-fsdp_status fsdp_dcp_plan_check(const fsdp_dcp_plan *plan)
+fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest)
 {
     fsdp_status status = FSDP_OK;
-    fsdp_dcp_entry **sorted = fsdp_calloc(plan->n, sizeof(fsdp_dcp_entry *));
+    fsdp_dcp_entry **sorted = fsdp_calloc(manifest->n, sizeof(fsdp_dcp_entry *));
     if (!sorted)
         return FSDP_ERR_NOMEM;
-    for (size_t i = 0; i < plan->n; i++)
-        sorted[i] = plan->entries[i];
-    qsort(sorted, plan->n, sizeof *sorted, by_fqn);
-    for (size_t i = 1; i < plan->n && status == FSDP_OK; i++)
+    for (size_t i = 0; i < manifest->n; i++)
+        sorted[i] = manifest->entries[i];
+    qsort(sorted, manifest->n, sizeof *sorted, by_fqn);
+    for (size_t i = 1; i < manifest->n && status == FSDP_OK; i++)
         if (by_fqn(&sorted[i - 1], &sorted[i]) == 0)
             status = invalid(sorted[i], "two entries have this name");
     fsdp_free(sorted);

@@ -1,0 +1,106 @@
+/* The manifest of a checkpoint of torch.distributed.checkpoint (DCP): the tensors, each distributed
+ * over the ranks by rows, and the plain values that it will hold.
+ *
+ * Every rank adds the same tensors and values in the same order. Rows that several ranks have (all
+ * rows of a replicated tensor) are written by the first of these ranks.
+ *
+ *     fsdp_dcp_manifest_create(&manifest);
+ *     fsdp_dcp_key weight[] = {{.name = "model"}, {.name = "emb.weight"}};
+ *     fsdp_dcp_manifest_tensor(manifest, weight, 2, &tensor);
+ *     fsdp_dcp_key lr[] = {{.name = "groups"}, {.index = 0}, {.name = "lr"}};
+ *     fsdp_pickle_put_float(&value, 0.1);
+ *     fsdp_dcp_manifest_value(manifest, lr, 3, &value);
+ *
+ * Loaded in Python this is {"model": {"emb.weight": ...}, "groups": [{"lr": 0.1}]}, and its items
+ * are named "model.emb.weight" and "groups.0.lr". */
+#pragma once
+#include <fsdp/comm.h>
+
+#include "src/base/arena.h"
+#include "src/torchfile/pickle_writer.h"
+#include "src/torchfile/safetensors_dtype.h"
+
+enum {
+    FSDP_DCP_MAX_NDIM = 64,
+    FSDP_DCP_BOX_NDIM = 6 /* dimensions along which a tensor may be cut: the first ones */
+};
+
+/* One key on the path from the whole state dict to an item. */
+typedef struct fsdp_dcp_key {
+    const char *name; /* UTF-8 key of a dict; NULL: the container is a list */
+    int64_t index;    /* index in the list, if name is NULL */
+} fsdp_dcp_key;
+
+typedef struct fsdp_dcp_tensor {
+    const char *dtype_name; /* safetensors' name */
+    const int64_t *shape;   /* [ndim] of the whole tensor; copied when the tensor is added */
+    int ndim;
+    int64_t begin,
+        end; /* this rank's rows [begin, end), which may be empty; a scalar has one row */
+    /* This rank's box, [ndim] each, copied when the tensor is added; used instead of begin and end.
+     * Only the first FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: use begin and end. */
+    const int64_t *offsets, *sizes;
+    /* Compute the box of another rank of the saving group, [ndim] each, from what every rank knows
+     * of `owner`. Returns false if it is not known here. If this is NULL, or false on any rank, the
+     * ranks exchange their boxes. */
+    bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
+                    int64_t *sizes);
+    const void *owner; /* argument of part_of(); must be valid until the save has begun */
+    /* This rank's part, row-major; borrowed until the manifest is destroyed. NULL: read() is called
+     * instead. */
+    const void *data;
+    /* Copy bytes [offset, offset + bytes) of this rank's part, which are whole elements, to `out`.
+     * Called with increasing offsets. */
+    fsdp_status (*read)(void *context, uint64_t offset, void *out, size_t bytes);
+    void *context;
+} fsdp_dcp_tensor;
+
+/* The part of a tensor that a rank has. For a scalar, size[0] is 1, or 0 if the rank does not have
+ * it. Dimensions beyond FSDP_DCP_BOX_NDIM are whole. */
+typedef struct fsdp_dcp_box {
+    int64_t offset[FSDP_DCP_BOX_NDIM], size[FSDP_DCP_BOX_NDIM];
+} fsdp_dcp_box;
+
+typedef struct fsdp_dcp_entry {
+    char *fqn;               /* keys, joined with dots */
+    fsdp_pickle_value *path; /* the keys as a TUPLE */
+    uint32_t signature;      /* checksum of everything that must be the same on all ranks */
+    const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
+    fsdp_dcp_tensor tensor; /* its shape is owned by the manifest; offsets and sizes are NULL */
+    fsdp_dcp_box box;       /* this rank's part */
+    fsdp_str value;         /* text of a pickle_writer */
+} fsdp_dcp_entry;
+
+typedef struct fsdp_dcp_manifest {
+    fsdp_arena arena;         /* names, paths and shapes */
+    fsdp_dcp_entry **entries; /* [n] in the order in which they were added */
+    size_t n, cap;
+    bool is_sparse; /* set by the caller: blocks of zeros become holes of the files, and no disk
+                       space is reserved */
+    const char *companion; /* set by the caller, borrowed: name of a further file of the folder,
+                              which .metadata records; NULL: none */
+} fsdp_dcp_manifest;
+
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
+void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest); /* accepts NULL */
+/* Add a tensor. `keys` [n_keys] are copied. FSDP_ERR_UNSUPPORTED for a dtype that torch does not
+ * have; FSDP_ERR_INVALID for a shape of too many bytes and for rows outside it. Errors name the
+ * fqn. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest,
+                                                     const fsdp_dcp_key *keys, int n_keys,
+                                                     const fsdp_dcp_tensor *tensor);
+/* Add a plain value, the content of `value`, which is empty afterwards, also on failure. Only the
+ * value of rank 0 is written. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
+                                                    const fsdp_dcp_key *keys, int n_keys,
+                                                    fsdp_pickle_writer *value);
+/* FSDP_ERR_INVALID naming an fqn that two entries have. */
+FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
+/* Get the part of the entry that `rank` has; false if part_of() does not know it. */
+bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
+                         fsdp_dcp_box *box);
+/* Size of dimension 0; 1 for a scalar. */
+int64_t fsdp_dcp_entry_rows(const fsdp_dcp_entry *entry);
+/* Elements and bytes of a box. */
+int64_t fsdp_dcp_box_numel(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);
+uint64_t fsdp_dcp_box_bytes(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);
