@@ -1,4 +1,5 @@
-/* Writing the file that dcp_metadata.h reads. */
+/* Makes the bytes of .metadata, which dcp_metadata.h reads. write_metadata() in dcp_writer.c writes
+ * the file. */
 #pragma once
 #include "src/dcp/dcp_metadata.h"
 

@@ -1,5 +1,11 @@
 /* The internals of optimizers. optimizer.c has what they share (groups, state, write guards, master
- * weights that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c). */
+ * weights that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c).
+ *
+ * A new optimizer is a file here with its table; its options below and in <fsdp/optim.h>; its
+ * kernel in src/kernels/kernels.h, cpu/isa/optim.c and fake/table_testing.c; its keys in
+ * src/state_dict/groups.c (and optimizer.c if it counts steps in another way); for `fsdp train`
+ * src/train/config.h, config_table.c, config.c, optimizer.c, checkpoint_state.c and
+ * checkpoint_foreign.c; for `fsdp verify` src/verify/verify_training.c. */
 #pragma once
 #include <fsdp/optim.h>
 
