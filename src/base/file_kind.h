@@ -4,7 +4,8 @@
 
 typedef enum fsdp_file_wanted {
     FSDP_WANTED_TEXT, /* JSON: text by itself is no other kind of file */
-    FSDP_WANTED_BINARY
+    FSDP_WANTED_BINARY,
+    FSDP_WANTED_NUMBERS /* any bytes may be right: only what is certain is another kind */
 } fsdp_file_wanted;
 
 /* Called once reading `data` [bytes] of the file `path` as `what` ("a safetensors file") failed.

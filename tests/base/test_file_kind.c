@@ -77,6 +77,19 @@ TEST(small_and_late_signs_are_seen)
     ASSERT_OK(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, "\xff\xfe\1\2\3", 5));
 }
 
+/* What two bytes or a little text begin may be numbers. */
+TEST(numbers_are_another_kind_only_where_it_is_certain)
+{
+    static const char line[] = "First Citizen: Before we proceed any further";
+    static const char gzip[40] = "\x1f\x8b", text[40] = "First", parquet[40] = "PAR1";
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, gzip, sizeof gzip));
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, text, sizeof text));
+    ASSERT_ERROR(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, line, sizeof line - 1),
+                 FSDP_ERR_FORMAT, "not tokens, but text that begins with 'First Citizen");
+    ASSERT_ERROR(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, parquet, sizeof parquet),
+                 FSDP_ERR_FORMAT, "a Parquet file");
+}
+
 /* Every prefix of a sample is looked at without touching what is behind it. */
 TEST(no_byte_beyond_the_end_is_read)
 {
