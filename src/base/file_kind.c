@@ -10,6 +10,7 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
+    SHOWN_ZEROS = 64,  /* more than any header begins with */
     CERTAIN_MAGIC = 4, /* bytes of a magic that numbers hardly begin with */
     CERTAIN_TEXT = 32, /* bytes of text that numbers hardly begin with */
     MAX_LINK_BYTES = 4096,
@@ -107,6 +108,15 @@ static bool is_safetensors(content c)
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
+/* What a file system leaves of a file whose space was reserved, but not written. */
+static bool begins_with_zeros(content c)
+{
+    size_t n = 0;
+    while (n < c.bytes && n < SHOWN_ZEROS && c.data[n] == 0)
+        n++;
+    return n == SHOWN_ZEROS;
+}
+
 static bool is_pickle(content c)
 {
     return c.bytes > 2 && c.data[0] == 0x80 && c.data[1] >= 2 && c.data[1] <= 5;
@@ -114,6 +124,9 @@ static bool is_pickle(content c)
 
 static const char *kind_by_structure(content c)
 {
+    if (begins_with_zeros(c))
+        return "a file that begins with zeros alone: a copy or a download of it was broken off; "
+               "get it again";
     if (is_onnx(c))
         return "a model of ONNX, which holds a graph: get the weights of the PyTorch model";
     if (is_tensorflow_index(c))

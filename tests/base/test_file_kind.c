@@ -60,7 +60,11 @@ TEST(kinds_of_files_are_named_by_their_first_bytes)
 
 TEST(small_and_late_signs_are_seen)
 {
-    char tar[ROOM] = "model/", table[ROOM] = {0};
+    char tar[ROOM] = "model/", table[ROOM] = "index";
+    static const char zeros[ROOM];
+    ASSERT_ERROR(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, zeros, ROOM),
+                 FSDP_ERR_FORMAT, "but a file that begins with zeros alone");
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, zeros, ROOM));
     memcpy(tar + 257, "ustar", 5);
     memcpy(table + ROOM - 8, "\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
     ASSERT_ERROR(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, tar, ROOM), FSDP_ERR_FORMAT,
