@@ -14,7 +14,7 @@
 enum {
     MAX_DEPTH = 16,
     MAX_PAIRS = 10000, /* aliases of aliases multiply */
-    HEAD_BYTES = 512   /* from which the kind of a file that is no YAML is told */
+    HEAD_BYTES = 512   /* from which the kind of a file that is no YAML is found */
 };
 
 typedef struct yaml_reader {
