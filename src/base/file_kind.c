@@ -10,6 +10,9 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
+    SHOWN_ZEROS = 64,  /* more than any header begins with */
+    CERTAIN_MAGIC = 4, /* bytes of a magic that numbers hardly begin with */
+    CERTAIN_TEXT = 32, /* bytes of text that numbers hardly begin with */
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* of an SSTable, the format of TensorFlow's checkpoints */
 };
@@ -50,6 +53,10 @@ static const struct {
     {MAGIC("\x89HDF\r\n\x1a\n"),
      "an HDF5 file, as Keras writes weights: in transformers, "
      "from_pretrained(DIR, from_tf=True).save_pretrained(NEW_DIR) makes safetensors of them"},
+    {MAGIC("PAR1"), "a Parquet file: in Python, pandas.read_parquet(FILE).to_json(NEW_FILE, "
+                    "orient='records', lines=True) makes JSON lines of it"},
+    {MAGIC("ARROW1"), "an Arrow file: in Python, pandas.read_feather(FILE).to_json(NEW_FILE, "
+                      "orient='records', lines=True) makes JSON lines of it"},
     {MAGIC("%PDF"), "a PDF document"},
     {MAGIC("\x89PNG"), "a PNG image"},
     {MAGIC("\x7f"
@@ -57,10 +64,11 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
-static const char *kind_by_magic(content c)
+/* Magics of at least `shortest` bytes count. */
+static const char *kind_by_magic(content c, size_t shortest)
 {
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
-        if (has_at(c, 0, kinds[i].magic, kinds[i].n))
+        if (kinds[i].n >= shortest && has_at(c, 0, kinds[i].magic, kinds[i].n))
             return kinds[i].kind;
     if (has_at(c, TAR_MAGIC_AT, "ustar", 5))
         return "a tar archive: unpack it first, with tar xf";
@@ -100,6 +108,15 @@ static bool is_safetensors(content c)
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
+/* What a file system leaves of a file whose space was reserved, but not written. */
+static bool begins_with_zeros(content c)
+{
+    size_t n = 0;
+    while (n < c.bytes && n < SHOWN_ZEROS && c.data[n] == 0)
+        n++;
+    return n == SHOWN_ZEROS;
+}
+
 static bool is_pickle(content c)
 {
     return c.bytes > 2 && c.data[0] == 0x80 && c.data[1] >= 2 && c.data[1] <= 5;
@@ -107,6 +124,9 @@ static bool is_pickle(content c)
 
 static const char *kind_by_structure(content c)
 {
+    if (begins_with_zeros(c))
+        return "a file that begins with zeros alone: a copy or a download of it was broken off; "
+               "get it again";
     if (is_onnx(c))
         return "an ONNX model, which contains a graph: get the weights of the PyTorch model";
     if (is_tensorflow_index(c))
@@ -187,16 +207,9 @@ static fsdp_status explain_text(const char *path, const char *what, content c)
                       (int)printable_length(c), (const char *)c.data);
 }
 
-fsdp_status fsdp_file_explain(const char *path, const char *what, fsdp_file_wanted wanted,
-                              const void *data, size_t bytes)
+/* Text at the beginning, or the whole of it. */
+static fsdp_status explain_any_text(const char *path, const char *what, content c)
 {
-    const content c = {data, bytes};
-    if (bytes == 0)
-        return explain(path, what,
-                       "an empty file: a copy or download was interrupted; get it again");
-    const char *kind = kind_by_magic(c);
-    if (kind)
-        return explain(path, what, kind);
     if (is_html(c))
         return explain(path, what,
                        "a web page (HTML), which a download gives if it needs a login or the "
@@ -206,6 +219,36 @@ fsdp_status fsdp_file_explain(const char *path, const char *what, fsdp_file_want
                           "%s: not %s, but text that is the target of a symbolic link, '%.*s': the "
                           "link was stored as a file; copy the file that it refers to here",
                           path, what, (int)printable_length(c), (const char *)c.data);
+    return FSDP_OK;
+}
+
+static fsdp_status explain_numbers(const char *path, const char *what, content c)
+{
+    const char *kind = kind_by_magic(c, CERTAIN_MAGIC);
+    if (kind)
+        return explain(path, what, kind);
+    size_t n = 0;
+    while (n < c.bytes && n < CERTAIN_TEXT && (isprint(c.data[n]) || isspace(c.data[n])))
+        n++;
+    if (n < CERTAIN_TEXT)
+        return FSDP_OK;
+    FSDP_TRY(explain_any_text(path, what, c));
+    return explain_text(path, what, c);
+}
+
+fsdp_status fsdp_file_explain(const char *path, const char *what, fsdp_file_wanted wanted,
+                              const void *data, size_t bytes)
+{
+    const content c = {data, bytes};
+    if (bytes == 0)
+        return explain(path, what,
+                       "an empty file: a copy or download was interrupted; get it again");
+    if (wanted == FSDP_WANTED_NUMBERS)
+        return explain_numbers(path, what, c);
+    const char *kind = kind_by_magic(c, 1);
+    if (kind)
+        return explain(path, what, kind);
+    FSDP_TRY(explain_any_text(path, what, c));
     kind = kind_by_structure(c);
     if (kind)
         return explain(path, what, kind);

@@ -5,7 +5,8 @@
 
 typedef enum fsdp_file_wanted {
     FSDP_WANTED_TEXT, /* JSON; other text is not reported as another kind of file */
-    FSDP_WANTED_BINARY
+    FSDP_WANTED_BINARY,
+    FSDP_WANTED_NUMBERS /* any bytes may be right: only a certain other kind is reported */
 } fsdp_file_wanted;
 
 /* Called after reading `data` [bytes] of the file `path` as `what` ("a safetensors file") has

@@ -252,13 +252,33 @@ static int convert(const char *from, const char *to, const fsdp_options *given,
     return code;
 }
 
-static bool names_a_file(const char *to)
+static bool ends_with_one_of(const char *to, const char *const *endings, size_t n)
 {
-    static const char *const endings[] = {".pt", ".pth", ".bin", ".safetensors"};
-    for (size_t i = 0; i < FSDP_LENGTH(endings); i++)
+    for (size_t i = 0; i < n; i++)
         if (fsdp_ends_with(to, endings[i]))
             return true;
     return false;
+}
+
+static bool names_a_file(const char *to)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".safetensors"};
+    return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
+}
+
+/* A folder with a name of another format's file would be a mistake. */
+static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
+{
+    static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
+                                          ".npy",  ".ckpt", ".pkl",  ".zip", ".json"};
+    if (format != FSDP_CONVERT_AUTO || fsdp_path_is_directory(to) ||
+        !ends_with_one_of(to, endings, FSDP_LENGTH(endings)))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: files of this kind are not written; .pt, .pth and .bin name a file of "
+                      "torch.save, .safetensors a safetensors file, other names a folder. --format "
+                      "says what to write under this name",
+                      to);
 }
 
 /* merge-weights writes a model's folder unless `to` has the name of a file, whatever the source
@@ -287,7 +307,9 @@ int fsdp_checkpoint_convert(int argc, char **argv)
                                 .max_shard_bytes = config.max_shard_bytes,
                                 .model = config.model,
                                 .overwrite = config.overwrite};
-    code = convert(paths[0], paths[1], options, &how);
+    code = refuse_other_formats(paths[1], how.format) == FSDP_OK
+               ? convert(paths[0], paths[1], options, &how)
+               : fsdp_cli_misused(spec.program);
     fsdp_options_destroy(options);
     return code;
 }

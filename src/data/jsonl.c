@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/json.h"
 #include "src/data/dataset.h"
 #include "src/data/jsonl_row.h"
@@ -64,6 +65,9 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
     if (status != FSDP_OK) {
         fsdp_error_context(status, "%s", path); /* the message already has line and column */
+        if (status == FSDP_ERR_FORMAT && line->number == 1)
+            FSDP_TRY(
+                fsdp_file_explain(path, "JSON lines", FSDP_WANTED_TEXT, line->text, line->length));
         return status;
     }
     fsdp_example_empty(example);

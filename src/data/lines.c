@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/text/utf8.h"
 
@@ -59,6 +60,16 @@ static fsdp_status skip_byte_order_mark(fsdp_lines *l)
     return FSDP_OK;
 }
 
+/* By itself a pointer of Git LFS is text, as rows are. */
+static fsdp_status check_is_no_pointer(const fsdp_lines *l)
+{
+    static const char pointer[] = "version https://git-lfs";
+    const size_t n = sizeof pointer - 1;
+    if (l->len < n || memcmp(l->data, pointer, n) != 0)
+        return FSDP_OK;
+    return fsdp_file_explain(l->path, "rows of data", FSDP_WANTED_TEXT, l->data, l->len);
+}
+
 fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
 {
     fsdp_lines *l = fsdp_calloc(1, sizeof *l);
@@ -74,6 +85,8 @@ fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out)
                             strerror(errno));
     if (status == FSDP_OK)
         status = skip_byte_order_mark(l);
+    if (status == FSDP_OK)
+        status = check_is_no_pointer(l);
     if (status != FSDP_OK) {
         fsdp_lines_close(l);
         return status;
@@ -103,18 +116,27 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
+/* Say what kind of file it is, if this is the beginning of the file. */
+static fsdp_status explain_binary(const fsdp_lines *l, const fsdp_line *line)
+{
+    if (line->number > 1)
+        return FSDP_OK;
+    return fsdp_file_explain(l->path, "text", FSDP_WANTED_TEXT, line->text, l->len - l->start);
+}
+
 static fsdp_status check_line(const fsdp_lines *l, const fsdp_line *line)
 {
-    size_t valid = fsdp_utf8_valid_length(line->text, line->length);
+    const size_t valid = fsdp_utf8_valid_length(line->text, line->length);
+    const char *nul = memchr(line->text, 0, line->length);
+    if (valid == line->length && !nul)
+        return FSDP_OK;
+    FSDP_TRY(explain_binary(l, line));
     if (valid < line->length)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: line %" PRId64 ": not UTF-8: byte 0x%02x at column %zu", l->path,
                           line->number, (unsigned)(unsigned char)line->text[valid], valid + 1);
-    const char *nul = memchr(line->text, 0, line->length);
-    if (nul)
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": NUL character at column %zu",
-                          l->path, line->number, (size_t)(nul - line->text) + 1);
-    return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT, "%s: line %" PRId64 ": NUL character at column %zu", l->path,
+                      line->number, (size_t)(nul - line->text) + 1);
 }
 
 fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)

@@ -11,6 +11,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/file_kind.h"
 
 enum {
     HEADER_BYTES = 256 * 4,
@@ -55,9 +56,13 @@ static bool has_header(const fsdp_mapping *m)
 static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};
+    static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     if (m->bytes >= sizeof zip && memcmp(m->data, zip, sizeof zip) == 0)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "a zip archive, as torch.save() writes weights, not tokens");
+    if (m->bytes >= sizeof npy && memcmp(m->data, npy, sizeof npy) == 0)
+        return fsdp_error(FSDP_ERR_FORMAT, "an array of NumPy (.npy), which begins with a header: "
+                                           "write array.astype('uint16').tofile(NEW_FILE)");
     if (m->bytes >= 4 && is_magic(__builtin_bswap32(load_u32(m->data))))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "llm.c's header, but with the big end of each number first");
@@ -131,8 +136,13 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
     fsdp_status status = fsdp_file_map(path, &file.mapping); /* its message has the path */
     if (status == FSDP_OK) {
         status = refuse_other_kinds(path, &file.mapping);
-        if (status == FSDP_OK)
-            status = has_header(&file.mapping) ? read_header(&file) : read_plain(&file);
+        fsdp_error_context(status, "%s", path);
+    }
+    if (status == FSDP_OK && file.mapping.bytes)
+        status = fsdp_file_explain(path, "tokens", FSDP_WANTED_NUMBERS, file.mapping.data,
+                                   file.mapping.bytes);
+    if (status == FSDP_OK) {
+        status = has_header(&file.mapping) ? read_header(&file) : read_plain(&file);
         if (status == FSDP_OK && file.count == 0)
             status = fsdp_error(FSDP_ERR_FORMAT, "no tokens");
         fsdp_error_context(status, "%s", path);

@@ -337,8 +337,26 @@ static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *param
     return false;
 }
 
+/* SGD without momentum keeps nothing for its parameters: it saves param_groups alone. */
+static bool has_param_groups(const fsdp_foreign_names *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        const char *at = strstr(names->items[i].name, "param_groups.");
+        if (at && (at == names->items[i].name || at[-1] == '.'))
+            return true;
+    }
+    return false;
+}
+
 static fsdp_status no_optimizer(const fsdp_foreign_run *run)
 {
+    if (has_param_groups(run->optim))
+        return fsdp_error(FSDP_ERR_NOT_FOUND,
+                          "%s: the optimizer that was saved keeps nothing for its parameters, as "
+                          "SGD without momentum does: --optimizer sgd without --momentum is the "
+                          "same. To begin from the weights with another optimizer: fsdp checkpoint "
+                          "convert, then --model",
+                          run->paths->optimizer);
     char *top = fsdp_foreign_names_top(run->optim);
     if (!top)
         return FSDP_ERR_NOMEM;

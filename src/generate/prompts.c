@@ -5,9 +5,10 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/batch/batch.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/batch/batch.h"
 #include "src/data/jsonl_keys.h"
 #include "src/generate/prompts.h"
 
@@ -285,6 +286,11 @@ fsdp_status fsdp_prompts_read_ids(fsdp_prompts *p, const fsdp_prompt_ids *option
     if (status == FSDP_OK)
         status = fsdp_unused_keys_note(&r.unused, path, &p->note);
     fsdp_unused_keys_fini(&r.unused);
+    if (status == FSDP_ERR_FORMAT) {
+        const fsdp_status other =
+            fsdp_file_explain(path, "JSON", FSDP_WANTED_TEXT, text, bytes + mark);
+        status = other == FSDP_OK ? status : other;
+    }
     fsdp_free(text);
     return status;
 }

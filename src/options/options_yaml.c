@@ -8,10 +8,13 @@
 #include <yaml.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
+#include "src/base/io.h"
 
 enum {
     MAX_DEPTH = 16,
-    MAX_PAIRS = 10000 /* nested aliases can multiply the number of pairs */
+    MAX_PAIRS = 10000, /* nested aliases can multiply the number of pairs */
+    HEAD_BYTES = 512   /* bytes that are examined if a file is not YAML */
 };
 
 typedef struct yaml_reader {
@@ -171,12 +174,28 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     return status;
 }
 
+/* `status`, or what else the file is. */
+static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path)
+{
+    char head[HEAD_BYTES];
+    if (status != FSDP_ERR_FORMAT || fseek(file, 0, SEEK_SET) != 0)
+        return status;
+    const size_t n = fread(head, 1, sizeof head, file);
+    const fsdp_status other =
+        n ? fsdp_file_explain(path, "YAML", FSDP_WANTED_TEXT, head, n) : FSDP_OK;
+    return other == FSDP_OK ? status : other;
+}
+
 fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
 {
     yaml_parser_t parser;
     yaml_reader reader = {.options = options, .target = target, .path = path};
     const bool is_text = path[0] == '{';
     FILE *file = is_text ? NULL : fopen(path, "rb");
+    if (file && fsdp_path_is_directory(path)) {
+        fclose(file);
+        return fsdp_error(FSDP_ERR_INVALID, "--config %s: a directory, not a YAML file", path);
+    }
     if (!file && !is_text)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--config %s: %s",
                           path, strerror(errno));
@@ -194,6 +213,8 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
     }
     status = read_document(&reader, &parser);
     yaml_parser_delete(&parser);
+    if (file)
+        status = explain_file(status, file, reader.path);
 close:
     fsdp_free(reader.seen);
     if (file)

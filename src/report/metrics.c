@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/file_kind.h"
 #include "src/base/io.h"
 #include "src/report/metrics.h"
 
@@ -228,6 +229,8 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
             continue;
         fsdp_json *doc;
         fsdp_status status = fsdp_json_parse(path, number, *text, bytes, &doc);
+        if (status == FSDP_ERR_FORMAT && number == 1)
+            FSDP_TRY(fsdp_file_explain(path, "a file of metrics", FSDP_WANTED_TEXT, *text, bytes));
         if (status == FSDP_ERR_FORMAT && !ended)
             return FSDP_OK;
         FSDP_TRY(status);

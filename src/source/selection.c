@@ -4,6 +4,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/str.h"
 #include "src/source/selection.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -129,6 +130,11 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+enum {
+    MAX_MODEL_KEYS = 8, /* how deep a model is looked for */
+    MAX_TOP_KEYS = 8    /* listed in a message */
+};
+
 static bool is_model_key(const fsdp_nesting_key *key, const char *name)
 {
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
@@ -141,7 +147,7 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
         return false;
     const fsdp_nesting_key *key = &item->keys[n_keys - 2];
     return is_model_key(key, "model") || is_model_key(key, "state_dict") ||
-           is_model_key(key, "model_state_dict");
+           is_model_key(key, "model_state_dict") || is_model_key(key, "module");
 }
 
 /* Length of the keys that lead to the model, joined with dots. */
@@ -177,7 +183,7 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
-    for (int n_keys = 2; n_keys <= 3 && !*found; n_keys++)
+    for (int n_keys = 2; n_keys <= MAX_MODEL_KEYS && !*found; n_keys++)
         for (size_t i = 0; i < fsdp_source_count(source) && !*found; i++)
             if (is_of_model(fsdp_source_at(source, i), n_keys))
                 *found = fsdp_source_at(source, i);
@@ -201,6 +207,36 @@ static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *
     return FSDP_OK;
 }
 
+static bool has_key_before(const fsdp_source *source, size_t at, const char *key)
+{
+    for (size_t i = 0; i < at; i++) {
+        const char *other = fsdp_source_at(source, i)->keys[0].name;
+        if (other && strcmp(other, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static fsdp_status no_model(const fsdp_source *source)
+{
+    fsdp_str top = {0};
+    int n = 0;
+    for (size_t i = 0; i < fsdp_source_count(source) && n < MAX_TOP_KEYS; i++) {
+        const fsdp_source_item *item = fsdp_source_at(source, i);
+        if (item->n_keys && item->keys[0].name && !has_key_before(source, i, item->keys[0].name))
+            fsdp_str_printf(&top, "%s'%s'", n++ ? ", " : "", item->keys[0].name);
+    }
+    const fsdp_status status =
+        top.failed ? fsdp_error_nomem()
+                   : fsdp_error(FSDP_ERR_NOT_FOUND,
+                                "%s: no model in it: no tensors at the top, nor below 'model', "
+                                "'state_dict', 'model_state_dict' or 'module'; the keys at the top "
+                                "are %s",
+                                fsdp_source_path(source), n ? top.data : "none");
+    fsdp_str_fini(&top);
+    return status;
+}
+
 static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
 {
     const fsdp_source_item *found;
@@ -214,10 +250,7 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
         FSDP_TRY(find_wrapper(s, &wrapper));
         return strip_wrapper(s, wrapper);
     }
-    return fsdp_error(FSDP_ERR_NOT_FOUND,
-                      "%s: no model in it: no tensors at the top, nor below 'model', 'state_dict' "
-                      "or 'model_state_dict'",
-                      fsdp_source_path(source));
+    return no_model(source);
 }
 
 /* Find the wrapper prefix of the model's names, if there is one model. The keys of an optimizer

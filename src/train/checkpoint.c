@@ -537,7 +537,7 @@ static fsdp_status refuse_missing(const char *given)
         status = choose_newest(parent, &newest);
     fsdp_free(parent);
     FSDP_TRY(status);
-    return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such folder%s%s", given,
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such file or folder%s%s", given,
                       *newest.path ? "; the newest checkpoint in the same folder is " : "",
                       newest.path);
 }
@@ -585,25 +585,30 @@ static fsdp_status choose_given(const char *given, choice *out)
     return choose_newest_next_to(given, out);
 }
 
-/* transformers' Trainer has its checkpoints in its output folder, Accelerate in the folder
- * "checkpoints" there. */
-static fsdp_status refuse_in_output(const fsdp_trainer *t)
+/* An error that names the newest checkpoint in `folder`/`within`, if there is one. */
+static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, const char *within)
 {
-    static const char *const places[] = {".", "checkpoints"};
-    fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < FSDP_LENGTH(places) && t->config->output && status == FSDP_OK; i++) {
-        choice found = {0};
-        char *folder =
-            i ? fsdp_path_join(t->config->output, places[i]) : fsdp_strdup(t->config->output);
-        status = folder ? choose_newest(folder, &found) : FSDP_ERR_NOMEM;
-        fsdp_free(folder);
-        if (status == FSDP_OK && *found.path)
-            status = fsdp_error(
-                FSDP_ERR_INVALID,
-                "--resume: there is no checkpoint in %s, but %s: --resume %s continues from there",
-                t->checkpoint_dir, found.path, found.path);
-    }
+    choice found = {0};
+    char *path = within ? fsdp_path_join(folder, within) : fsdp_strdup(folder);
+    fsdp_status status = path ? choose_newest(path, &found) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    if (status == FSDP_OK && *found.path)
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--resume: there is no checkpoint in %s, but %s: --resume %s continues "
+                            "from there",
+                            t->checkpoint_dir, found.path, found.path);
     return status;
+}
+
+/* transformers' Trainer has its checkpoints in its output folder, Accelerate in "checkpoints"
+ * there, or in that of its project. */
+static fsdp_status refuse_other_places(const fsdp_trainer *t)
+{
+    if (t->config->output) {
+        FSDP_TRY(refuse_elsewhere(t, t->config->output, NULL));
+        FSDP_TRY(refuse_elsewhere(t, t->config->output, "checkpoints"));
+    }
+    return refuse_elsewhere(t, t->checkpoint_dir, "checkpoints");
 }
 
 static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
@@ -618,7 +623,7 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     if (!*out->path)
         FSDP_TRY(refuse_unusable(t->checkpoint_dir));
     if (!*out->path)
-        FSDP_TRY(refuse_in_output(t));
+        FSDP_TRY(refuse_other_places(t));
     if (!*out->path && t->out)
         fprintf(t->out, "no checkpoint in %s: starting from the beginning\n", t->checkpoint_dir);
     return FSDP_OK;

@@ -59,7 +59,11 @@ TEST(kinds_of_files_are_named_by_their_first_bytes)
 
 TEST(small_and_late_signs_are_seen)
 {
-    char tar[ROOM] = "model/", table[ROOM] = {0};
+    char tar[ROOM] = "model/", table[ROOM] = "index";
+    static const char zeros[ROOM];
+    ASSERT_ERROR(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, zeros, ROOM),
+                 FSDP_ERR_FORMAT, "but a file that begins with zeros alone");
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, zeros, ROOM));
     memcpy(tar + 257, "ustar", 5);
     memcpy(table + ROOM - 8, "\x57\xfb\x80\x8b\x24\x75\x47\xdb", 8);
     ASSERT_ERROR(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, tar, ROOM), FSDP_ERR_FORMAT,
@@ -74,6 +78,19 @@ TEST(small_and_late_signs_are_seen)
                  FSDP_ERR_FORMAT, "but text that begins with 'Not found'");
     ASSERT_OK(fsdp_file_explain("f", "JSON", FSDP_WANTED_TEXT, "{\"a\": 1,,}", 10));
     ASSERT_OK(fsdp_file_explain("f", "weights", FSDP_WANTED_BINARY, "\xff\xfe\1\2\3", 5));
+}
+
+/* What two bytes or a little text begin may be numbers. */
+TEST(numbers_are_another_kind_only_where_it_is_certain)
+{
+    static const char line[] = "First Citizen: Before we proceed any further";
+    static const char gzip[40] = "\x1f\x8b", text[40] = "First", parquet[40] = "PAR1";
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, gzip, sizeof gzip));
+    ASSERT_OK(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, text, sizeof text));
+    ASSERT_ERROR(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, line, sizeof line - 1),
+                 FSDP_ERR_FORMAT, "not tokens, but text that begins with 'First Citizen");
+    ASSERT_ERROR(fsdp_file_explain("f", "tokens", FSDP_WANTED_NUMBERS, parquet, sizeof parquet),
+                 FSDP_ERR_FORMAT, "a Parquet file");
 }
 
 /* Every prefix of a sample is examined without reading the bytes after it. */

@@ -325,6 +325,12 @@ for ms in 0 1 2 3 5 8 12; do
 done
 run convert one work --overwrite
 check what_killed_ones_left_goes test $rc -eq 0 -a "$(echo work.*)" = 'work.*' -a "$(list_of work)" = "$before"
+run convert model.pt model.gguf
+check another_format_is_not_written_under_its_name test $rc -eq 2 -a ! -e model.gguf
+check and_says_which_are says 'model\.gguf: files of this kind are not written; \.pt, \.pth and \.bin'
+run convert model.pt model.gguf --format dcp
+check unless_the_format_is_given test -f model.gguf/.metadata
+rm -r model.gguf
 mkdir precious && echo text >precious/letter
 run convert model.pt precious --overwrite
 check what_is_no_checkpoint_is_not_overwritten says 'precious: a directory that holds no checkpoint is not replaced'

@@ -47,6 +47,9 @@ check and_it_says_so shows '^a and d have no step in common$'
 steps 1 5 >"$dir/running.jsonl"
 run "$dir/a.jsonl" "$dir/running.jsonl"
 check a_run_that_has_not_ended_is_named says 'running\.jsonl: no summary line'
+printf 'version https://git-lfs.github.com/spec/v1\n' >"$dir/lfs.jsonl"
+run "$dir/a.jsonl" "$dir/lfs.jsonl"
+check what_is_no_file_of_metrics_is_named says 'lfs.jsonl: not a file of metrics, but a Git LFS pointer'
 sed 's/"grad": 0/"grad": "x"/' "$dir/a.jsonl" >"$dir/bad.jsonl"
 run "$dir/bad.jsonl"
 check a_bad_value_is_named_with_its_line says 'line 6.*grad'

@@ -52,6 +52,9 @@ expect which_is_said 0 '1 of 1 prompts cut to their first 5 tokens'
 expect what_is_not_used_is_said 0 "long.jsonl: not used: 'labels' \(line 1\)"
 run generate --model "$model" --input-ids "$dir/cut.jsonl" --task-prefix 'a: '
 expect ids_take_no_prefix 1 '--task-prefix is put before texts; --input-ids .*cut.jsonl has only ids'
+printf '<!DOCTYPE html>\n<html>\n' >"$dir/page.jsonl"
+run generate --model "$model" --input-ids "$dir/page.jsonl"
+expect what_is_no_json_is_named 1 'page.jsonl: not JSON, but a web page'
 printf '{"input_ids": [250, 1], "position_ids": [3, 4]}\n' >"$dir/keys.jsonl"
 run generate --model "$model" --input-ids "$dir/keys.jsonl"
 expect arguments_of_models_are_refused 1 'position_ids: expected none'

@@ -305,6 +305,11 @@ mkdir -p o/checkpoints
 mv accelerated/checkpoint_10 o/checkpoints
 train 2 --resume
 expect one_in_the_output_is_named 1 'there is no checkpoint in o-checkpoints, but o/checkpoints/checkpoint_10: --resume o/checkpoints/checkpoint_10'
+mkdir project
+mv o/checkpoints project
+train 2 --no-save-model --resume --checkpoint-dir project
+expect one_in_the_project_is_named 1 'there is no checkpoint in project, but project/checkpoints/checkpoint_10: --resume'
+rm -r project
 mkdir accelerated/checkpoint-4
 cp whole.safetensors accelerated/checkpoint-4/model.safetensors
 train 2 --no-save-model --resume --checkpoint-dir accelerated
@@ -614,9 +619,9 @@ expect other_data_are_refused 1 'the run had 41 rows, this one 40'
 train 2 --resume --optimizer sgd
 expect another_optimizer_is_refused 1 'the run had --optimizer adamw, this one sgd'
 train 2 --resume nowhere
-expect a_checkpoint_that_is_not_there_is_refused 1 '--resume nowhere: there is no such folder'
+expect a_checkpoint_that_is_not_there_is_refused 1 '--resume nowhere: there is no such file or folder'
 train 2 --resume o-checkpoints/checkpoint-99999
-expect with_the_newest_beside_it 1 'no such folder; the newest checkpoint in the same folder is o-checkpoints/checkpoint-[0-9]+'
+expect with_the_newest_beside_it 1 'no such file or folder; the newest checkpoint in the same folder is o-checkpoints/checkpoint-[0-9]+'
 train 2 --resume --frozen-prefixes shared
 [ "$rc" -eq 0 ] && grep -q '^resuming with --frozen-prefixes shared, which was none' out && ok what_was_not_given_was_none ||
     bad what_was_not_given_was_none "$rc"

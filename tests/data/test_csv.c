@@ -134,6 +134,9 @@ TEST(a_bad_row_is_an_error_with_its_line)
         {"", "a.csv: empty"},
         {"\n\n", "a.csv: empty"},
         {"\xFF\xFEx", "UTF-16"},
+        {"version https://git-lfs.github.com/spec/v1\n", "a.csv: not rows of data, but a Git LFS"},
+        {"\x1f\x8b\x08", "a.csv: not text, but gzip-compressed data"},
+        {"PAR1\x15\x04\xff", "a.csv: not text, but a Parquet file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ASSERT_ERROR(read_all(write_text(t, "a.csv", cases[i].text)), FSDP_ERR_FORMAT,

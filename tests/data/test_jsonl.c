@@ -129,6 +129,27 @@ TEST(a_bad_row_is_an_error_with_its_line)
     }
 }
 
+/* Downloads that are no rows, or that stand for the file. */
+TEST(a_file_of_another_kind_is_named)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"version https://git-lfs.github.com/spec/v1\n",
+         "a.jsonl: not rows of data, but a Git LFS"},
+        {"<!DOCTYPE html>\n<html>", "a.jsonl: not JSON lines, but a web page (HTML)"},
+        {"\x1f\x8b\x08", "a.jsonl: not text, but gzip-compressed data"},
+        {"PAR1\x15\x04\xff", "a.jsonl: not text, but a Parquet file"},
+        {"{\"input_ids\": <html>", "a.jsonl: row: line 1, column"},
+    };
+    const fsdp_dataset_options options = {.vocab_size = 100};
+    fsdp_dataset *dataset = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ASSERT_ERROR(fsdp_dataset_open(write_text(t, "a.jsonl", cases[i].text), &options, &dataset),
+                     FSDP_ERR_FORMAT, cases[i].message);
+    ASSERT(dataset == NULL);
+}
+
 TEST(rows_behind_max_samples_are_not_read)
 {
     const char *path = write_text(t, "a.jsonl",

@@ -263,10 +263,18 @@ static void refuse_bytes(fsdp_test *t, const void *bytes, size_t n, int64_t voca
 TEST(a_bin_file_of_another_kind_is_refused_by_name)
 {
     static const unsigned char zip[64] = {'P', 'K', 3, 4}, swapped[64] = {0x01, 0x34, 0xd8, 0x88};
+    static const unsigned char npy[64] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 'v'};
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    static const char page[] = "<!DOCTYPE html>\n<html><head><title>Log in</title></head></html>";
+    static const char text[] = "First Citizen: Before we proceed any further, hear me speak.";
     static const uint16_t plain[32] = {0};
     char path[PATH];
     fsdp_dataset *dataset;
     refuse_bytes(t, zip, sizeof zip, 0, FSDP_ERR_FORMAT, "a zip archive, as torch.save()");
+    refuse_bytes(t, npy, sizeof npy, 0, FSDP_ERR_FORMAT, "array.astype('uint16').tofile");
+    refuse_bytes(t, pointer, sizeof pointer - 1, 0, FSDP_ERR_FORMAT, "run 'git lfs pull'");
+    refuse_bytes(t, page, sizeof page - 1, 0, FSDP_ERR_FORMAT, "a web page (HTML)");
+    refuse_bytes(t, text, sizeof text - 1, 0, FSDP_ERR_FORMAT, "text that begins with 'First");
     refuse_bytes(t, swapped, sizeof swapped, 0, FSDP_ERR_FORMAT, "the big end of each number");
     refuse_bytes(t, plain, sizeof plain, 65537, FSDP_ERR_FORMAT, "cannot hold the 65537 ids");
     CHECK_HERE();

@@ -288,6 +288,9 @@ TEST_RANKS(state_and_options_of_another_optimizer_are_refused_and_other_models, 
 TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
 {
     static const layout l = {"model.", "optim.", "", false, false};
+    static const fsdp_state_key lr_keys[] = {
+        {.name = "optim"}, {.name = "param_groups"}, {.index = 0}, {.name = "lr"}};
+    static const fsdp_plain lr = {.kind = FSDP_PLAIN_FLOAT, .as.number = 0.5};
     state_case saved, resumed;
     fsdp_state_dict *dict, *part;
     fsdp_foreign_report report;
@@ -303,6 +306,11 @@ TEST_RANKS(what_is_not_there_is_said_with_the_keys_that_are, 2)
     ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
     ASSERT_ERROR(load(&resumed, path, &report), FSDP_ERR_NOT_FOUND,
                  "no optimizer's state in it: its keys are 'weights'");
+    remove_path(t, path);
+    ASSERT_OK(fsdp_state_dict_put_value(dict, lr_keys, 4, &lr));
+    ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
+    ASSERT_ERROR(load(&resumed, path, &report), FSDP_ERR_NOT_FOUND,
+                 "the optimizer that was saved keeps nothing for its parameters");
     remove_path(t, path);
     fsdp_state_dict_destroy(dict);
     ASSERT_OK(fsdp_state_dict_create(&dict));

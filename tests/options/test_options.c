@@ -464,7 +464,11 @@ TEST(yaml_errors_name_file_and_line)
         ASSERT_ERROR(parse_yaml(t, &s, cases[i].text, ""), cases[i].status, cases[i].message);
     ASSERT_ERROR(parse(&s, "--config /nonexistent/a.yaml"), FSDP_ERR_NOT_FOUND,
                  "/nonexistent/a.yaml");
-    ASSERT_ERROR(parse(&s, "--config /"), FSDP_ERR_FORMAT, "/");
+    ASSERT_ERROR(parse(&s, "--config /"), FSDP_ERR_INVALID, "--config /: a directory");
+    ASSERT_ERROR(
+        parse_yaml(t, &s, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", ""),
+        FSDP_ERR_FORMAT, "not YAML, but a Git LFS pointer");
+    ASSERT_ERROR(parse_yaml(t, &s, "\x1f\x8b\x08", ""), FSDP_ERR_FORMAT, "gzip-compressed data");
 }
 
 /* The output of --print-config is a file from which --config reads the same values. */

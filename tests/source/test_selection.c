@@ -130,6 +130,36 @@ TEST(a_model_at_the_top_comes_before_one_below)
     end_choice(&c);
 }
 
+/* DeepSpeed's key, and a model as deep as a script puts it. */
+TEST(a_model_is_found_below_module_and_at_any_depth)
+{
+    static const fsdp_state_key keys[][3] = {{{.name = "module"}, {.name = "w"}},
+                                             {{.name = "optimizer"}, {.name = "x"}, {.index = 0}}};
+    const fsdp_state_key deep[] = {
+        {.name = "job"}, {.name = "run"}, {.name = "trainer"}, {.name = "model"}, {.name = "w"}};
+    char path[PATH];
+    fsdp_state_dict *dict;
+    chosen c = {0};
+    ASSERT_OK(choose(t, keys, (int[]){2, 3}, 2, &c));
+    ASSERT_STR(c.model.prefix, "module");
+    ASSERT_INT(c.model.n, 1);
+    end_choice(&c);
+    ASSERT_ERROR(choose(t, keys + 1, (int[]){3}, 1, &c), FSDP_ERR_NOT_FOUND,
+                 "the keys at the top are 'optimizer'");
+    end_choice(&c);
+    c = (chosen){0};
+    snprintf(path, sizeof path, "%s/deep.pt", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_device_create(NULL, &c.device));
+    ASSERT_OK(fsdp_state_dict_create(&dict));
+    ASSERT_OK(put(dict, c.device, deep, sizeof deep / sizeof *deep));
+    ASSERT_OK(fsdp_torch_save(dict, path, NULL));
+    fsdp_state_dict_destroy(dict);
+    ASSERT_OK(fsdp_source_open(path, &c.source));
+    ASSERT_OK(fsdp_select_model(c.source, &c.model));
+    ASSERT_STR(c.model.prefix, "job.run.trainer.model");
+    end_choice(&c);
+}
+
 TEST(two_models_are_both_named)
 {
     static const fsdp_state_key keys[][3] = {
