@@ -206,7 +206,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope
 /* Take ownership of a reference. NULL (if the scope has failed) is returned as it is. */
 fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
 /* A new activation [shape], owned by s; NULL if the scope has failed or fails now. It has no memory
- * if values are not needed (Note [Early stop]). */
+ * if values are not needed (Note [Early stop] in early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
 /* Move a result to an outer scope. */
 fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
@@ -229,7 +229,7 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
     return s->run->tape || s->run->hidden_tape;
 }
 /* The kernels, or NULL if nothing must be computed: the scope has failed, the device is meta, or
- * values are not needed (Note [Early stop]). */
+ * values are not needed (Note [Early stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {

@@ -273,7 +273,7 @@ static void open_weight_gradient(loss_run *r)
 }
 
 /* Does only the caller, which is about to release it, hold x's memory? */
-static bool can_lie_over(const fsdp_tensor *x)
+static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
 }
@@ -284,7 +284,7 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
     fsdp_tensor *dx = NULL;
     const bool is_most = 2 * r->n > r->x->shape[0]; /* dx needs most of x's memory, which stays
                                                        allocated as long as dx */
-    if (!r->in_place || !is_most || !can_lie_over(r->x))
+    if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);
     if (!fsdp_scope_ok(r->s) ||
         !fsdp_scope_check(

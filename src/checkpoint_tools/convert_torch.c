@@ -89,7 +89,7 @@ static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
         .path = t->run->to, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
-    return fsdp_nesting_tell(&nesting, t->run->selection.n, fsdp_torch_writer_pickle(t->writer));
+    return fsdp_nesting_write(&nesting, t->run->selection.n, fsdp_torch_writer_pickle(t->writer));
 }
 
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)

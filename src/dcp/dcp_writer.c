@@ -282,7 +282,7 @@ static fsdp_status write_tensor(const fsdp_dcp_job *run, const fsdp_dcp_entry *e
 
 static fsdp_status write_value(const fsdp_dcp_entry *entry, fsdp_torch_writer *writer)
 {
-    fsdp_pickle_put_told(fsdp_torch_writer_pickle(writer), &entry->value);
+    fsdp_pickle_put_written(fsdp_torch_writer_pickle(writer), &entry->value);
     return fsdp_torch_writer_begin_data(writer);
 }
 

@@ -245,8 +245,8 @@ void fsdp_progress_destroy(fsdp_progress *p)
 {
     if (!p)
         return;
-    bool line_stands = p->style == FSDP_PROGRESS_LINES && p->done && p->drawn_done == p->done;
-    if (p->style != FSDP_PROGRESS_OFF && !line_stands)
+    bool line_is_current = p->style == FSDP_PROGRESS_LINES && p->done && p->drawn_done == p->done;
+    if (p->style != FSDP_PROGRESS_OFF && !line_is_current)
         draw(p, fsdp_clock_s(), 0);
     if (p->style == FSDP_PROGRESS_BAR)
         fputc('\n', p->file);

@@ -434,7 +434,7 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
 }
 
 /* Reset the state to that before the first step. */
-static fsdp_status begin_anew(const fsdp_optimizer *o, const fsdp_parameter *p)
+static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     const char *name;
     for (int k = 0; (name = fsdp_optimizer_state_name(o, k)); k++) {
@@ -458,7 +458,7 @@ static fsdp_status apply(const set_run *run)
         if (run->steps[i] == LEFT_OUT)
             continue;
         if (run->steps[i] == NOTHING)
-            FSDP_TRY(begin_anew(run->optimizer, p));
+            FSDP_TRY(create_state(run->optimizer, p));
         FSDP_TRY(
             fsdp_optimizer_set_steps(run->optimizer, p, run->steps[i] > 0 ? run->steps[i] : 0));
     }

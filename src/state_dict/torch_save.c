@@ -174,8 +174,8 @@ static fsdp_status put_all_items(writing *t)
 {
     const fsdp_nesting nesting = {
         .path = t->path, .context = t, .key = key_of, .name = name_of, .write_item = put_item};
-    return fsdp_nesting_tell(&nesting, fsdp_state_dict_count(t->dict),
-                             fsdp_torch_writer_pickle(t->writer));
+    return fsdp_nesting_write(&nesting, fsdp_state_dict_count(t->dict),
+                              fsdp_torch_writer_pickle(t->writer));
 }
 
 /* Rank 0 writes everything except the tensors' data. */

@@ -89,7 +89,7 @@ static fsdp_status write_below(const fsdp_nesting *n, size_t begin, size_t end, 
     return FSDP_OK;
 }
 
-fsdp_status fsdp_nesting_tell(const fsdp_nesting *nesting, size_t n, fsdp_pickle_writer *pickle)
+fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n, fsdp_pickle_writer *pickle)
 {
     return write_below(nesting, 0, n, 0, pickle);
 }

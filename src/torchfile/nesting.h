@@ -27,5 +27,5 @@ typedef struct fsdp_nesting {
 
 /* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item that cannot
  * be where its keys say, or that is nested too deeply; errors of write_item() are passed on. */
-FSDP_MUST_CHECK fsdp_status fsdp_nesting_tell(const fsdp_nesting *nesting, size_t n,
-                                              fsdp_pickle_writer *pickle);
+FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,
+                                               fsdp_pickle_writer *pickle);

@@ -150,7 +150,7 @@ void fsdp_pickle_build(fsdp_pickle_writer *w)
     put_op(w, 'b');
 }
 
-void fsdp_pickle_put_told(fsdp_pickle_writer *w, const fsdp_str *text)
+void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text)
 {
     FSDP_ASSERT(w->text.len == 0);
     FSDP_ASSERT(text->len > 0 && !text->failed);

@@ -43,7 +43,7 @@ void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const cha
 void fsdp_pickle_build(fsdp_pickle_writer *w);
 /* Put a whole value from the `text` of another writer. `w` must be empty, because both number their
  * globals from 0. */
-void fsdp_pickle_put_told(fsdp_pickle_writer *w, const fsdp_str *text);
+void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names and
  * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB when written as a
  * tree. After an error `w` can only be passed to fini(). */

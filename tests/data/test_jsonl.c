@@ -129,7 +129,7 @@ TEST(a_bad_row_is_an_error_with_its_line)
     }
 }
 
-/* Downloads that are no rows, or that stand for the file. */
+/* Downloads that are not rows, or text that takes the place of the file. */
 TEST(a_file_of_another_kind_is_named)
 {
     static const struct {

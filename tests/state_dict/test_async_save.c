@@ -178,7 +178,7 @@ TEST_RANKS(of_replicas_the_first_saves, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-TEST_RANKS(what_lies_in_a_file_is_read_from_there, 2)
+TEST_RANKS(what_is_in_a_file_is_read_from_there, 2)
 {
     char dir[PATH] = "";
     path_of(t, "stage", dir);

@@ -69,7 +69,7 @@ TEST_RANKS(every_optimizers_state_is_planned_by_each_rank_alone, 3)
     check_meetings(t, STATE_CASE_ADAFACTOR, NULL);
 }
 
-TEST_RANKS(one_rank_meets_nobody, 1)
+TEST_RANKS(one_rank_meets_no_other, 1)
 {
     check_meetings(t, STATE_CASE_ADAMW, NULL);
 }

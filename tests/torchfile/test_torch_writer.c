@@ -89,7 +89,7 @@ static char byte_at(size_t i)
     return (char)(unsigned char)(7 * i + 1);
 }
 
-static fsdp_status tell_tensors(fsdp_torch_writer *w)
+static fsdp_status write_tensor_items(fsdp_torch_writer *w)
 {
     size_t number = 0;
     fsdp_pickle_writer *pickle = fsdp_torch_writer_pickle(w);
@@ -145,7 +145,7 @@ TEST(state_dicts_are_read_back_whatever_the_pieces)
         fsdp_torch_writer *w;
         fsdp_torch_file *file;
         ASSERT_OK(fsdp_torch_writer_create(scratch(t), &w));
-        ASSERT_OK(tell_tensors(w));
+        ASSERT_OK(write_tensor_items(w));
         ASSERT_OK(give_data(w, ALL_BYTES, pieces[i]));
         ASSERT(!fsdp_path_is_file(scratch(t)) || i > 0);
         ASSERT_OK(fsdp_torch_writer_finish(w));
@@ -201,12 +201,12 @@ TEST(data_that_lack_or_are_too_many_leave_no_file)
     char **names;
     size_t count;
     ASSERT_OK(fsdp_torch_writer_create(scratch(t), &w));
-    ASSERT_OK(tell_tensors(w));
+    ASSERT_OK(write_tensor_items(w));
     ASSERT_OK(give_data(w, ALL_BYTES - 20, 5));
     ASSERT_ERROR(fsdp_torch_writer_finish(w), FSDP_ERR_STATE,
                  "out.pt: tensor 5 of 8 lacks 4 bytes");
     ASSERT_OK(fsdp_torch_writer_create(scratch(t), &w));
-    ASSERT_OK(tell_tensors(w));
+    ASSERT_OK(write_tensor_items(w));
     ASSERT_OK(give_data(w, ALL_BYTES, 5));
     ASSERT_ERROR(fsdp_torch_writer_data(w, "x", 1), FSDP_ERR_STATE,
                  "out.pt: 1 bytes more than all tensors have");
@@ -237,7 +237,7 @@ TEST(tensors_that_torch_has_not_are_refused)
 /* ---- optimizers ------------------------------------------------------------------------------ */
 
 /* {"state": {0: {"step": tensor}}, "param_groups": [{"lr", "betas", ...}]} */
-static fsdp_status tell_optimizer(fsdp_torch_writer *w)
+static fsdp_status write_optimizer_items(fsdp_torch_writer *w)
 {
     size_t number;
     fsdp_pickle_writer *p = fsdp_torch_writer_pickle(w);
@@ -297,7 +297,7 @@ TEST(nested_values_are_read_back)
     char *text;
     size_t bytes;
     ASSERT_OK(fsdp_torch_writer_create(scratch(t), &w));
-    ASSERT_OK(tell_optimizer(w));
+    ASSERT_OK(write_optimizer_items(w));
     ASSERT_OK(fsdp_torch_writer_data(w, "\0\0\x80?", 4));
     ASSERT_OK(fsdp_torch_writer_finish(w));
     ASSERT_OK(fsdp_file_read(scratch(t), 1 << 20, &text, &bytes));
@@ -314,7 +314,7 @@ TEST(running_out_of_memory_is_an_error_and_leaves_no_file)
         fsdp_alloc_fail_at(n);
         fsdp_status status = fsdp_torch_writer_create(scratch(t), &w);
         if (status == FSDP_OK) {
-            status = tell_tensors(w);
+            status = write_tensor_items(w);
             if (status == FSDP_OK)
                 status = give_data(w, ALL_BYTES, 64);
             if (status == FSDP_OK)

@@ -38,7 +38,7 @@ struct fsdp_fake_stream {
     /* Under lock: */
     bool stopping;
     uint64_t launched, completed, wanted; /* commands; the last one that somebody waits for */
-    uint64_t head, tail; /* bytes ever written and read; byte i lies at i % RING_BYTES */
+    uint64_t head, tail; /* bytes ever written and read; byte i is at i % RING_BYTES */
     unsigned char *ring;
     fsdp_saved_error error; /* the first failure */
 };
@@ -171,7 +171,7 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        wait_for(s, number); /* a failure is told by the next wait */
+        wait_for(s, number); /* the next wait reports a failure */
     pthread_mutex_unlock(&s->lock);
     if (!e)
         return NULL;

@@ -1,6 +1,6 @@
 /* The stream of the fake device: commands that a thread of its own runs in order, after random
- * delays, with the CPU's kernels. What a launch is told is copied, as every device's kernels do it
- * (Note [Streams] in src/tensor/device.h).
+ * delays, with the CPU's kernels. The arguments of a launch are copied, as every device's kernels
+ * do it (Note [Streams] in src/tensor/device.h).
  *
  * Note [Delays]. A command in eight sleeps for up to the longest delay before it runs, one in 512
  * for up to ten times that, and one in sixteen is held until somebody waits for it, or a hundred

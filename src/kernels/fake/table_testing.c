@@ -74,7 +74,7 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 #define OF_P_12 p->a12, OF_P_11
 /* @} */
 
-/* A kernel with n arguments; `arrays` are those that lie in host memory. */
+/* A kernel with n arguments; `arrays` are those in host memory. */
 #define KERNEL_OF(name, n, arrays, n_arrays, ...)                                                  \
     typedef struct name##_args {                                                                   \
         FIELDS_##n(__VA_ARGS__)                                                                    \
@@ -179,7 +179,7 @@ static void fake_adafactor_square_sums(fsdp_kernel_context *c, double *sums,
 
 KERNEL_OF_STRUCT(adafactor, fsdp_adafactor_args)
 
-/* --- what may fail: told by the next wait --- */
+/* --- kernels that may fail: the next wait reports it --- */
 
 static fsdp_status run_gemm(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args)
 {

@@ -1,5 +1,5 @@
 /* Infinite float16 values become finite, and the gradient of that. Elements are compared as bits:
- * without the sign, larger magnitudes are larger integers, and NaN lies above infinity. */
+ * without the sign, larger magnitudes are larger integers, and NaN is above infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
