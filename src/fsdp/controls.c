@@ -34,7 +34,7 @@ static fsdp_status no_unit(const fsdp_module *m, bool recurse)
                               : "was not given to fsdp_fully_shard()");
 }
 
-/* One unit, or all from `module` down. `value` is read by apply. */
+/* Call fn(state, value) for the unit of `module`, or for all units from `module` down. */
 static fsdp_status apply(fsdp_module *module, bool recurse, apply_fn *fn, const void *value)
 {
     application a = {.apply = fn, .value = value};
@@ -48,7 +48,7 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* The state of a unit whose pending dtypes are applied, as a forward would find it. */
+/* The state of a unit, after applying its pending dtypes as a forward would. */
 static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;

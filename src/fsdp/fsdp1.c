@@ -94,7 +94,7 @@ static fsdp_status translate(const fsdp1_options *o, const ignored *list,
 
 /* --- after the units are made --- */
 
-/* What FSDP1 makes one flat parameter of. */
+/* FSDP1 flattens the parameters of a unit into one, which has only one requires_grad. */
 static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -112,14 +112,14 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* The modules that want their first values, in the order of a visit. */
+/* The modules that param_init_fn is called for, in the order of a visit. */
 typedef struct initialization {
     const fsdp1_options *options;
     const fsdp_module **modules;
     size_t n, cap, next;
 } initialization;
 
-/* Of its own parameters, has a unit one that was neither loaded nor synced? */
+/* Does a direct parameter of `m` that belongs to a unit lack values, neither loaded nor synced? */
 static bool wants_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
@@ -150,7 +150,8 @@ static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
     return o->param_init_fn(path, m, o->param_init_arg);
 }
 
-/* Decided before the first call, which may give values to what is below as well. */
+/* Choose all modules before the first call of param_init_fn, which may also initialize modules
+ * below its own. */
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};

@@ -1,4 +1,4 @@
-/* fully_shard: which parameters a unit takes. */
+/* fully_shard: checks the options and chooses the parameters of a unit. */
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -62,7 +62,8 @@ static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *
     return group ? fsdp_group_world_size(group) : 1;
 }
 
-/* FSDP2's _get_post_forward_mesh_info: 1 is false, all is true. */
+/* As in FSDP2's _get_post_forward_mesh_info(), resharding to 1 rank means false, and to all ranks
+ * true. */
 static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
@@ -89,7 +90,7 @@ static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *g
                       o->reshard_ranks, ranks);
 }
 
-/* Units are made bottom up, before the first of them runs. */
+/* All units are made, bottom up, before the first of them runs. */
 static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -161,7 +162,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Do the unit's modules have every name of p? */
+/* Are all uses of p within the unit's modules? */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;
@@ -170,7 +171,7 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
     return n == p->refs;
 }
 
-/* Is a module of this unit among `m` and what is below? */
+/* Is `m`, or a module below it, a module of this unit? */
 static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -182,7 +183,8 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
     return false;
 }
 
-/* Of two units that know nothing of each other one would read what the other has freed. */
+/* Two units that are not nested cannot share a parameter: one would read it after the other has
+ * freed it. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
     const fsdp_param_group *owner =
@@ -196,7 +198,7 @@ static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_param
         item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
-/* Of several modules each name begins with its module's. */
+/* If the unit has several modules, the parameter's name begins with that of its module. */
 static fsdp_status take(unit_plan *plan, const fsdp_module *module,
                         const fsdp_named_parameter *item)
 {

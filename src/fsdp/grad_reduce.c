@@ -60,7 +60,7 @@ static void pop(fsdp_param_grad *g)
     g->tree[g->n_tree] = NULL;
 }
 
-/* Push one micro-step's sum; two of a level become one of the next. */
+/* Push the sum of one micro-step. Two sums of one level become one of the next. */
 static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
 {
     FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
@@ -73,8 +73,8 @@ static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *row
     }
 }
 
-/* Fold what is left, smallest first, and scale. The result becomes the parameter's gradient, or is
- * added to it: as in PyTorch, a gradient that was not zeroed is kept. */
+/* Fold the remaining sums, smallest first, and scale. The result becomes the parameter's gradient,
+ * or is added to it: as in PyTorch, gradients accumulate until they are zeroed. */
 static fsdp_status finish(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
@@ -111,7 +111,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* The sum that is about to be complete is all of the step: the last addition may scale it. */
+/* The factor for the last addition, if the sum that it completes is the sum of the whole step; else
+ * 1. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -155,8 +156,7 @@ static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, 
     return FSDP_OK;
 }
 
-/* Over the ranks that share gradient buffers: what this micro-step touched is in `partial`
- * afterwards, added to what is there. */
+/* Sum own rows over the ranks that share gradient buffers, and add the result to `partial`. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -219,8 +219,9 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     return status;
 }
 
-/* Own rows of what trains, or did in an earlier micro-step; room for as many as any rank has, so
- * that all hold equal memory (Note [Idle memory] in buffer.h). */
+/* Lay out a lane: own rows of parameters that train, or did in an earlier micro-step. Each has room
+ * for the largest shard, so lanes have the same size on all ranks (Note [Idle memory] in buffer.h).
+ * Returns the number of elements. */
 static int64_t lay_out_lane(fsdp_grad_buffer *b)
 {
     int64_t numel = 0;
@@ -234,7 +235,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
     return numel;
 }
 
-/* Partial sums become those over all mesh rows. No effect without replicas. */
+/* Sum `partial` over the mesh rows. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
     if (!b->context->replicate_group)
@@ -287,7 +288,7 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* What fails in it fails there, and what comes after it where the rank was before. */
+/* Reduce with this group as the location for error messages, then restore the location before. */
 static fsdp_status reduce_in_its_place(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

@@ -18,23 +18,23 @@ typedef struct placement {
 } placement;
 
 struct fsdp_named_sharding {
-    fsdp_module **joint; /* [n_joint] one unit together */
+    fsdp_module **joint; /* [n_joint] they form one unit */
     size_t n_joint, cap_joint;
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
-    fsdp_dtype param_dtype; /* in which what is ignored is read as well */
-    placement *placements;  /* the first of a parameter counts */
+    fsdp_dtype param_dtype; /* the root's; ignored parameters are stored in it */
+    placement *placements;  /* [n_placements] the first one for a parameter is used */
     size_t n_placements, cap_placements;
-    fsdp_unit_mp_policy *policies; /* [n_policies] likewise */
+    fsdp_unit_mp_policy *policies; /* [n_policies] the first one for a unit is used */
     size_t n_policies;
-    bool *used;                /* [n_policies] is it some unit's? */
-    const char **excluded;     /* NULL-terminated; NULL: the policy's own */
-    const char **force_leaves; /* likewise */
+    bool *used;                /* [n_policies] does the policy match a unit? */
+    const char **excluded;     /* exclude_wrap_modules, NULL-terminated; NULL: the default */
+    const char **force_leaves; /* force_leaf_modules, in the same way */
 };
 
 /* --- words --- */
 
-/* The name before the last ':' and what follows it. */
+/* Split "NAME:DIM" at its last ':'. */
 static fsdp_status split_placement(const char *text, char name[256], int *dim)
 {
     const char *colon = strrchr(text, ':');
@@ -125,10 +125,10 @@ static fsdp_status join(fsdp_named_sharding *s, fsdp_module *m)
     return FSDP_OK;
 }
 
-/* What to do with each module that a word means. */
+/* Called for each module that a word matches. */
 typedef fsdp_status module_fn(fsdp_named_sharding *s, fsdp_module *m);
 
-/* Modules of a tree that a word means. */
+/* A search for the modules that a word matches. */
 typedef struct module_search {
     const char *word;
     fsdp_named_sharding *sharding;
@@ -185,7 +185,7 @@ static fsdp_status check_class(fsdp_module *root, const char *flag, const char *
                                              root, false);
 }
 
-/* What to do with each parameter that a word means. */
+/* Called for each parameter that a word matches. */
 typedef fsdp_status found_fn(fsdp_named_sharding *s, const char *word,
                              const fsdp_named_parameter *p, int dim);
 
@@ -210,7 +210,7 @@ static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
     return FSDP_OK;
 }
 
-/* Of all names, so that one of several is enough. */
+/* `all` has every name of a parameter. The word matches it if it matches one of them. */
 static fsdp_status find_parameters(fsdp_named_sharding *s, const fsdp_parameter_list *all,
                                    const char *flag, const char *word, int dim, found_fn *found)
 {
@@ -251,7 +251,7 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* within the unit */
+    (void)name; /* the name is relative to the unit */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;
@@ -274,7 +274,7 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
 {
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
-    for (size_t i = s->n_policies; i-- > 0;) { /* the first is set last */
+    for (size_t i = s->n_policies; i-- > 0;) { /* backwards: the first match wins */
         if (!fsdp_module_is_meant(s->policies[i].name, path, module))
             continue;
         options->mp_policy = of_all;
@@ -319,7 +319,7 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
     return FSDP_OK;
 }
 
-/* Classes as a policy takes them. */
+/* The words of a flag as an array of class names that ends with NULL. */
 static fsdp_status take_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)
 {
@@ -335,8 +335,8 @@ static fsdp_status take_classes(fsdp_module *root, const char *flag, const fsdp_
     return FSDP_OK;
 }
 
-/* As in PyTorch their gradients are neither summed over ranks nor divided: weights would drift
- * apart, by sums over tokens. */
+/* As in PyTorch, gradients of ignored parameters are neither summed over the ranks nor divided. If
+ * they were trained, each rank's weights would drift apart. */
 static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parameter_list *all)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -397,8 +397,8 @@ void fsdp_named_sharding_destroy(fsdp_named_sharding *s)
     fsdp_free(s);
 }
 
-/* Mixed precision casts no ignored parameter: it is kept in the dtype of what it is computed with.
- */
+/* Units do not cast ignored parameters, so these are stored in the dtype that operations compute
+ * in. */
 static fsdp_status give_memory(const fsdp_named_sharding *s, fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *data;

@@ -131,7 +131,7 @@ void fsdp_param_show_tensors(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;
     if (parameter->data)
-        parameter->data->sink = NULL; /* Its readers do not count any more. */
+        parameter->data->sink = NULL; /* The sink must not count its readers any more. */
     parameter->sink.n_readers = 0;
     fsdp_parameter_set_tensors(parameter, p->data, p->local);
 }
@@ -150,7 +150,7 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
     p->parameter->owner = &p->owner;
 }
 
-/* `data` is a leaf of the parameter while that exists and has been adopted. */
+/* `data` is a leaf of the parameter, if that was adopted and still exists. */
 void fsdp_param_leave(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;

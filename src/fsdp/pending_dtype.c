@@ -30,7 +30,8 @@ bool fsdp_param_is_pending(const fsdp_param *p)
     return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
 }
 
-/* Do n own values of p from `at` on come back from `dtype` as they are? `scratch` is for both. */
+/* *fit: do n values at `at` survive a conversion to `dtype` and back? `scratch` has room for both
+ * results. */
 static fsdp_status fits_here(const fsdp_param_context *c, const char *at, fsdp_dtype from,
                              fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch, bool *fit)
 {
@@ -43,8 +44,8 @@ static fsdp_status fits_here(const fsdp_param_context *c, const char *at, fsdp_d
     return FSDP_OK;
 }
 
-/* Would every own value of p come back from `dtype` as it is? On meta that is not known, and the
- * answer is no. */
+/* *fit: do all of this rank's values of p survive a conversion to `dtype` and back? On meta this is
+ * unknown, and the answer is no. */
 static fsdp_status fits(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
 {
     const fsdp_param_context *c = p->context;
@@ -71,7 +72,7 @@ static bool widens(fsdp_dtype from, fsdp_dtype to)
     return fsdp_dtype_size(from) < fsdp_dtype_size(to);
 }
 
-/* Keeps in `dtypes` what does not fit on some rank as it is stored now. */
+/* Reset `dtypes` to the current dtype for parameters whose values would change on some rank. */
 static fsdp_status keep_bits(const fsdp_param_context *c, const fsdp_param *params, size_t n,
                              fsdp_dtype *dtypes)
 {

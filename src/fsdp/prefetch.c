@@ -85,7 +85,8 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
     return FSDP_OK;
 }
 
-/* What followed the unit last time, if all was as last time so far. */
+/* The unit that followed this one in the last forward, if the order so far is that of the last
+ * forward. */
 static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
@@ -110,8 +111,8 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* --- backward --- */
 
-/* What backward needs after `state`: what was left just before it in forward. The second round is
- * for an earlier forward of the same tape. */
+/* The unit that backward needs after `state`: the one that forward left just before it. The second
+ * round finds it in an earlier forward of the same tape. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {
