@@ -97,7 +97,8 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
     fsdp_free(b);
 }
 
-/* Discard at least `excess` bytes of the buffer, or all if it holds less: Note [Idle memory]. */
+/* Discard at least `excess` bytes of the buffer, or all if it holds less: Note [Idle memory] in
+ * buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
     int64_t keep = b->group && b->held > excess ? b->held - excess : 0;

@@ -4,9 +4,9 @@
  * Leaves are added in float32 as the aligned binary tree over m. The reduce of each micro-step adds
  * across ranks. A stack of partial sums adds across micro-steps: two sums of one level become one
  * of the next. The sum is divided once, at the end. 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps)
- * then agree in every bit. With replicas (Note [Replicas]) rank r is column r mod S of row r / S of
- * the mesh: the ranks of a row are added first, then the rows. If S is a power of two, that is the
- * same tree. */
+ * then agree in every bit. With replicas (Note [Replicas] in param_context.h) rank r is column r
+ * mod S of row r / S of the mesh: the ranks of a row are added first, then the rows. If S is a
+ * power of two, that is the same tree. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
