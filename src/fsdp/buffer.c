@@ -29,7 +29,7 @@ static bool is_whole(const fsdp_buffer *b)
 
 /* Allocate the memory of a private buffer. A shared buffer gets its memory as it is written;
  * account for it. */
-static fsdp_status hold(fsdp_buffer *b)
+static fsdp_status acquire_memory(fsdp_buffer *b)
 {
     fsdp_allocator *allocator = b->device->allocator;
     const int64_t part = part_of_rank(b);
@@ -42,7 +42,7 @@ static fsdp_status hold(fsdp_buffer *b)
 }
 
 /* Stop accounting for all but `keep` bytes. A private buffer is freed; `keep` is 0 then. */
-static void let_go(fsdp_buffer *b, int64_t keep)
+static void release_memory(fsdp_buffer *b, int64_t keep)
 {
     fsdp_allocator *allocator = b->device->allocator;
     if (b->group)
@@ -65,7 +65,7 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     fsdp_status status =
         group && device->kernels ? fsdp_shared_buffer_create(group, bytes, &b->shared) : FSDP_OK;
     if (status == FSDP_OK)
-        status = hold(b);
+        status = acquire_memory(b);
     if (status != FSDP_OK) {
         fsdp_shared_buffer_destroy(b->shared);
         fsdp_free(b);
@@ -92,7 +92,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
         return;
     if (b->shared) /* kernels read own rows outside of phases, too */
         wait_for_kernels(b);
-    let_go(b, 0);
+    release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
 }
@@ -105,7 +105,7 @@ static fsdp_status discard(fsdp_buffer *b, int64_t excess)
     keep -= keep % FSDP_COMM_PAGE;
     if (b->shared)
         FSDP_TRY(fsdp_shared_buffer_discard(b->shared, (size_t)keep));
-    let_go(b, keep);
+    release_memory(b, keep);
     return FSDP_OK;
 }
 
@@ -146,7 +146,7 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
 }
 
 /* Round up a little, so that blocks that differ by a small parameter share buffers. */
-static size_t roomy(size_t bytes)
+static size_t round_up(size_t bytes)
 {
     size_t step = 64;
     while (step <= bytes / 128)
@@ -164,11 +164,11 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
     if (best == pool->n) {
         if (!FSDP_GROW(pool->items, pool->cap, pool->n + 1))
             return FSDP_ERR_NOMEM;
-        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, roomy(bytes), pool->tag,
+        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, round_up(bytes), pool->tag,
                                     &pool->items[best].buffer));
         pool->n++;
     } else if (!is_whole(pool->items[best].buffer)) {
-        FSDP_TRY(hold(pool->items[best].buffer));
+        FSDP_TRY(acquire_memory(pool->items[best].buffer));
     }
     pool->items[best].taken = true;
     pool->last = NULL;

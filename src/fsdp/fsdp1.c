@@ -11,7 +11,7 @@ typedef struct ignored {
     size_t n, cap;
 } ignored;
 
-static fsdp_status ignore(ignored *list, fsdp_parameter *p)
+static fsdp_status add_ignored(ignored *list, fsdp_parameter *p)
 {
     if (!FSDP_GROW(list->items, list->cap, list->n + 1))
         return FSDP_ERR_NOMEM;
@@ -19,20 +19,20 @@ static fsdp_status ignore(ignored *list, fsdp_parameter *p)
     return FSDP_OK;
 }
 
-static fsdp_status ignore_below(const char *path, fsdp_module *m, void *arg)
+static fsdp_status add_ignored_below(const char *path, fsdp_module *m, void *arg)
 {
     (void)path;
     for (size_t i = 0; i < m->n_params; i++)
-        FSDP_TRY(ignore(arg, m->params[i].parameter));
+        FSDP_TRY(add_ignored(arg, m->params[i].parameter));
     return FSDP_OK;
 }
 
 static fsdp_status collect_ignored(const fsdp1_options *o, ignored *list)
 {
     for (size_t i = 0; i < o->n_ignored_modules; i++)
-        FSDP_TRY(fsdp_module_visit(o->ignored_modules[i], ignore_below, list));
+        FSDP_TRY(fsdp_module_visit(o->ignored_modules[i], add_ignored_below, list));
     for (size_t i = 0; i < o->n_ignored_states; i++)
-        FSDP_TRY(ignore(list, o->ignored_states[i]));
+        FSDP_TRY(add_ignored(list, o->ignored_states[i]));
     return FSDP_OK;
 }
 
@@ -120,7 +120,7 @@ typedef struct initialization {
 } initialization;
 
 /* Does a direct parameter of `m` that belongs to a unit lack values, neither loaded nor synced? */
-static bool wants_values(const fsdp_module *m)
+static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
         if (m->params[i].parameter->owner && !m->params[i].parameter->local->has_values)
@@ -128,11 +128,11 @@ static bool wants_values(const fsdp_module *m)
     return false;
 }
 
-static fsdp_status note_wanted(const char *path, fsdp_module *m, void *arg)
+static fsdp_status collect_uninitialized(const char *path, fsdp_module *m, void *arg)
 {
     initialization *to = arg;
     (void)path;
-    if (!wants_values(m))
+    if (!lacks_values(m))
         return FSDP_OK;
     if (!FSDP_GROW(to->modules, to->cap, to->n + 1))
         return FSDP_ERR_NOMEM;
@@ -140,7 +140,7 @@ static fsdp_status note_wanted(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
+static fsdp_status init_collected(const char *path, fsdp_module *m, void *arg)
 {
     initialization *to = arg;
     const fsdp1_options *o = to->options;
@@ -155,9 +155,9 @@ static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};
-    fsdp_status status = fsdp_module_visit(module, note_wanted, &to);
+    fsdp_status status = fsdp_module_visit(module, collect_uninitialized, &to);
     if (status == FSDP_OK)
-        status = fsdp_module_visit(module, init_wanted, &to);
+        status = fsdp_module_visit(module, init_collected, &to);
     fsdp_free(to.modules);
     return status;
 }

@@ -102,7 +102,7 @@ static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-static fsdp_status check_place(fsdp_module *module)
+static fsdp_status check_nesting(fsdp_module *module)
 {
     for (const fsdp_module *m = module->parent; m; m = m->parent)
         if (m->fsdp_state)
@@ -147,7 +147,7 @@ bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *o, const fsdp_par
     return false;
 }
 
-static bool is_taken(const unit_plan *plan, const fsdp_parameter *p)
+static bool is_added(const unit_plan *plan, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < plan->own.n; i++)
         if (plan->own.items[i].parameter == p)
@@ -199,8 +199,8 @@ static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_param
 }
 
 /* If the unit has several modules, the parameter's name begins with that of its module. */
-static fsdp_status take(unit_plan *plan, const fsdp_module *module,
-                        const fsdp_named_parameter *item)
+static fsdp_status add_param(unit_plan *plan, const fsdp_module *module,
+                             const fsdp_named_parameter *item)
 {
     const bool one = plan->n_modules == 1;
     if (!FSDP_GROW(plan->own.items, plan->cap_own, plan->own.n + 1))
@@ -213,18 +213,18 @@ static fsdp_status take(unit_plan *plan, const fsdp_module *module,
     return FSDP_OK;
 }
 
-static fsdp_status take_from(unit_plan *plan, fsdp_module *module)
+static fsdp_status add_params_of(unit_plan *plan, fsdp_module *module)
 {
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(module, false, &list));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
         const fsdp_parameter *p = list.items[i].parameter;
-        if (fsdp_parameter_is_ignored(plan->options, p) || is_taken(plan, p))
+        if (fsdp_parameter_is_ignored(plan->options, p) || is_added(plan, p))
             continue;
         status = check_owner(module, &list.items[i]);
         if (status == FSDP_OK && !p->owner && (!plan->leave_shared || is_own(plan, p)))
-            status = take(plan, module, &list.items[i]);
+            status = add_param(plan, module, &list.items[i]);
     }
     fsdp_parameter_list_free(&list);
     return status;
@@ -252,11 +252,11 @@ static fsdp_status make_unit(unit_plan *plan, fsdp_group *group, fsdp_device *de
         FSDP_TRY(check_options(module, plan->options));
         FSDP_TRY(check_mesh(module, group, plan->options->mesh));
         FSDP_TRY(check_reshard_ranks(module, group, plan->options));
-        FSDP_TRY(check_place(module));
+        FSDP_TRY(check_nesting(module));
     }
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < plan->n_modules && status == FSDP_OK; i++)
-        status = take_from(plan, plan->modules[i]);
+        status = add_params_of(plan, plan->modules[i]);
     if (status == FSDP_OK)
         status = create_unit(plan, group, device);
     fsdp_error_context(status, "fully_shard of %s", plan->modules[0]->class_name);

@@ -61,7 +61,7 @@ static void pop(fsdp_param_grad *g)
 }
 
 /* Push the sum of one micro-step. Two sums of one level become one of the next. */
-static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
+static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
 {
     FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
     g->tree[g->n_tree] = rows;
@@ -75,7 +75,7 @@ static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *row
 
 /* Fold the remaining sums, smallest first, and scale. The result becomes the parameter's gradient,
  * or is added to it: as in PyTorch, gradients accumulate until they are zeroed. */
-static fsdp_status finish(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
+static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
     fsdp_param_grad *g = &p->grad;
@@ -249,13 +249,13 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 }
 
 /* The sum of a micro-step is complete: fold it with those of earlier ones. */
-static fsdp_status hand_over(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
+static fsdp_status complete_sum(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
 {
     const bool is_scaled = last && p->grad.n_tree == 0;
     fsdp_tensor *rows = p->grad.partial;
     p->grad.partial = NULL;
-    push(b, &p->grad, rows);
-    return last ? finish(b, p, is_scaled ? 1.0f : scale_of(b)) : FSDP_OK;
+    push_sum(b, &p->grad, rows);
+    return last ? finish_gradient(b, p, is_scaled ? 1.0f : scale_of(b)) : FSDP_OK;
 }
 
 static fsdp_status complete_sums(fsdp_grad_buffer *b, bool last)
@@ -265,7 +265,7 @@ static fsdp_status complete_sums(fsdp_grad_buffer *b, bool last)
     FSDP_TRY(all_reduce(b, last));
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.partial)
-            FSDP_TRY(hand_over(b, &b->params[i], last));
+            FSDP_TRY(complete_sum(b, &b->params[i], last));
     return FSDP_OK;
 }
 
@@ -278,7 +278,7 @@ fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
         FSDP_TRY(complete_sums(b, true));
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.n_tree)
-            FSDP_TRY(finish(b, &b->params[i], scale_of(b)));
+            FSDP_TRY(finish_gradient(b, &b->params[i], scale_of(b)));
     return FSDP_OK;
 }
 
@@ -289,7 +289,7 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
 }
 
 /* Reduce with this group as the location for error messages, then restore the location before. */
-static fsdp_status reduce_in_its_place(fsdp_grad_buffer *b)
+static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);
     if (!group)
@@ -306,7 +306,7 @@ fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
     if (!b->posted.buffer)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", b->context->name);
-    fsdp_status status = reduce_in_its_place(b);
+    fsdp_status status = reduce_with_location(b);
     fsdp_trace_end();
     return status;
 }

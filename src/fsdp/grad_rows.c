@@ -66,7 +66,7 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     return FSDP_OK;
 }
 
-static void forget(fsdp_grad_sink *sink)
+static void reset_lookups(fsdp_grad_sink *sink)
 {
     sink->looked_up = sink->read_whole = false;
     sink->lookups = 0;
@@ -81,7 +81,7 @@ fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b)
     fsdp_free(lookups);
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = false;
-        forget(&b->params[i].parameter->sink);
+        reset_lookups(&b->params[i].parameter->sink);
     }
     return status;
 }
@@ -90,7 +90,7 @@ void fsdp_grad_rows_forget(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = true;
-        forget(&b->params[i].parameter->sink);
+        reset_lookups(&b->params[i].parameter->sink);
     }
 }
 

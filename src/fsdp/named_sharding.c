@@ -92,7 +92,7 @@ fsdp_status fsdp_unit_mp_policy_parse(const char *text, fsdp_unit_mp_policy *pol
 
 /* --- finding --- */
 
-static fsdp_status ignore(fsdp_named_sharding *s, fsdp_parameter *p)
+static fsdp_status add_ignored(fsdp_named_sharding *s, fsdp_parameter *p)
 {
     for (size_t i = 0; i < s->n_ignored; i++)
         if (s->ignored[i] == p)
@@ -103,18 +103,18 @@ static fsdp_status ignore(fsdp_named_sharding *s, fsdp_parameter *p)
     return FSDP_OK;
 }
 
-static fsdp_status ignore_below(fsdp_named_sharding *s, fsdp_module *m)
+static fsdp_status add_ignored_below(fsdp_named_sharding *s, fsdp_module *m)
 {
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
-        status = ignore(s, list.items[i].parameter);
+        status = add_ignored(s, list.items[i].parameter);
     fsdp_parameter_list_free(&list);
     return status;
 }
 
-static fsdp_status join(fsdp_named_sharding *s, fsdp_module *m)
+static fsdp_status add_joint(fsdp_named_sharding *s, fsdp_module *m)
 {
     for (size_t i = 0; i < s->n_joint; i++)
         if (s->joint[i] == m)
@@ -136,7 +136,7 @@ typedef struct module_search {
     size_t found;
 } module_search;
 
-static fsdp_status look_at(const char *path, fsdp_module *m, void *arg)
+static fsdp_status visit_module(const char *path, fsdp_module *m, void *arg)
 {
     module_search *search = arg;
     if (!fsdp_module_is_meant(search->word, path, m))
@@ -150,7 +150,7 @@ static fsdp_status find_modules(fsdp_named_sharding *s, fsdp_module *root, const
 {
     for (size_t i = 0; i < words->count; i++) {
         module_search search = {.word = words->items[i], .sharding = s, .found_one = found_one};
-        FSDP_TRY(fsdp_module_visit(root, look_at, &search));
+        FSDP_TRY(fsdp_module_visit(root, visit_module, &search));
         if (!search.found)
             return fsdp_refuse_module(flag, search.word, "the model has no such module", root,
                                       false);
@@ -161,7 +161,7 @@ static fsdp_status find_modules(fsdp_named_sharding *s, fsdp_module *root, const
 static fsdp_status find_joint(fsdp_named_sharding *s, fsdp_module *root,
                               const fsdp_option_list *words)
 {
-    FSDP_TRY(find_modules(s, root, "--joint-units", words, join));
+    FSDP_TRY(find_modules(s, root, "--joint-units", words, add_joint));
     fsdp_status status =
         s->n_joint ? fsdp_check_joint_modules(root, s->joint, s->n_joint) : FSDP_OK;
     fsdp_error_context(status, "--joint-units");
@@ -193,7 +193,7 @@ static fsdp_status found_ignored(fsdp_named_sharding *s, const char *word,
                                  const fsdp_named_parameter *p, int dim)
 {
     (void)word, (void)dim;
-    return ignore(s, p->parameter);
+    return add_ignored(s, p->parameter);
 }
 
 static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
@@ -320,7 +320,7 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
 }
 
 /* The words of a flag as an array of class names that ends with NULL. */
-static fsdp_status take_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
+static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)
 {
     if (!list->count)
@@ -351,15 +351,15 @@ static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parame
     return FSDP_OK;
 }
 
-static fsdp_status fill(fsdp_named_sharding *s, const fsdp_named_sharding_options *o,
-                        fsdp_module *root)
+static fsdp_status resolve_flags(fsdp_named_sharding *s, const fsdp_named_sharding_options *o,
+                                 fsdp_module *root)
 {
     fsdp_parameter_list all;
     FSDP_TRY(find_joint(s, root, &o->joint_units));
-    FSDP_TRY(find_modules(s, root, "--ignored-modules", &o->ignored_modules, ignore_below));
+    FSDP_TRY(find_modules(s, root, "--ignored-modules", &o->ignored_modules, add_ignored_below));
     FSDP_TRY(parse_policies(s, &o->unit_mp_policy));
-    FSDP_TRY(take_classes(root, "--exclude-wrap-modules", &o->exclude_wrap_modules, &s->excluded));
-    FSDP_TRY(take_classes(root, "--force-leaf-modules", &o->force_leaf_modules, &s->force_leaves));
+    FSDP_TRY(copy_classes(root, "--exclude-wrap-modules", &o->exclude_wrap_modules, &s->excluded));
+    FSDP_TRY(copy_classes(root, "--force-leaf-modules", &o->force_leaf_modules, &s->force_leaves));
     FSDP_TRY(fsdp_module_parameters(root, true, &all));
     fsdp_status status = find_states(s, o, &all);
     if (status == FSDP_OK)
@@ -374,7 +374,7 @@ fsdp_status fsdp_named_sharding_create(const fsdp_named_sharding_options *option
     fsdp_named_sharding *s = fsdp_calloc(1, sizeof *s);
     if (!s)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fill(s, options, root);
+    fsdp_status status = resolve_flags(s, options, root);
     if (status != FSDP_OK) {
         fsdp_named_sharding_destroy(s);
         return status;

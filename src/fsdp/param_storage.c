@@ -63,8 +63,8 @@ static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
     return ((*m)->ops->reserve ? (*m)->ops->reserve : reserve_next)(*m, p, offset);
 }
 
-static fsdp_status place(fsdp_param_memories *memories, const fsdp_param_guards *guards,
-                         fsdp_param *p)
+static fsdp_status place_param(fsdp_param_memories *memories, const fsdp_param_guards *guards,
+                               fsdp_param *p)
 {
     size_t unused;
     p->storage = fsdp_param_storage_for(p, p->dtype);
@@ -81,7 +81,7 @@ fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards, fsdp_par
     fsdp_param_memories made = {0};
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = place(&made, guards, &params[i]);
+        status = place_param(&made, guards, &params[i]);
     for (size_t i = 0; i < FSDP_N_MEMORIES && status == FSDP_OK; i++)
         if (made.items[i])
             status = made.items[i]->ops->allocate(made.items[i]);

@@ -33,9 +33,9 @@ static bool has_values(const fsdp_tensor *data)
     return data && fsdp_tensor_ptr(data);
 }
 
-/* Receive the whole parameter, in rank 0's dtype. */
-static fsdp_status receive(const fsdp_param_context *c, const fsdp_parameter *parameter,
-                           fsdp_dtype dtype, fsdp_tensor **whole)
+/* Broadcast the whole parameter, in rank 0's dtype. */
+static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_parameter *parameter,
+                                    fsdp_dtype dtype, fsdp_tensor **whole)
 {
     const fsdp_tensor *data = parameter->data;
     fsdp_tensor *t;
@@ -71,7 +71,7 @@ fsdp_status fsdp_param_sync_values(const fsdp_param *p)
     FSDP_TRY(broadcast(c, &first, sizeof first));
     if (!first.has_values)
         return FSDP_OK;
-    FSDP_TRY(receive(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
+    FSDP_TRY(broadcast_values(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
     fsdp_status status = fsdp_tensor_take_values(whole, &p->slice, p->local);
     fsdp_tensor_release(whole);
     return status;

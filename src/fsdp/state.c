@@ -6,12 +6,12 @@
 
 /* --- forward --- */
 
-static void at(const fsdp_state *state, const char *call)
+static void set_location(const fsdp_state *state, const char *call)
 {
     fsdp_param_context_set_location(&state->param_group->context, call);
 }
 
-static void at_no_unit(const fsdp_state *state)
+static void clear_location(const fsdp_state *state)
 {
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
@@ -79,7 +79,7 @@ static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
         state->hidden_calls--;
-    at(state, "all_gather in recomputation");
+    set_location(state, "all_gather in recomputation");
     return unshard(state);
 }
 
@@ -129,10 +129,10 @@ static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
     set_to_run(state, true);
     if (fsdp_scope_has_backward(s))
         FSDP_TRY(fsdp_prefetch_check_order(state));
-    at(state, "all_gather in forward");
+    set_location(state, "all_gather in forward");
     FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_forward(state));
-    at(state, "forward");
+    set_location(state, "forward");
     return FSDP_OK;
 }
 
@@ -210,7 +210,7 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
     if (c->depth)
         return FSDP_OK;
     FSDP_TRY(end_forward(c, has_backward));
-    at_no_unit(state);
+    clear_location(state);
     return FSDP_OK;
 }
 
@@ -222,11 +222,11 @@ static fsdp_status pre_backward(void *self)
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
     c->to_flush = true; /* This may be a second tape's backward, after the first was flushed. */
-    at(state, "all_gather in backward");
+    set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_backward(state));
-    at(state, "backward");
+    set_location(state, "backward");
     return FSDP_OK;
 }
 
@@ -286,7 +286,7 @@ static fsdp_status end_backward(void *self)
     fsdp_grad_rows_forget(&state->param_group->grads);
     if (c && c->to_flush && !c->states[0]->not_last_backward)
         FSDP_TRY(flush_and_reshard(c));
-    at_no_unit(state);
+    clear_location(state);
     return FSDP_OK;
 }
 

@@ -169,7 +169,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
     return dtype == p->context->options.mp_policy.param_dtype && fits_cast(p, dtype);
 }
 
-static host_param *find(const host_memory *m, const fsdp_param *p)
+static host_param *find_host_param(const host_memory *m, const fsdp_param *p)
 {
     size_t i = 0;
     while (m->items[i]->param != p)
@@ -180,7 +180,7 @@ static host_param *find(const host_memory *m, const fsdp_param *p)
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
-    host_param *h = find(host_of(memories->items[FSDP_MEMORY_HOST]), p);
+    host_param *h = find_host_param(host_of(memories->items[FSDP_MEMORY_HOST]), p);
     fsdp_storage *storage;
     FSDP_TRY(fsdp_storage_from_memory(p->context->device, data_of(h), bytes_of(p), &storage));
     fsdp_status status = fsdp_tensor_over(storage, p->dtype, p->parameter->ndim, shape, 0, local);

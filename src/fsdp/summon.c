@@ -146,8 +146,8 @@ static fsdp_status check_options(const summon_options *o)
 }
 
 /* The part of summoning that does not communicate but can fail. */
-static fsdp_status prepare(const fsdp_module *module, const summon_options *o,
-                           fsdp_full_params **full)
+static fsdp_status prepare_summon(const fsdp_module *module, const summon_options *o,
+                                  fsdp_full_params **full)
 {
     fsdp_full_params *f = *full = fsdp_calloc(1, sizeof *f);
     if (!f)
@@ -172,7 +172,7 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
         return fsdp_error(FSDP_ERR_INVALID, "summon_full_params: module '%s' (%s) has no unit",
                           module->name, module->class_name);
     fsdp_full_params *f = NULL;
-    fsdp_status status = agree(first, prepare(module, &o, &f));
+    fsdp_status status = agree(first, prepare_summon(module, &o, &f));
     if (status == FSDP_OK)
         status = summon(f);
     if (status != FSDP_OK) {
@@ -185,7 +185,7 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
 
 /* --- what there is --- */
 
-static const summoned *find(const fsdp_full_params *f, const fsdp_parameter *parameter)
+static const summoned *find_param(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
     for (size_t i = 0; i < f->n_items; i++)
         if (f->items[i].param->parameter == parameter)
@@ -195,13 +195,13 @@ static const summoned *find(const fsdp_full_params *f, const fsdp_parameter *par
 
 fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
-    const summoned *item = find(f, parameter);
+    const summoned *item = find_param(f, parameter);
     return item ? item->whole : NULL;
 }
 
 fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
-    const summoned *item = find(f, parameter);
+    const summoned *item = find_param(f, parameter);
     return item ? item->grad : NULL;
 }
 

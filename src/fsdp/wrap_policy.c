@@ -219,7 +219,7 @@ static bool is_joint(const plan *p, const fsdp_module *m)
     return false;
 }
 
-static fsdp_status choose(plan *p, fsdp_module *m, const fsdp_fully_shard_options *options)
+static fsdp_status choose_unit(plan *p, fsdp_module *m, const fsdp_fully_shard_options *options)
 {
     bool all_ignored = false;
     if (is_joint(p, m))
@@ -250,7 +250,7 @@ static fsdp_status choose_by_class(plan *p, fsdp_module *m)
         return FSDP_OK;
     if (!can_be_unit(m))
         return refuse_class_of(p, m);
-    return choose(p, m, &p->inside);
+    return choose_unit(p, m, &p->inside);
 }
 
 static fsdp_status choose_by_function(plan *p, fsdp_module *m)
@@ -262,7 +262,7 @@ static fsdp_status choose_by_function(plan *p, fsdp_module *m)
     fsdp_status status = FSDP_OK;
     if (p->policy->custom(path, m, p->policy->custom_arg, &options))
         status = can_be_unit(m)
-                     ? choose(p, m, &options)
+                     ? choose_unit(p, m, &options)
                      : fsdp_error(FSDP_ERR_INVALID,
                                   "auto_wrap: module '%s' (%s) has no forward of its own, the "
                                   "module around it reads it",
@@ -333,7 +333,7 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     if (m == p->root || inside - *wrapped < least || is_excluded(p, m))
         return FSDP_OK;
     *wrapped = inside;
-    return choose(p, m, &p->inside);
+    return choose_unit(p, m, &p->inside);
 }
 
 /* --- the whole --- */

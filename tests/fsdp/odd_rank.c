@@ -365,16 +365,16 @@ static void check_rank(fsdp_test *t, const odd_job *job, int rank, bool odd)
     const odd_case *c = job->kase;
     const char *message = job->ranks[rank].message;
     const bool own = odd && job->ranks[rank].status != FSDP_ERR_COMM;
-    bool told = strstr(message, c->text) != NULL;
+    bool is_complete = strstr(message, c->text) != NULL;
     if (!own)
-        told &= strstr(message, "rank ") && (c->agreed || strstr(message, " in step "));
+        is_complete &= strstr(message, "rank ") && (c->agreed || strstr(message, " in step "));
     if (!own && c->peers)
-        told &= strstr(message, c->peers) != NULL;
-    if (job->ranks[rank].status == FSDP_OK || !told)
+        is_complete &= strstr(message, c->peers) != NULL;
+    if (job->ranks[rank].status == FSDP_OK || !is_complete)
         FAIL("%s: layout %d: rank %d: %s: %s", c->name, (int)job->layout, rank,
              fsdp_status_name(job->ranks[rank].status), message);
     if (job->ranks[rank].seconds > SOON_S)
-        FAIL("%s: rank %d was told after %.1f s", c->name, rank, job->ranks[rank].seconds);
+        FAIL("%s: rank %d got the error after %.1f s", c->name, rank, job->ranks[rank].seconds);
 }
 
 void odd_check(fsdp_test *t, const odd_job *job, int world_size)
@@ -398,5 +398,5 @@ void odd_check(fsdp_test *t, const odd_job *job, int world_size)
         first = message;
     }
     if (!first && !c->agreed)
-        FAIL("%s: no rank was told", c->name);
+        FAIL("%s: no rank got an error", c->name);
 }

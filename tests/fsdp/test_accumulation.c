@@ -147,7 +147,7 @@ TEST_RANKS(without_communication_gradients_add_up_until_the_last_micro_step, 2)
 
 /* Without communication every rank keeps whole gradient buffers. The meta device counts them as
  * well. */
-TEST_RANKS(what_adds_up_without_communication_takes_a_slot_for_every_unit, 2)
+TEST_RANKS(accumulation_without_communication_takes_a_gradient_buffer_for_every_unit, 2)
 {
     chain c;
     fsdp_memory_stats before, after;
@@ -323,7 +323,7 @@ TEST_RANKS(an_evaluation_that_fails_drops_no_sums, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-TEST_RANKS(a_step_that_lost_sums_begins_anew, 2)
+TEST_RANKS(a_step_that_lost_sums_begins_again, 2)
 {
     chain c;
     gradients want, got;

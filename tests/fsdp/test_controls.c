@@ -287,7 +287,7 @@ TEST_RANKS(a_backward_that_is_not_the_last_leaves_one_reduce_to_the_next, 2)
 
 /* The only unit is left last and entered first, so its gradient buffer is reduced before it is
  * written again. */
-TEST_RANKS(a_slot_that_waits_is_reduced_before_the_next_backward_writes_it, 2)
+TEST_RANKS(a_posted_buffer_is_reduced_before_the_next_backward_writes_it, 2)
 {
     for (int d = 0; d < 3; d++) {
         const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
@@ -598,7 +598,7 @@ TEST_RANKS(a_unit_is_reduced_when_the_next_one_is_left, 4)
 
 /* --- what can be asked, and what is refused --- */
 
-TEST_RANKS(a_unit_tells_its_controls, 2)
+TEST_RANKS(the_info_of_a_unit_has_its_controls, 2)
 {
     const fsdp_fully_shard_options o = {.backward_prefetch = FSDP_BACKWARD_POST,
                                         .forward_prefetch = FSDP_FORWARD_NONE};

@@ -136,7 +136,7 @@ static fsdp_status many_open(const char *device, trainee *m)
     return fsdp_module_init(m->model, 5);
 }
 
-TEST(the_host_leaves_a_slot_alone_that_sums_still_read)
+TEST(the_host_does_not_write_a_gradient_buffer_that_sums_still_read)
 {
     trainee late, cpu;
     ASSERT_OK(many_open("fake", &late));

@@ -31,7 +31,7 @@ TEST(of_two_ranks_and_of_four_too)
 }
 
 /* The ranks of the other group get the error in their next call. */
-TEST(a_failure_in_one_group_is_told_to_the_ranks_of_another)
+TEST(a_failure_in_one_group_is_reported_to_the_ranks_of_another)
 {
     for (size_t i = 0; i < n_odd_cases && !t->failed; i++)
         run_case(t, &odd_cases[i], ODD_PAIRS, (int)i % 2, 4);

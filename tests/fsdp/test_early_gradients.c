@@ -196,7 +196,7 @@ TEST_RANKS(losses_of_two_tapes_add_up, 2)
 
 /* Micro-steps of one half each. Between them there is a loss without a tape, and at the end one
  * that is dropped; then the step begins again. */
-TEST_RANKS(micro_steps_add_up_and_begin_anew, 2)
+TEST_RANKS(micro_steps_add_up_and_begin_again, 2)
 {
     learner l;
     open_learner(t, &l);

@@ -254,7 +254,7 @@ TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
 }
 
 /* With bfloat16 compute, no part of a frozen unit is copied. */
-TEST_RANKS(a_frozen_unit_in_the_dtype_of_compute_is_read_as_it_lies, 2)
+TEST_RANKS(a_frozen_unit_in_the_dtype_of_compute_is_read_in_place, 2)
 {
     trainee m;
     ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[1], FROZEN_ALL, true, &m));

@@ -248,8 +248,8 @@ TEST_RANKS(replicas_add_what_their_shards_have_summed, 4)
 
 /* Without communication the second micro-step adds to an open gradient buffer, which has room only
  * for the rows of the first one, and may read the whole weight. Each micro-step announces rows that
- * do not arrive. `told`: the scope gives the number of micro-steps. */
-static void check_adding_up(fsdp_test *t, bool told, expected e)
+ * do not arrive. `declared`: the scope gives the number of micro-steps. */
+static void check_adding_up(fsdp_test *t, bool declared, expected e)
 {
     static _Thread_local float want[V * D];
     trainee m;
@@ -260,11 +260,11 @@ static void check_adding_up(fsdp_test *t, bool told, expected e)
         model_of(&m)->unused = e.lookups > 1;
         model_of(&m)->empty_leaf = e.empty_leaf;
         ASSERT_OK(fsdp_no_sync_begin(m.model));
-        ASSERT_OK(run(&m, e.step, t->rank, 0, told ? 2 : 0));
+        ASSERT_OK(run(&m, e.step, t->rank, 0, declared ? 2 : 0));
         ASSERT_OK(fsdp_no_sync_end(m.model));
         configure(&m, e.tied[1], e.lookups, e.padding_idx);
         fsdp_parameter_set_requires_grad(model_of(&m)->w, !e.freezes);
-        ASSERT_OK(run(&m, e.step, t->world_size + t->rank, told ? 1 : 0, told ? 2 : 0));
+        ASSERT_OK(run(&m, e.step, t->world_size + t->rank, declared ? 1 : 0, declared ? 2 : 0));
         fsdp_parameter_set_requires_grad(model_of(&m)->w, true);
         want_gradient(t, &e, want);
         CHECK_HERE();
@@ -274,7 +274,7 @@ static void check_adding_up(fsdp_test *t, bool told, expected e)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST_RANKS(micro_steps_that_add_up_in_the_slot_find_room, 3)
+TEST_RANKS(micro_steps_that_add_up_in_the_gradient_buffer_find_room, 3)
 {
     for (int i = 0; i < 8; i++) {
         check_adding_up(t, i & 4,
@@ -291,8 +291,8 @@ TEST_RANKS(micro_steps_that_add_up_in_the_slot_find_room, 3)
  * others do. */
 TEST_RANKS(micro_steps_that_add_up_may_be_empty_on_a_rank, 3)
 {
-    for (int told = 0; told < 2; told++) {
-        check_adding_up(t, told,
+    for (int declared = 0; declared < 2; declared++) {
+        check_adding_up(t, declared,
                         (expected){.ranks = t->world_size,
                                    .micro_steps = 2,
                                    .lookups = 1,
@@ -359,7 +359,7 @@ static void find_grad_peak(fsdp_test *t, bool tied, int64_t *bytes)
 
 /* A rank's part of the gradient buffer has a table of 64 rows and row 0, and their ids, instead of
  * V rows. */
-TEST_RANKS(a_slot_has_no_place_for_rows_that_nobody_looks_up, 2)
+TEST_RANKS(a_gradient_buffer_has_no_place_for_rows_that_are_not_looked_up, 2)
 {
     int64_t whole = 0, table = 0;
     find_grad_peak(t, true, &whole);

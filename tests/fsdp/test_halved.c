@@ -161,7 +161,7 @@ TEST(a_rank_alone_has_halves_unless_it_is_not_to_shard)
 }
 
 /* An element takes 4 bytes and a mark of one bit, plus alignment. Nothing is gathered. */
-TEST_RANKS(nothing_is_cast_and_nothing_lies_twice, 2)
+TEST_RANKS(nothing_is_cast_and_nothing_is_stored_twice, 2)
 {
     const fsdp_comm_counters *n = fsdp_group_counters(t->group);
     pupil p;

@@ -138,7 +138,7 @@ static void run(fsdp_test *t, int world_size, const fsdp_fully_shard_options *o,
         if (SANITIZED)                                                                             \
             SKIP("a sanitizer's memory is beside the program's");                                  \
         if (own_pss() < 0)                                                                         \
-            SKIP("/proc/self/smaps_rollup tells no PSS by kind");                                  \
+            SKIP("/proc/self/smaps_rollup does not report PSS by kind");                           \
     } while (0)
 
 /* bfloat16 adds nothing either. float16 adds one copy for all ranks, which shows that the
@@ -171,7 +171,7 @@ TEST(gathering_adds_nothing_to_what_processes_hold)
 
 /* Without sharding every rank has a whole copy of the trained parameters, but not of frozen ones.
  */
-TEST(frozen_parameters_without_sharding_lie_once_for_all_processes)
+TEST(frozen_parameters_without_sharding_are_stored_once_for_all_processes)
 {
     NEEDS_PSS();
     const fsdp_fully_shard_options o = {.no_shard = true};

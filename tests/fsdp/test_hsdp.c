@@ -319,7 +319,7 @@ TEST_RANKS(one_file_is_written_and_read_back, 4)
 /* --- what goes wrong --- */
 
 /* The second row of the mesh leaves a unit out, so ranks differ across rows but not within one. */
-TEST_RANKS(replicas_that_ran_different_code_are_told, 4)
+TEST_RANKS(replicas_that_ran_different_code_get_an_error, 4)
 {
     fsdp_device_mesh *mesh;
     trainee m;

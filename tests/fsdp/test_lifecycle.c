@@ -326,7 +326,7 @@ TEST_RANKS(two_models_share_a_tape, 2)
 
 /* --- gradients add up as in PyTorch --- */
 
-TEST_RANKS(a_gradient_that_nobody_zeroed_is_added_to, 2)
+TEST_RANKS(a_gradient_that_was_not_zeroed_is_added_to, 2)
 {
     trainee m;
     float *once = NULL, *twice = NULL;

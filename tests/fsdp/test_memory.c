@@ -58,7 +58,7 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
 /* One of four ranks' part of the cast copy of one block. */
 static const int64_t copy = (BLOCK_NUMEL * 2 + ALIGNMENT) / 4;
 /* One rank's gradients of one block, whole. */
-static const int64_t slot = BLOCK_NUMEL * 4 + ALIGNMENT;
+static const int64_t grad_buffer = BLOCK_NUMEL * 4 + ALIGNMENT;
 
 TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
 {
@@ -76,7 +76,7 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
     ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy);
     /* The gradient buffer that backward writes and the one being reduced; the sums are a shard. */
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
-    ASSERT(s.tag_peak[FSDP_TAG_GRAD] <= grads + 2 * slot);
+    ASSERT(s.tag_peak[FSDP_TAG_GRAD] <= grads + 2 * grad_buffer);
     ASSERT_INT(s.tag_allocated[FSDP_TAG_ACTIVATION], 0);
     fsdp_module_zero_grad(m.model);
     ASSERT_INT(s.tag_allocated[FSDP_TAG_GRAD] - memory(&m).tag_allocated[FSDP_TAG_GRAD], grads);
@@ -123,7 +123,7 @@ static void idle_memory_is_bounded(fsdp_test *t)
             ASSERT(idle <= share);
             ASSERT(step < 2 || idle == before);
         }
-        ASSERT(t->world_size > 2 || idle >= 2 * slot - 2 * ALIGNMENT);
+        ASSERT(t->world_size > 2 || idle >= 2 * grad_buffer - 2 * ALIGNMENT);
         /* Without the marks of halves, in whole pages. */
         ASSERT(t->world_size < 16 || idle > share - share / 32 - FSDP_COMM_PAGE);
         ASSERT_OK(trainee_close(&m));
@@ -182,7 +182,7 @@ TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
     ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
     ASSERT_OK(tree_step(&m, 0, 4 * 16));
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
-    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * slot);
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * grad_buffer);
     ASSERT_OK(trainee_close(&m));
 }
 
@@ -197,7 +197,7 @@ TEST_RANKS(frozen_units_have_no_gradient_memory, 2)
         fsdp_parameter_set_requires_grad(b->down, i == BLOCKS - 1);
     }
     ASSERT_OK(tree_step(&m, 0, 2));
-    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= slot + WIDTH * WIDTH * 4 / 2);
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= grad_buffer + WIDTH * WIDTH * 4 / 2);
     ASSERT_OK(trainee_close(&m));
 }
 

@@ -389,7 +389,7 @@ TEST_RANKS(fsdp1_casts_what_is_given, 2)
 
 /* An input in bfloat16: the dtype that the root gets, and whether its weights in float32 or
  * bfloat16 accept it. */
-TEST_RANKS(fsdp1_leaves_a_bfloat16_input_alone_unless_told, 2)
+TEST_RANKS(fsdp1_casts_a_bfloat16_input_only_on_request, 2)
 {
     static const struct {
         fsdp_mixed_precision mp;

@@ -358,7 +358,7 @@ TEST(the_file_does_not_grow_with_freezing_and_unfreezing)
         status = tree_evaluate(&r.m, r.m.model, round);
         const fsdp_tensor *up = fsdp_parameter_local(tree_of(fsdp_module_child(r.m.model, 0))->up);
         if (status == FSDP_OK && up->dtype != (round % 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16))
-            status = fsdp_error(FSDP_ERR_STATE, "round %d: it was not stored anew", round);
+            status = fsdp_error(FSDP_ERR_STATE, "round %d: it was not stored again", round);
     }
     limit_files(before);
     ASSERT_OK(status);
@@ -542,7 +542,7 @@ TEST(the_file_has_no_name)
     ASSERT_INT(count_files(o.offload_policy.dir), 0);
 }
 
-TEST(a_full_disk_is_told_before_training)
+TEST(a_full_disk_is_reported_before_training)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
@@ -559,7 +559,7 @@ TEST(a_full_disk_is_told_before_training)
 
 /* A failed write is reported, with the name of the unit, at the next use of its memory. The values
  * are not lost. */
-TEST(a_failed_write_is_told_at_the_next_use)
+TEST(a_failed_write_is_reported_at_the_next_use)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;

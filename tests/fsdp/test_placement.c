@@ -99,7 +99,7 @@ TEST_RANKS(replicas_train_to_the_bits_of_one_rank, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-TEST_RANKS(locals_lie_as_they_were_asked_to, 3)
+TEST_RANKS(locals_are_sharded_along_the_chosen_dimension, 3)
 {
     const fsdp_fully_shard_options o = {.shard_placement_fn = up_by_columns};
     static const int64_t columns[] = {3, 3, 1}, rows[] = {3, 3, 1};

@@ -142,7 +142,7 @@ static void check_parts(fsdp_test *t, const expected *list)
         }
 }
 
-TEST_RANKS(checkpointed_parts_tell_what_they_will_read, 2)
+TEST_RANKS(checkpointed_parts_announce_what_they_will_read, 2)
 {
     check_parts(t,
                 (const expected[]){{"abcd", 4}, {"ABCD", 4}, {"abcH", 4}, {"abcda", 1}, {NULL, 0}});
@@ -358,7 +358,7 @@ TEST_RANKS(of_one_rank_alone_too, 1)
 }
 
 /* The buffer must not be a section first and whole later. */
-TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_slot, 2)
+TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_buffer, 2)
 {
     const char *const programs[] = {"abcda", "ABBC", "abcdefab"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
@@ -371,7 +371,7 @@ TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_slot, 2)
 
 /* --- failures --- */
 
-TEST_RANKS(ranks_whose_gradients_come_in_another_order_are_told, 2)
+TEST_RANKS(ranks_whose_gradients_come_in_another_order_get_an_error, 2)
 {
     trainee m;
     ASSERT_OK(reader_open(t->group, NULL, true, &m));
@@ -390,7 +390,7 @@ TEST_RANKS(and_ranks_with_gradients_of_other_matrices, 2)
 }
 
 /* The parameters that are frozen here have no gradients. A posted buffer keeps its layout. */
-TEST_RANKS(what_is_published_does_not_move_when_others_are_frozen, 2)
+TEST_RANKS(a_posted_buffer_does_not_move_when_parameters_are_frozen, 2)
 {
     for (int which = 0; which < 2; which++) {
         both b;
@@ -427,7 +427,7 @@ static void check_other_reads(fsdp_test *t, int good)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST_RANKS(ranks_that_read_something_another_number_of_times_are_told, 2)
+TEST_RANKS(ranks_that_read_something_another_number_of_times_get_an_error, 2)
 {
     check_other_reads(t, 0);
 }
@@ -472,7 +472,7 @@ TEST_RANKS(a_backward_that_fails_leaves_nothing, 2)
     }
 }
 
-TEST_RANKS(a_unit_may_go_with_a_section_that_is_published, 2)
+TEST_RANKS(a_unit_may_be_destroyed_with_a_posted_section, 2)
 {
     trainee m;
     ASSERT_OK(reader_open(t->group, NULL, true, &m));

@@ -259,7 +259,7 @@ TEST(what_has_no_unit_has_nothing_to_summon)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST(every_failing_allocation_is_told_and_nothing_is_left_summoned)
+TEST(every_failing_allocation_is_reported_and_nothing_is_left_summoned)
 {
     trainee m;
     fsdp_status status = FSDP_ERR_NOMEM;

@@ -357,7 +357,7 @@ TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_anothers, 2)
 }
 
 /* The matrix is whole, and accumulates its own gradients. */
-TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_nobodys, 2)
+TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_in_no_unit, 2)
 {
     trainee m, fresh;
     ASSERT_OK(open_survivor(t->group, &tree_variants[0], &m));

@@ -489,7 +489,7 @@ TEST_RANKS(a_parameter_of_two_units_belongs_to_the_one_around_both, 2)
 
 /* --- what units say --- */
 
-TEST_RANKS(a_unit_tells_its_numbers, 2)
+TEST_RANKS(the_info_of_a_unit_has_its_numbers, 2)
 {
     trainee m;
     fsdp_unit_info info;
@@ -722,7 +722,7 @@ TEST(a_unit_s_line_says_in_which_dtype_it_reduces_and_what_it_returns)
     }
 }
 
-TEST(a_full_disk_is_told)
+TEST(a_full_disk_is_reported)
 {
     fsdp_module *m;
     FILE *full = fopen("/dev/full", "w");
@@ -736,7 +736,7 @@ TEST(a_full_disk_is_told)
 
 /* --- out of memory --- */
 
-TEST(every_failing_allocation_is_told_and_nothing_leaks)
+TEST(every_failing_allocation_is_reported_and_nothing_leaks)
 {
     fsdp_status status = FSDP_ERR_NOMEM;
     const fsdp_wrap_policy all = by_size(1);
