@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
-/* --- to which units a call applies --- */
+/* --- the units that a call applies to --- */
 
 typedef void apply_fn(fsdp_state *state, const void *value);
 
@@ -220,7 +220,7 @@ fsdp_status fsdp_no_sync_end(fsdp_module *root)
     return no_sync(root, false);
 }
 
-/* --- when parameters are there --- */
+/* --- when parameters can be read --- */
 
 static void set_reshard_after_forward(fsdp_state *state, const void *value)
 {
@@ -268,7 +268,7 @@ fsdp_status fsdp_set_is_last_backward(fsdp_module *module, bool is_last_backward
                           &is_last_backward);
 }
 
-/* --- what becomes of a gradient --- */
+/* --- the way of a gradient --- */
 
 static void set_factor(fsdp_state *state, const void *value)
 {

@@ -64,7 +64,7 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
     return FSDP_OK;
 }
 
-/* --- lines --- */
+/* --- lines of text --- */
 
 static bool is_class(const fsdp_module *m, const char *name)
 {

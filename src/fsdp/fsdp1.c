@@ -4,7 +4,7 @@
 
 typedef fsdp_fully_sharded_data_parallel_options fsdp1_options;
 
-/* --- what is ignored --- */
+/* --- ignored parameters --- */
 
 typedef struct ignored {
     fsdp_parameter **items;

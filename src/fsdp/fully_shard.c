@@ -128,7 +128,7 @@ bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m)
     return p->refs == 1 || count_names(m, p) == p->refs;
 }
 
-/* --- what a unit takes --- */
+/* --- the parameters of a unit --- */
 
 typedef struct unit_plan {
     fsdp_module *const *modules;

@@ -11,7 +11,7 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
     return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
 }
 
-/* --- what is posted --- */
+/* --- posted gradients --- */
 
 static fsdp_grad_parts posted_parts(const fsdp_grad_buffer *b)
 {

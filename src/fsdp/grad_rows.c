@@ -26,7 +26,7 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p)
     return list_numel(p) + fsdp_aligned_numel((1 + p->grad.table.most) * width_of(p));
 }
 
-/* --- which have one --- */
+/* --- parameters with a table --- */
 
 /* The answer is the same on all ranks. */
 static bool may_have_table(const fsdp_param *p)

@@ -32,7 +32,7 @@ struct fsdp_named_sharding {
     const char **force_leaves; /* force_leaf_modules, in the same way */
 };
 
-/* --- words --- */
+/* --- parsing --- */
 
 /* Split "NAME:DIM" at its last ':'. */
 static fsdp_status split_placement(const char *text, char name[256], int *dim)
@@ -90,7 +90,7 @@ fsdp_status fsdp_unit_mp_policy_parse(const char *text, fsdp_unit_mp_policy *pol
     return n > 3 ? parse_dtype(text, words[3], &policy->output_dtype) : FSDP_OK;
 }
 
-/* --- finding --- */
+/* --- matching names --- */
 
 static fsdp_status add_ignored(fsdp_named_sharding *s, fsdp_parameter *p)
 {
@@ -246,7 +246,7 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
     return FSDP_OK;
 }
 
-/* --- what units ask --- */
+/* --- callbacks of units --- */
 
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
@@ -303,7 +303,7 @@ void fsdp_named_sharding_apply(fsdp_named_sharding *s, fsdp_fully_shard_options 
     policy->force_leaf_modules = s->force_leaves;
 }
 
-/* --- the whole --- */
+/* --- all units --- */
 
 static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list *list)
 {

@@ -72,7 +72,7 @@ fsdp_status fsdp_param_set_spec(const fsdp_param *p, fsdp_tensor *rows)
     return fsdp_dtensor_from_local(rows, shard->group, hybrid[1], p->parameter->shape);
 }
 
-/* --- its tensors --- */
+/* --- tensors of a parameter --- */
 
 fsdp_status fsdp_param_create_tensors(fsdp_param *p, const fsdp_param_memories *memories)
 {
@@ -125,7 +125,7 @@ void *fsdp_param_own_rows_of_copy(const fsdp_param *p, fsdp_dtype *dtype)
     return p->storage->own_rows_of_copy ? p->storage->own_rows_of_copy(p, dtype) : NULL;
 }
 
-/* --- and the module's parameter --- */
+/* --- the module's parameter --- */
 
 void fsdp_param_show_tensors(fsdp_param *p)
 {

@@ -183,7 +183,7 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
     return FSDP_OK;
 }
 
-/* --- what there is --- */
+/* --- access --- */
 
 static const summoned *find_param(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
@@ -205,7 +205,7 @@ fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *f, const fsdp_paramet
     return item ? item->grad : NULL;
 }
 
-/* --- the end --- */
+/* --- writing back --- */
 
 static fsdp_status write_back(const summoned *item)
 {

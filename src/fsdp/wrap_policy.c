@@ -166,7 +166,7 @@ static fsdp_status check_policy(fsdp_module *root, const fsdp_wrap_policy *polic
                : FSDP_OK;
 }
 
-/* --- choosing --- */
+/* --- choosing units --- */
 
 /* *all: does m have parameters, all of them ignored? */
 static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module *m, bool *all)
@@ -336,7 +336,7 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     return choose_unit(p, m, &p->inside);
 }
 
-/* --- the whole --- */
+/* --- all units --- */
 
 static fsdp_status choose_units(plan *p)
 {
@@ -353,7 +353,7 @@ static fsdp_status choose_units(plan *p)
     return FSDP_OK;
 }
 
-/* --- making --- */
+/* --- making units --- */
 
 static bool is_inside_joint(const plan *p, const fsdp_module *m)
 {

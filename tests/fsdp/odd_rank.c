@@ -20,7 +20,7 @@ enum {
                     minutes */
 };
 
-/* ---- another way through the model ---- */
+/* ---- other control flow ---- */
 
 static fsdp_status other_order(trainee *m)
 {
@@ -91,8 +91,7 @@ static fsdp_status freeze_one(trainee *m)
     return tree_step(m, 1, LEAVES);
 }
 
-/* The odd rank freezes another parameter of the same size, so the bytes of the collectives agree.
- */
+/* The odd rank freezes another parameter of the same size, so collectives have the same bytes. */
 static fsdp_status freeze_different_ones(trainee *m, bool odd)
 {
     const tree *second = tree_of(trainee_unit(m, "second"));

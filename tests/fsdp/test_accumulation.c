@@ -216,8 +216,7 @@ TEST_RANKS(no_sync_begins_and_ends, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* The unit runs only in the first micro-step. Its gradient is reduced at the end of the last one.
- */
+/* The unit runs only in the first micro-step. Its gradient is reduced at the end of the last. */
 TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_reduced_all_the_same, 2)
 {
     chain c;
@@ -232,7 +231,7 @@ TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_reduced_all_the_same, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what leaves no trace --- */
+/* --- steps without effect on the next --- */
 
 typedef fsdp_status disturb_fn(chain *c);
 

@@ -196,7 +196,7 @@ TEST_RANKS(a_unit_that_is_written_cannot_be_unsharded, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what is kept --- */
+/* --- kept parameters --- */
 
 TEST_RANKS(reshard_after_forward_can_be_set_and_set_back, 2)
 {
@@ -556,7 +556,7 @@ TEST_RANKS(a_reduce_that_fails_is_cancelled, 2)
         }
 }
 
-/* --- the reduce's place --- */
+/* --- the time of a reduce --- */
 
 typedef struct place {
     fsdp_region_hooks hooks;
@@ -596,7 +596,7 @@ TEST_RANKS(a_unit_is_reduced_when_the_next_one_is_left, 4)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what can be asked, and what is refused --- */
+/* --- queries and refused calls --- */
 
 TEST_RANKS(the_info_of_a_unit_has_its_controls, 2)
 {

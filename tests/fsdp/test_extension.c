@@ -1,5 +1,4 @@
-/* Parameters with an all-gather extension: they are communicated as 8-bit rows with a scale each.
- */
+/* Parameters with an all-gather extension: all-gathered as 8-bit rows with a scale each. */
 #include <math.h>
 
 #include "src/comm/comm.h"

@@ -193,8 +193,7 @@ static double sum_of(const double *losses)
     return losses[0] + losses[1] + losses[2] + losses[3];
 }
 
-/* Compare 1 rank with 4 micro-steps, 2 with 2 and 4 with 1. The model must also learn its toy task.
- */
+/* Compare 1 rank with 4 micro-steps, 2 with 2 and 4 with 1. The model must learn its toy task. */
 static void compare_worlds(fsdp_test *t, const fsdp_fully_shard_options *options)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {

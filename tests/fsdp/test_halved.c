@@ -416,7 +416,7 @@ TEST_RANKS(halves_have_data_between_begin_and_end, 2)
     ASSERT_OK(pupil_close(&p));
 }
 
-/* A write that fails for lack of memory has not begun. The unit can be gathered, and written later.
+/* A write that fails for lack of memory has not begun. The unit can be gathered and written later.
  */
 TEST_RANKS(a_write_without_memory_does_not_begin, 2)
 {
@@ -431,8 +431,7 @@ TEST_RANKS(a_write_without_memory_does_not_begin, 2)
     ASSERT_OK(pupil_close(&p));
 }
 
-/* A local tensor that is kept longer than its module is empty, as always if its memory was shared.
- */
+/* A local tensor that is kept longer than its module is empty, as always with shared memory. */
 TEST_RANKS(a_local_that_outlives_its_unit_is_empty, 2)
 {
     pupil p;

@@ -169,8 +169,7 @@ TEST(gathering_adds_nothing_to_what_processes_hold)
     }
 }
 
-/* Without sharding every rank has a whole copy of the trained parameters, but not of frozen ones.
- */
+/* Without sharding every rank has all trained parameters, but frozen ones are stored once. */
 TEST(frozen_parameters_without_sharding_are_stored_once_for_all_processes)
 {
     NEEDS_PSS();

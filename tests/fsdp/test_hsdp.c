@@ -103,10 +103,9 @@ TEST_RANKS(a_mesh_of_one_dimension_is_its_group, 2)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- what FSDP2 shows --- */
+/* --- parity with FSDP2 --- */
 
-/* fully_shard(model, mesh=mesh["shard"]): the rows of the mesh do not communicate with each other.
- */
+/* fully_shard(model, mesh=mesh["shard"]): rows of the mesh do not communicate with each other. */
 TEST_RANKS(a_slice_of_a_mesh_is_what_a_module_is_sharded_over, 4)
 {
     static const char *const shard[] = {"shard"};
@@ -316,7 +315,7 @@ TEST_RANKS(one_file_is_written_and_read_back, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- what goes wrong --- */
+/* --- errors --- */
 
 /* The second row of the mesh leaves a unit out, so ranks differ across rows but not within one. */
 TEST_RANKS(replicas_that_ran_different_code_get_an_error, 4)

@@ -36,8 +36,7 @@ static fsdp_status open_plain(const fsdp_fully_shard_options *options, int64_t w
     return tree_example_shard(m->model, NULL, m->device, options);
 }
 
-/* Run steps in turn with both modules of the unit, without the first one, and without the second.
- */
+/* Run steps in turn with both modules of the unit, without the first, and without the second. */
 static fsdp_status steps(trainee *m, int leaves, bool checkpointed)
 {
     fsdp_module_set_activation_checkpointing(trainee_unit(m, "first"), checkpointed);
@@ -214,8 +213,7 @@ TEST(modules_inside_of_units_that_know_nothing_of_each_other_are_refused)
 
 /* --- ignored --- */
 
-/* An ignored parameter is whole on every rank and in no unit. Its gradient is the rank's own sum.
- */
+/* An ignored parameter is whole on every rank and in no unit. Its gradient is not reduced. */
 TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
 {
     trainee m, whole;
@@ -283,8 +281,7 @@ TEST(modules_that_share_a_parameter_are_a_unit_together)
 
 /* --- sync_module_states --- */
 
-/* Every rank begins with other values, one without memory. All must end with the values of rank 0.
- */
+/* Every rank begins with other values, one without memory. All must get the values of rank 0. */
 static void check_sync(fsdp_test *t, const fsdp_device_mesh *mesh, fsdp_dtype param_dtype)
 {
     trainee m, first;

@@ -366,7 +366,7 @@ TEST_RANKS(the_divide_factor_divides_and_zero_is_the_world_size, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* --- what is left half-way leaves no trace --- */
+/* --- abandoned steps --- */
 
 static fsdp_status evaluation(trainee *t, int step)
 {
@@ -380,8 +380,7 @@ TEST_RANKS(evaluation_between_steps_changes_nothing, 2)
     run_event(t, evaluation, true);
 }
 
-/* Evaluation must see the update. Its output must equal that of a new model with the same values.
- */
+/* Evaluation must see the update. Its output must equal that of a new model of these values. */
 TEST_RANKS(evaluation_sees_the_parameters_of_the_last_update, 2)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {

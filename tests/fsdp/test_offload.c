@@ -243,8 +243,7 @@ TEST_RANKS(offloaded_steps_are_equal_in_every_bit_at_4_ranks, 4)
     trains_alike(t, &tree_variants[1], ADAFACTOR);
 }
 
-/* Frozen parameters are in the file too, each in its dtype. Unfreezing creates their masters there.
- */
+/* Frozen parameters are in the file too, each in its dtype. Unfreezing creates masters there. */
 TEST_RANKS(offloaded_units_are_frozen_and_unfrozen, 2)
 {
     for (int v = 0; v < 2; v++) {
@@ -303,7 +302,7 @@ static fsdp_status restore(run *r, const char *dir)
     return status;
 }
 
-/* Save from the file and load into memory, and vice versa. Then both must train to the same bits.
+/* Save from the file and load into memory, and vice versa. Both must then train to the same bits.
  */
 TEST_RANKS(checkpoints_go_from_file_to_memory_and_back, 2)
 {

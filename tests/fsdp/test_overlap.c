@@ -33,7 +33,7 @@ typedef struct model {
     fsdp_network network;
 } model;
 
-/* ---- computing that takes as long as it says ---- */
+/* ---- simulated computation ---- */
 
 static void busy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                           fsdp_tensor **grad_in)
@@ -187,7 +187,7 @@ static fsdp_status pass(model *m, spent *forward, spent *backward)
     return status == FSDP_OK ? write_root(m) : status;
 }
 
-/* ---- what each should take ---- */
+/* ---- expected times ---- */
 
 /* The time of a collective that is not hidden. */
 static int64_t alone_ns(const fsdp_group *group, fsdp_dtype dtype)
@@ -357,8 +357,7 @@ TEST_RANKS(the_roots_gather_hides_behind_what_comes_before_forward, 2)
 
 /* No bytes have to move, as within a host, but each rank is late in another block. Without a limit,
  * the rank that is ahead finds the rows that the late rank wrote in advance, and has a free buffer
- * for the next unit, so no rank waits. With a limit, all ranks wait for the late one in each block.
- */
+ * for the next unit, so no rank waits. With a limit, all wait for the late rank in each block. */
 TEST_RANKS(prefetch_without_limit_hides_that_a_peer_is_late, 2)
 {
     static const int64_t late[2][5] = {{4 * MS, 6 * MS, 4 * MS, 4 * MS, 4 * MS},

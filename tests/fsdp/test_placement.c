@@ -123,7 +123,7 @@ TEST_RANKS(locals_are_sharded_along_the_chosen_dimension, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* --- what knows of rows --- */
+/* --- operations that know of rows --- */
 
 /* A unit with a parameter of three dimensions, an embedding whose row 2 is zero, and a vector. */
 static fsdp_status open_shapes(fsdp_group *group, fsdp_shard_placement_fn *fn, void *arg,
@@ -347,7 +347,7 @@ static fsdp_status run_cube(trainee *m, float *y)
     return status;
 }
 
-/* For any sharded dimension, operations read the whole parameter, and each shard gets its gradient.
+/* For any sharded dimension, operations read the whole parameter, and shards get their gradients.
  */
 TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
 {
@@ -373,7 +373,7 @@ TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
     }
 }
 
-/* --- what does not make sense --- */
+/* --- invalid arguments --- */
 
 TEST_RANKS(adafactor_refuses_by_name_what_is_not_cut_by_rows, 2)
 {

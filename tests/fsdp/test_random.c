@@ -37,8 +37,7 @@ typedef struct plan {
     int64_t width;
     int n_modules;
     int parent[MAX_MODULES], hidden[MAX_MODULES];
-    int tied_to[MAX_MODULES]; /* -1: no tied matrix; i: its own; else that of this module around it
-                               */
+    int tied_to[MAX_MODULES]; /* -1: no tied matrix; i: its own; else that of a module around it */
     bool is_unit[MAX_MODULES];
     /* The reference does not checkpoint. */
     bool checkpointed[MAX_MODULES], keeps_results[MAX_MODULES];

@@ -303,8 +303,7 @@ static fsdp_status open_outer(fsdp_group *group, const fsdp_fully_shard_options 
                                      &tree_of(m->model)->tied);
 }
 
-/* A tree with a matrix that was in a unit of another tree, which has run a step and was destroyed.
- */
+/* A tree with a matrix that was in a unit of another tree, which ran a step and was destroyed. */
 static fsdp_status open_survivor(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
 {
     FSDP_TRY(open_outer(group, o, m));

@@ -487,7 +487,7 @@ TEST_RANKS(a_parameter_of_two_units_belongs_to_the_one_around_both, 2)
     }
 }
 
-/* --- what units say --- */
+/* --- unit info --- */
 
 TEST_RANKS(the_info_of_a_unit_has_its_numbers, 2)
 {

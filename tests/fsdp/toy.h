@@ -1,6 +1,5 @@
 /* A small model for sharding tests: an embedding, blocks of two linear layers around a norm with a
- * residual, a tied head. The test chooses its widths, for rows that divide unevenly or not at all.
- */
+ * residual, a tied head. The test chooses its widths, so rows may divide unevenly or not at all. */
 #pragma once
 #include <fsdp/fsdp.h>
 
