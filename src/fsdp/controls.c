@@ -268,7 +268,7 @@ fsdp_status fsdp_set_is_last_backward(fsdp_module *module, bool is_last_backward
                           &is_last_backward);
 }
 
-/* --- the way of a gradient --- */
+/* --- reducing gradients --- */
 
 static void set_factor(fsdp_state *state, const void *value)
 {

@@ -134,7 +134,7 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
     b->used = b->section_numel = b->numel;
 }
 
-/* --- memory of a parameter --- */
+/* --- taking and exchanging buffers --- */
 
 /* Open a buffer from the pool, as large as the layout says. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
@@ -468,7 +468,7 @@ fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
     return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
 }
 
-/* --- writing back --- */
+/* --- partial sums --- */
 
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
 {

@@ -303,7 +303,7 @@ void fsdp_named_sharding_apply(fsdp_named_sharding *s, fsdp_fully_shard_options 
     policy->force_leaf_modules = s->force_leaves;
 }
 
-/* --- all units --- */
+/* --- creating and destroying --- */
 
 static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list *list)
 {

@@ -164,7 +164,7 @@ void fsdp_param_group_destroy(fsdp_param_group *g)
     fsdp_free(g);
 }
 
-/* --- new memory, the same values --- */
+/* --- changing the storage --- */
 
 /* How a parameter was stored. */
 typedef struct stored {

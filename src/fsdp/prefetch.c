@@ -158,7 +158,7 @@ fsdp_status fsdp_prefetch_after_backward(fsdp_state *state)
     return take_from_queue(state->context);
 }
 
-/* --- writing back --- */
+/* --- dropping prefetches --- */
 
 void fsdp_prefetch_drop(fsdp_state_context *c)
 {

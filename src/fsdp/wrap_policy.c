@@ -336,7 +336,7 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     return choose_unit(p, m, &p->inside);
 }
 
-/* --- all units --- */
+/* --- choosing by the policy --- */
 
 static fsdp_status choose_units(plan *p)
 {

@@ -416,8 +416,7 @@ TEST_RANKS(halves_have_data_between_begin_and_end, 2)
     ASSERT_OK(pupil_close(&p));
 }
 
-/* A write that fails for lack of memory has not begun. The unit can be gathered and written later.
- */
+/* A write that fails for lack of memory has not begun. The unit can be gathered, then written. */
 TEST_RANKS(a_write_without_memory_does_not_begin, 2)
 {
     pupil p;

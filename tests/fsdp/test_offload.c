@@ -302,8 +302,7 @@ static fsdp_status restore(run *r, const char *dir)
     return status;
 }
 
-/* Save from the file and load into memory, and vice versa. Both must then train to the same bits.
- */
+/* Save from the file and load into memory, and vice versa. Both must train to the same bits. */
 TEST_RANKS(checkpoints_go_from_file_to_memory_and_back, 2)
 {
     const fsdp_fully_shard_options elsewhere = with_dir(t, &tree_variants[1]);

@@ -347,8 +347,7 @@ static fsdp_status run_cube(trainee *m, float *y)
     return status;
 }
 
-/* For any sharded dimension, operations read the whole parameter, and shards get their gradients.
- */
+/* For any sharded dimension, operations read the whole parameter, and each shard gets its part. */
 TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
 {
     float alone[CUBE], y[CUBE], grad[CUBE];
