@@ -120,8 +120,8 @@ static fsdp_status collect(fsdp_module *module, fsdp_module *const *modules, siz
                               : fsdp_error(FSDP_ERR_INVALID, "module %zu is NULL", i);
         if (fsdp_outermost_unit(modules[i]) != fsdp_outermost_unit(module))
             return fsdp_error(FSDP_ERR_INVALID,
-                              "modules '%s' and '%s' are in no common unit: shard all, then set "
-                              "what is prefetched",
+                              "modules '%s' and '%s' are in no common unit: shard all modules "
+                              "before setting what is prefetched",
                               module->name, modules[i]->name);
         FSDP_TRY(fsdp_state_list_add(list, modules[i]->fsdp_state));
     }

@@ -49,11 +49,11 @@ static fsdp_status check_options(const fsdp1_options *o)
     const int ndim = o->device_mesh ? fsdp_device_mesh_ndim(o->device_mesh) : 0;
     if (is_hybrid(o) && ndim == 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "FullyShardedDataParallel: a hybrid sharding_strategy wants a "
+                          "FullyShardedDataParallel: a hybrid sharding_strategy needs a "
                           "device_mesh of two dimensions (replicate, shard), not of one");
     if (!is_hybrid(o) && ndim > 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "FullyShardedDataParallel: a device_mesh of %d dimensions wants a hybrid "
+                          "FullyShardedDataParallel: a device_mesh of %d dimensions needs a hybrid "
                           "sharding_strategy",
                           ndim);
     if (o->offload_dir && !o->cpu_offload)
@@ -106,7 +106,7 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
             fsdp_parameter_requires_grad(first->parameter))
             return fsdp_error(FSDP_ERR_INVALID,
                               "FullyShardedDataParallel: '%s' and '%s' of unit '%s' differ in "
-                              "requires_grad, which wants use_orig_params",
+                              "requires_grad, which needs use_orig_params",
                               first->name, p->name, path);
     }
     return FSDP_OK;

@@ -18,7 +18,7 @@ static fsdp_status check_offload(const fsdp_offload_policy *policy)
     if ((unsigned)policy->kind > FSDP_OFFLOAD_DIR)
         return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy %d", (int)policy->kind);
     if (policy->kind == FSDP_OFFLOAD_DIR && (!policy->dir || !*policy->dir))
-        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy: there is no folder");
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy: no folder is given");
     return FSDP_OK;
 }
 
@@ -85,7 +85,7 @@ static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *g
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "fully_shard: module '%s' (%s): reshard_after_forward to %d ranks of the %d "
-                      "that it is sharded over: it takes a divisor",
+                      "that it is sharded over: this must be a divisor",
                       m->parent ? fsdp_module_path(m, path, sizeof path) : m->name, m->class_name,
                       o->reshard_ranks, ranks);
 }
@@ -96,9 +96,9 @@ static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
     const fsdp_state *state = m->fsdp_state;
     (void)arg;
     if (state && state->context)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "fully_shard: unit '%s' inside has run already: shard all, then run",
-                          path);
+        return fsdp_error(
+            FSDP_ERR_STATE,
+            "fully_shard: unit '%s' inside it has run already: shard all modules first", path);
     return FSDP_OK;
 }
 
@@ -191,11 +191,10 @@ static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_param
         item->parameter->owner ? fsdp_param_of(item->parameter)->group : NULL;
     if (!owner || has_unit(module, owner))
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_INVALID,
-        "its parameter '%s' is shared with unit '%s' (%s), which took it: let both be "
-        "one unit, or make a unit only of the module around both",
-        item->name, owner->context.module->name, owner->context.module->class_name);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "its parameter '%s' is shared with unit '%s' (%s), which owns it: make both "
+                      "one unit, or make only the module around both a unit",
+                      item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
 /* If the unit has several modules, the parameter's name begins with that of its module. */

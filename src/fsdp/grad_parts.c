@@ -45,8 +45,8 @@ static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *gro
     const int own_rank = fsdp_group_world_rank(group, fsdp_group_rank(group));
     if (theirs && own)
         return fsdp_error(FSDP_ERR_COMM,
-                          "ranks diverged: the gradient of '%s' in unit '%s' comes on rank %d as "
-                          "number %d of a section, on rank %d as number %d",
+                          "ranks diverged: the gradient of '%s' in unit '%s' is on rank %d "
+                          "number %d of a section, on rank %d number %d",
                           b->params[i].name, b->context->name, rank, theirs, own_rank, own);
     return fsdp_error(FSDP_ERR_COMM,
                       "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', rank %d has "

@@ -78,8 +78,8 @@ fsdp_status fsdp_unit_mp_policy_parse(const char *text, fsdp_unit_mp_policy *pol
             words[n - 1] = word;
     if (n < 2 || n > 4 || !*words[0] || strlen(text) >= sizeof copy)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--unit-mp-policy %s: expected NAME:PARAM_DTYPE, and :REDUCE_DTYPE and "
-                          ":OUTPUT_DTYPE behind it if wanted",
+                          "--unit-mp-policy %s: expected NAME:PARAM_DTYPE, optionally followed by "
+                          ":REDUCE_DTYPE and :OUTPUT_DTYPE",
                           text);
     snprintf(policy->name, sizeof policy->name, "%s", words[0]);
     FSDP_TRY(parse_dtype(text, words[1], &policy->param_dtype));

@@ -34,7 +34,8 @@ static fsdp_status take_from_queue(fsdp_state_context *c)
 static fsdp_status enqueue(fsdp_state_context *c, fsdp_state *state)
 {
     if (state->context != c)
-        return fsdp_error(FSDP_ERR_STATE, "unit '%s' is prefetched by one of another tree of units",
+        return fsdp_error(FSDP_ERR_STATE,
+                          "unit '%s' cannot be prefetched by a unit of another tree",
                           state->param_group->context.name);
     remove_from(&c->queue, state);
     return state->param_group->state == FSDP_STATE_SHARDED ? fsdp_state_list_add(&c->queue, state)

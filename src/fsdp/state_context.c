@@ -115,7 +115,7 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
     FSDP_TRY(check_members(state, j->top));
     if (state->context)
         return fsdp_error(FSDP_ERR_STATE,
-                          "'%s' ran before it became a part of this model: shard all, then run",
+                          "'%s' ran before it became a part of this model: shard all modules first",
                           path);
     if (c->n_states &&
         !same_world(&c->states[0]->param_group->context, &state->param_group->context))

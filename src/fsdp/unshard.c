@@ -8,8 +8,8 @@
 static fsdp_status summoned_error(const fsdp_param_group *g)
 {
     return fsdp_error(FSDP_ERR_STATE,
-                      "unit '%s': its full parameters are summoned: fsdp_summon_full_params_end() "
-                      "comes first",
+                      "unit '%s': its full parameters are summoned: call "
+                      "fsdp_summon_full_params_end() first",
                       g->context.name);
 }
 
@@ -64,7 +64,7 @@ static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
         return FSDP_OK;
     const fsdp_param *p = param_at(g, tensor);
     return fsdp_error(FSDP_ERR_STATE,
-                      "'%s' of unit '%s' is resharded: fsdp_unit_unshard() comes before a read "
+                      "'%s' of unit '%s' is resharded: call fsdp_unit_unshard() before reading it "
                       "outside of its module's forward and backward%s",
                       p ? p->name : "?", *g->context.name ? g->context.name : "root",
                       g->no_unshard_in_backward
@@ -158,7 +158,7 @@ fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g)
         return summoned_error(g);
     if (g->writers)
         return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is being written: end_write comes before unshard",
+                          "unit '%s' is being written: call end_write before unshard",
                           g->context.name);
     return FSDP_OK;
 }

@@ -142,7 +142,7 @@ fsdp_status fsdp_check_joint_modules(const fsdp_module *root, fsdp_module *const
         char path[256];
         if (m == root || !fsdp_module_is_inside(m, root))
             return fsdp_error(FSDP_ERR_INVALID,
-                              "a joint unit is of modules below the root: %s is none",
+                              "a joint unit is of modules below the root, which %s is not",
                               m->class_name);
         if (!can_be_unit(m))
             return fsdp_error(FSDP_ERR_INVALID,

@@ -452,11 +452,12 @@ TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));
         fsdp_module *linear = trainee_unit(&m, "linear");
         ASSERT_OK(fsdp_set_unshard_in_backward(linear, false));
-        ASSERT_ERROR(tree_forward_backward(&m, m.model, &call), FSDP_ERR_STATE,
-                     "backward of linear: linear: 'down' of unit 'linear' is resharded: "
-                     "fsdp_unit_unshard() comes before a read outside of its module's forward and "
-                     "backward; in backward, too, after set_unshard_in_backward(false) "
-                     "(--no-unshard-in-backward)");
+        ASSERT_ERROR(
+            tree_forward_backward(&m, m.model, &call), FSDP_ERR_STATE,
+            "backward of linear: linear: 'down' of unit 'linear' is resharded: "
+            "call fsdp_unit_unshard() before reading it outside of its module's forward and "
+            "backward; in backward, too, after set_unshard_in_backward(false) "
+            "(--no-unshard-in-backward)");
         /* After unshard the operation succeeds. */
         ASSERT_OK(fsdp_unit_unshard(linear));
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));

@@ -80,11 +80,11 @@ TEST_RANKS(hybrid_strategies_replicate_over_the_mesh, 4)
     ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o),
-                 FSDP_ERR_INVALID, "wants a device_mesh of two dimensions");
+                 FSDP_ERR_INVALID, "needs a device_mesh of two dimensions");
     o.sharding_strategy = FSDP_SHARDING_FULL_SHARD;
     o.device_mesh = mesh;
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o),
-                 FSDP_ERR_INVALID, "wants a hybrid sharding_strategy");
+                 FSDP_ERR_INVALID, "needs a hybrid sharding_strategy");
     ASSERT(!fsdp_module_is_unit(m.model));
     ASSERT_OK(trainee_close(&m));
     fsdp_device_mesh_destroy(line);

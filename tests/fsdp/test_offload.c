@@ -605,7 +605,7 @@ TEST(policies_that_do_not_fit_are_refused)
     const fsdp_fully_shard_options nowhere = {.offload_policy = {.kind = FSDP_OFFLOAD_DIR}},
                                    odd = {.offload_policy = {.kind = (fsdp_offload_kind)7}},
                                    cpu = {.offload_policy = {.kind = FSDP_OFFLOAD_CPU}};
-    const char *const wrong[] = {"there is no folder", "offload_policy 7"};
+    const char *const wrong[] = {"no folder is given", "offload_policy 7"};
     const fsdp_fully_shard_options *const options[] = {&nowhere, &odd};
     for (int i = 0; i < 2; i++) {
         trainee m;

@@ -154,7 +154,7 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
         for (int round = 0; round < 3; round++) {
             for (size_t i = 0; i < list.n; i++)
                 ASSERT_OK(fsdp_tensor_begin_write(fsdp_parameter_local(list.items[i].parameter)));
-            ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "end_write comes before");
+            ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "call end_write before");
             for (size_t i = 0; i < list.n; i++)
                 fsdp_tensor_end_write(fsdp_parameter_local(list.items[i].parameter));
             ASSERT_OK(fsdp_unit_unshard(m.model));

@@ -194,7 +194,7 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
     ASSERT_ERROR(fsdp_summon_full_params_begin(m.model, NULL, &again), FSDP_ERR_STATE,
                  "summoned already");
     ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
-                 "full parameters are summoned: fsdp_summon_full_params_end() comes first");
+                 "full parameters are summoned: call fsdp_summon_full_params_end() first");
     ASSERT_ERROR(fsdp_module_init(m.model, 5), FSDP_ERR_STATE, "are summoned");
     ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "are summoned");
     ASSERT_ERROR(fsdp_unit_unshard_async(m.model, &handle), FSDP_ERR_STATE, "are summoned");

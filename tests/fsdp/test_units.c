@@ -272,7 +272,7 @@ TEST_RANKS(fully_shard_refuses_and_changes_nothing, 2)
     ASSERT_OK(fsdp_module_init(second, 1));
     ASSERT_OK(tree_evaluate(&m, second, 0));
     ASSERT_ERROR(fsdp_fully_shard(m.model, t->group, m.device, NULL), FSDP_ERR_STATE,
-                 "'second' inside has run already");
+                 "'second' inside it has run already");
     ASSERT_OK(tree_evaluate(&m, second, 0));
     ASSERT_OK(trainee_close(&m));
 }
