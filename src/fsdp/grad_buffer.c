@@ -188,7 +188,7 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
 
 /* Choose the layout of the next buffer. A posted whole buffer uses the same offsets, so it is
  * reduced first. */
-static fsdp_status lay_out(fsdp_grad_buffer *b)
+static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
     const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
@@ -223,7 +223,7 @@ static fsdp_status choose_params(fsdp_grad_buffer *b)
 static fsdp_status open_buffer(fsdp_grad_buffer *b)
 {
     FSDP_TRY(choose_params(b));
-    FSDP_TRY(lay_out(b));
+    FSDP_TRY(choose_layout(b));
     fsdp_status status = take_buffer(b);
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
         status = fsdp_grad_rows_open(b, &b->params[i]);

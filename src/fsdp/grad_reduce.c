@@ -54,7 +54,7 @@ static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *
                                   fsdp_tensor_numel(to), scale);
 }
 
-static void pop(fsdp_param_grad *g)
+static void pop_sum(fsdp_param_grad *g)
 {
     fsdp_tensor_release(g->tree[--g->n_tree]);
     g->tree[g->n_tree] = NULL;
@@ -69,7 +69,7 @@ static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor 
     while (g->n_tree > 1 && g->tree_level[g->n_tree - 1] == g->tree_level[g->n_tree - 2]) {
         fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
         g->tree_level[g->n_tree - 2]++;
-        pop(g);
+        pop_sum(g);
     }
 }
 
@@ -81,11 +81,11 @@ static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, flo
     fsdp_param_grad *g = &p->grad;
     while (g->n_tree > 2) {
         fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
-        pop(g);
+        pop_sum(g);
     }
     if (g->n_tree == 2) {
         fold(b, g->tree[0], g->tree[1], scale);
-        pop(g);
+        pop_sum(g);
     } else if (scale != 1.0f && device->kernels) {
         device->kernels->scale(device->context, fsdp_tensor_ptr(g->tree[0]),
                                fsdp_tensor_ptr(g->tree[0]), scale, FSDP_DTYPE_F32,
@@ -96,7 +96,7 @@ static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, flo
     fsdp_grad_sink *sink = &p->parameter->sink;
     if (sink->grad) {
         fold(b, sink->grad, g->tree[0], 1.0f);
-        pop(g);
+        pop_sum(g);
     } else {
         sink->grad = g->tree[0];
         g->tree[--g->n_tree] = NULL;
@@ -315,5 +315,5 @@ void fsdp_grad_free_sums(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
         while (b->params[i].grad.n_tree)
-            pop(&b->params[i].grad);
+            pop_sum(&b->params[i].grad);
 }

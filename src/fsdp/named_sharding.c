@@ -168,7 +168,7 @@ static fsdp_status find_joint(fsdp_named_sharding *s, fsdp_module *root,
     return status;
 }
 
-static fsdp_status has_class(const char *path, fsdp_module *m, void *arg)
+static fsdp_status count_class(const char *path, fsdp_module *m, void *arg)
 {
     module_search *search = arg;
     (void)path;
@@ -179,7 +179,7 @@ static fsdp_status has_class(const char *path, fsdp_module *m, void *arg)
 static fsdp_status check_class(fsdp_module *root, const char *flag, const char *word)
 {
     module_search search = {.word = word};
-    FSDP_TRY(fsdp_module_visit(root, has_class, &search));
+    FSDP_TRY(fsdp_module_visit(root, count_class, &search));
     return search.found ? FSDP_OK
                         : fsdp_refuse_module(flag, word, "no module of this model is of that class",
                                              root, false);
@@ -399,7 +399,8 @@ void fsdp_named_sharding_destroy(fsdp_named_sharding *s)
 
 /* Units do not cast ignored parameters, so these are stored in the dtype that operations compute
  * in. */
-static fsdp_status give_memory(const fsdp_named_sharding *s, fsdp_parameter *p, fsdp_device *device)
+static fsdp_status allocate_ignored(const fsdp_named_sharding *s, fsdp_parameter *p,
+                                    fsdp_device *device)
 {
     fsdp_tensor *data;
     FSDP_TRY(fsdp_tensor_create(device, s->param_dtype, fsdp_parameter_ndim(p),
@@ -417,6 +418,6 @@ fsdp_status fsdp_named_sharding_finish(fsdp_named_sharding *s, fsdp_module *root
             return fsdp_refuse_module("--unit-mp-policy", s->policies[i].name,
                                       "there is no such unit", root, true);
     for (size_t i = 0; i < s->n_ignored; i++)
-        FSDP_TRY(give_memory(s, s->ignored[i], device));
+        FSDP_TRY(allocate_ignored(s, s->ignored[i], device));
     return FSDP_OK;
 }

@@ -140,7 +140,7 @@ static bool has_frozen(const fsdp_state_context *c)
 }
 
 /* `g` is that of the outermost unit. */
-static void notice_offload(const fsdp_state_context *c, const fsdp_param_group *g)
+static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
     if (g->context.group && fsdp_group_rank(g->context.group))
@@ -192,7 +192,7 @@ fsdp_status fsdp_state_context_create(fsdp_module *module)
         .device = g->context.device, .group = g->context.replicate_group, .tag = FSDP_TAG_GRAD};
     c->options = g->context.options;
     c->comm.gathered.rotates = g->context.group && c->options.no_limit_all_gathers;
-    notice_offload(c, g);
+    warn_about_offload(c, g);
     owner->owns_context = owner->param_group->is_root = true;
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->context = c;

@@ -395,7 +395,7 @@ TEST_RANKS(precision_prefetch_and_limits_reach_the_units, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST(frozen_beside_trainable_wants_use_orig_params)
+TEST(frozen_and_trainable_in_a_unit_need_use_orig_params)
 {
     for (int orig = 0; orig < 2; orig++) {
         trainee m;
