@@ -408,7 +408,7 @@ TEST(frozen_and_trainable_in_a_unit_need_use_orig_params)
         else
             ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, NULL, m.device, &o),
                          FSDP_ERR_INVALID,
-                         "'norm' and 'up' of unit 'second' differ in requires_grad, which wants "
+                         "'norm' and 'up' of unit 'second' differ in requires_grad, which needs "
                          "use_orig_params");
         ASSERT_OK(trainee_close(&m));
     }
