@@ -8,15 +8,15 @@ struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    int64_t held;               /* what it counts on this rank; less than its part: discarded */
-    fsdp_group *group;          /* NULL: private */
-    fsdp_shared_buffer *shared; /* or */
-    fsdp_block *block;          /* the allocator's */
+    int64_t held; /* bytes accounted on this rank; below part_of_rank(): the rest was discarded */
+    fsdp_group *group;          /* NULL: private, memory is `block` */
+    fsdp_shared_buffer *shared; /* NULL: private, or on meta */
+    fsdp_block *block;          /* from the allocator; NULL: shared, or discarded */
     void *data;                 /* NULL on meta */
     bool in_phase;
 };
 
-/* What it counts while it has all its memory. */
+/* The bytes that this rank accounts for a buffer of which nothing was discarded. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -27,8 +27,9 @@ static bool is_whole(const fsdp_buffer *b)
     return b->held == part_of_rank(b);
 }
 
-/* Count the memory of a shared buffer, which comes as it is written; get that of a private one. */
-static fsdp_status hold(fsdp_buffer *b)
+/* Allocate the memory of a private buffer. A shared buffer gets its memory as it is written;
+ * account for it. */
+static fsdp_status acquire_memory(fsdp_buffer *b)
 {
     fsdp_allocator *allocator = b->device->allocator;
     const int64_t part = part_of_rank(b);
@@ -40,8 +41,8 @@ static fsdp_status hold(fsdp_buffer *b)
     return FSDP_OK;
 }
 
-/* All but `keep` bytes, 0 if it is private. */
-static void let_go(fsdp_buffer *b, int64_t keep)
+/* Stop accounting for all but `keep` bytes. A private buffer is freed; `keep` is 0 then. */
+static void release_memory(fsdp_buffer *b, int64_t keep)
 {
     fsdp_allocator *allocator = b->device->allocator;
     if (b->group)
@@ -64,7 +65,7 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     fsdp_status status =
         group && device->kernels ? fsdp_shared_buffer_create(group, bytes, &b->shared) : FSDP_OK;
     if (status == FSDP_OK)
-        status = hold(b);
+        status = acquire_memory(b);
     if (status != FSDP_OK) {
         fsdp_shared_buffer_destroy(b->shared);
         fsdp_free(b);
@@ -76,8 +77,8 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     return FSDP_OK;
 }
 
-/* Kernels are at it no more: peers may be next. If one has failed, none of them is to take what is
- * there for what should be. */
+/* Wait until no kernel uses the buffer, before peers may. If a kernel has failed, the buffer's
+ * contents are wrong, so abort the group. */
 static void wait_for_kernels(const fsdp_buffer *b)
 {
     fsdp_status status = fsdp_device_synchronize(b->device);
@@ -89,21 +90,22 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* own rows are read outside of phases, too */
+    if (b->shared) /* kernels read own rows outside of phases, too */
         wait_for_kernels(b);
-    let_go(b, 0);
+    release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
 }
 
-/* At least `excess` of what it holds, if it has as much; Note [Idle memory]. */
+/* Discard at least `excess` bytes of the buffer, or all if it holds less: Note [Idle memory] in
+ * buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
     int64_t keep = b->group && b->held > excess ? b->held - excess : 0;
     keep -= keep % FSDP_COMM_PAGE;
     if (b->shared)
         FSDP_TRY(fsdp_shared_buffer_discard(b->shared, (size_t)keep));
-    let_go(b, keep);
+    release_memory(b, keep);
     return FSDP_OK;
 }
 
@@ -143,8 +145,8 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
     return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
-/* A little more than asked for: blocks that differ by a small parameter share buffers. */
-static size_t roomy(size_t bytes)
+/* Round up a little, so that blocks that differ by a small parameter share buffers. */
+static size_t round_up(size_t bytes)
 {
     size_t step = 64;
     while (step <= bytes / 128)
@@ -162,11 +164,11 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
     if (best == pool->n) {
         if (!FSDP_GROW(pool->items, pool->cap, pool->n + 1))
             return FSDP_ERR_NOMEM;
-        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, roomy(bytes), pool->tag,
+        FSDP_TRY(fsdp_buffer_create(pool->device, pool->group, round_up(bytes), pool->tag,
                                     &pool->items[best].buffer));
         pool->n++;
     } else if (!is_whole(pool->items[best].buffer)) {
-        FSDP_TRY(hold(pool->items[best].buffer));
+        FSDP_TRY(acquire_memory(pool->items[best].buffer));
     }
     pool->items[best].taken = true;
     pool->last = NULL;
@@ -196,7 +198,7 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
     return held;
 }
 
-/* The smallest that is enough alone, else the largest: few faults. */
+/* Prefer the smallest buffer that is enough alone, else the largest one. This causes few faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

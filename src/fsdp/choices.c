@@ -1,4 +1,5 @@
-/* How users write the enumerators: PyTorch's names first, then Accelerate's numbers and words. */
+/* The accepted spellings of the enumerators: PyTorch's names first, then Accelerate's numbers and
+ * words. */
 #include <fsdp/fsdp.h>
 
 const char *const fsdp_sharding_strategy_choices[] = {"FULL_SHARD|1",

@@ -5,7 +5,7 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
-/* --- to which units a call applies --- */
+/* --- the units that a call applies to --- */
 
 typedef void apply_fn(fsdp_state *state, const void *value);
 
@@ -15,7 +15,7 @@ typedef struct application {
     size_t n;
 } application;
 
-static fsdp_status apply_to(const char *path, fsdp_module *m, void *arg)
+static fsdp_status apply_to_module(const char *path, fsdp_module *m, void *arg)
 {
     application *a = arg;
     (void)path;
@@ -27,19 +27,21 @@ static fsdp_status apply_to(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-static fsdp_status no_unit(const fsdp_module *m, bool recurse)
+static fsdp_status no_unit_error(const fsdp_module *m, bool recurse)
 {
     return fsdp_error(FSDP_ERR_INVALID, "module '%s' (%s) %s", m->name, m->class_name,
                       recurse ? "is no unit and has none below it"
                               : "was not given to fsdp_fully_shard()");
 }
 
-/* One unit, or all from `module` down. `value` is read by apply. */
-static fsdp_status apply(fsdp_module *module, bool recurse, apply_fn *fn, const void *value)
+/* Call fn(state, value) for the unit of `module`, or for all units from `module` down. */
+static fsdp_status apply_to_units(fsdp_module *module, bool recurse, apply_fn *fn,
+                                  const void *value)
 {
     application a = {.apply = fn, .value = value};
-    FSDP_TRY(recurse ? fsdp_module_visit(module, apply_to, &a) : apply_to("", module, &a));
-    return a.n ? FSDP_OK : no_unit(module, recurse);
+    FSDP_TRY(recurse ? fsdp_module_visit(module, apply_to_module, &a)
+                     : apply_to_module("", module, &a));
+    return a.n ? FSDP_OK : no_unit_error(module, recurse);
 }
 
 /* --- unshard and reshard --- */
@@ -48,7 +50,7 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* The state of a unit whose pending dtypes are applied, as a forward would find it. */
+/* The state of a unit, after applying its pending dtypes as a forward would. */
 static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;
@@ -114,12 +116,12 @@ static fsdp_status collect(fsdp_module *module, fsdp_module *const *modules, siz
 {
     for (size_t i = 0; i < n; i++) {
         if (!modules[i] || !modules[i]->fsdp_state)
-            return modules[i] ? no_unit(modules[i], false)
+            return modules[i] ? no_unit_error(modules[i], false)
                               : fsdp_error(FSDP_ERR_INVALID, "module %zu is NULL", i);
         if (fsdp_outermost_unit(modules[i]) != fsdp_outermost_unit(module))
             return fsdp_error(FSDP_ERR_INVALID,
-                              "modules '%s' and '%s' are in no common unit: shard all, then set "
-                              "what is prefetched",
+                              "modules '%s' and '%s' are in no common unit: shard all modules "
+                              "before setting what is prefetched",
                               module->name, modules[i]->name);
         FSDP_TRY(fsdp_state_list_add(list, modules[i]->fsdp_state));
     }
@@ -131,7 +133,7 @@ static fsdp_status set_list(fsdp_module *module, fsdp_module *const *modules, si
 {
     fsdp_state *state = module->fsdp_state;
     fsdp_state_list list = {0};
-    fsdp_status status = state ? collect(module, modules, n, &list) : no_unit(module, false);
+    fsdp_status status = state ? collect(module, modules, n, &list) : no_unit_error(module, false);
     if (status != FSDP_OK) {
         fsdp_state_list_fini(&list);
         fsdp_error_context(status, "modules to %s prefetch", backward ? "backward" : "forward");
@@ -171,13 +173,13 @@ static void set_all_reduce(fsdp_state *state, const void *value)
 fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module, bool requires_gradient_sync,
                                             bool recurse)
 {
-    return apply(module, recurse, set_sync, &requires_gradient_sync);
+    return apply_to_units(module, recurse, set_sync, &requires_gradient_sync);
 }
 
 fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module, bool requires_all_reduce,
                                          bool recurse)
 {
-    return apply(module, recurse, set_all_reduce, &requires_all_reduce);
+    return apply_to_units(module, recurse, set_all_reduce, &requires_all_reduce);
 }
 
 static void set_no_sync(fsdp_state *state, const void *value)
@@ -200,12 +202,12 @@ static fsdp_status no_sync(fsdp_module *root, bool on)
         if (m->fsdp_state)
             return fsdp_error(FSDP_ERR_INVALID, "no_sync: unit '%s' is around module '%s'", m->name,
                               root->name);
-    FSDP_TRY(apply(root, true, NULL, NULL));
+    FSDP_TRY(apply_to_units(root, true, NULL, NULL));
     FSDP_TRY(fsdp_module_visit(root, find_no_sync, &found));
     if (found == on)
         return fsdp_error(FSDP_ERR_STATE, "no_sync of module '%s' (%s) %s", root->name,
                           root->class_name, on ? "has begun already" : "has not begun");
-    return apply(root, true, set_no_sync, &on);
+    return apply_to_units(root, true, set_no_sync, &on);
 }
 
 fsdp_status fsdp_no_sync_begin(fsdp_module *root)
@@ -218,7 +220,7 @@ fsdp_status fsdp_no_sync_end(fsdp_module *root)
     return no_sync(root, false);
 }
 
-/* --- when parameters are there --- */
+/* --- when parameters can be read --- */
 
 static void set_reshard_after_forward(fsdp_state *state, const void *value)
 {
@@ -229,7 +231,7 @@ static void set_reshard_after_forward(fsdp_state *state, const void *value)
 fsdp_status fsdp_set_reshard_after_forward(fsdp_module *module, bool reshard_after_forward,
                                            bool recurse)
 {
-    return apply(module, recurse, set_reshard_after_forward, &reshard_after_forward);
+    return apply_to_units(module, recurse, set_reshard_after_forward, &reshard_after_forward);
 }
 
 static void set_reshard_after_backward(fsdp_state *state, const void *value)
@@ -240,7 +242,7 @@ static void set_reshard_after_backward(fsdp_state *state, const void *value)
 fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module, bool reshard_after_backward,
                                             bool recurse)
 {
-    return apply(module, recurse, set_reshard_after_backward, &reshard_after_backward);
+    return apply_to_units(module, recurse, set_reshard_after_backward, &reshard_after_backward);
 }
 
 static void set_unshard_in_backward(fsdp_state *state, const void *value)
@@ -250,7 +252,7 @@ static void set_unshard_in_backward(fsdp_state *state, const void *value)
 
 fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module, bool unshard_in_backward)
 {
-    return apply(module, false, set_unshard_in_backward, &unshard_in_backward);
+    return apply_to_units(module, false, set_unshard_in_backward, &unshard_in_backward);
 }
 
 static void set_is_last_backward(fsdp_state *state, const void *value)
@@ -261,11 +263,12 @@ static void set_is_last_backward(fsdp_state *state, const void *value)
 fsdp_status fsdp_set_is_last_backward(fsdp_module *module, bool is_last_backward)
 {
     if (!module->fsdp_state)
-        return no_unit(module, false);
-    return apply(fsdp_outermost_unit(module), true, set_is_last_backward, &is_last_backward);
+        return no_unit_error(module, false);
+    return apply_to_units(fsdp_outermost_unit(module), true, set_is_last_backward,
+                          &is_last_backward);
 }
 
-/* --- what becomes of a gradient --- */
+/* --- reducing gradients --- */
 
 static void set_factor(fsdp_state *state, const void *value)
 {
@@ -278,14 +281,14 @@ fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root, double factor)
         return fsdp_error(FSDP_ERR_INVALID,
                           "gradient divide factor %g is neither positive nor 0 (world size)",
                           factor);
-    return apply(root, true, set_factor, &factor);
+    return apply_to_units(root, true, set_factor, &factor);
 }
 
 fsdp_status fsdp_set_all_reduce_hook(fsdp_module *module, fsdp_all_reduce_hook *hook, void *arg)
 {
     fsdp_state *state = module->fsdp_state;
     if (!state)
-        return no_unit(module, false);
+        return no_unit_error(module, false);
     state->param_group->grads.all_reduce_hook = hook;
     state->param_group->grads.all_reduce_arg = arg;
     return FSDP_OK;

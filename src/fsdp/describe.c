@@ -1,4 +1,5 @@
-/* What units are, for people: their numbers, and the tree as torch.nn.Module.__repr__ prints it. */
+/* Descriptions of units for users: fsdp_unit_get_info(), and the module tree as
+ * torch.nn.Module.__repr__ prints it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -63,7 +64,7 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
     return FSDP_OK;
 }
 
-/* --- lines --- */
+/* --- lines of text --- */
 
 static bool is_class(const fsdp_module *m, const char *name)
 {
@@ -76,7 +77,7 @@ static void append_linear(fsdp_str *out, const fsdp_parameter *weight, bool bias
                     weight->shape[1], weight->shape[0], bias ? "True" : "False");
 }
 
-/* torch's extra_repr: what the module was given, or what its parameters' shapes say. */
+/* torch's extra_repr: the module's own text, or one derived from the shapes of its parameters. */
 static void append_extra(fsdp_str *out, const fsdp_module *m)
 {
     const fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
@@ -98,8 +99,8 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* "  # float32, 12 of 24 elements"; of bfloat16, what the optimizer keeps as well, and in which
- * dtypes gradients are reduced and outputs returned, where these are others. */
+/* "  # float32, 12 of 24 elements"; also the dtypes of the master weights, of the reduce and of the
+ * outputs, where they differ from param_dtype. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;
@@ -115,7 +116,7 @@ static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
         fsdp_str_printf(out, ", %" PRId64 " frozen", info->frozen_numel);
 }
 
-/* `text`, each line but the first two columns further right, and a line end. */
+/* Append `text` and a line end, with every line but the first indented by two columns. */
 static void append_indented(fsdp_str *out, const char *text)
 {
     while (*text) {
@@ -140,7 +141,8 @@ static char *describe(const fsdp_module *m, fsdp_print_form form)
     return fsdp_str_take(&text);
 }
 
-/* How many children from `first` on look like it: 1 or more, as torch counts in a ModuleList. */
+/* The number of consecutive children of a ModuleList, from `first` on, that are printed alike.
+ * torch's ModuleList groups them in this way, too. */
 static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
                           fsdp_print_form form)
 {
@@ -172,7 +174,7 @@ static void append_children(fsdp_str *out, const fsdp_module *m, fsdp_print_form
     }
 }
 
-/* "Class(extra)" or "Class(", children, ")"; info: of the unit whose line it is, or NULL. */
+/* "Class(extra)" or "Class(", children, ")"; `info` describes the unit on this line; NULL: none. */
 static void append_plain(fsdp_str *out, const char *prefix, const fsdp_module *m,
                          const fsdp_unit_info *info, fsdp_print_form form)
 {
@@ -210,7 +212,7 @@ static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form f
     fsdp_unit_info info;
     const fsdp_state *state = m->fsdp_state;
     const bool is_unit = state && fsdp_unit_get_info(m, &info) == FSDP_OK;
-    /* Of a unit of several modules the first one's line has the numbers. */
+    /* For a unit of several modules, the line of the first one has the numbers. */
     const fsdp_unit_info *shown = is_unit && state->module == m ? &info : NULL;
     if (is_unit && form == FSDP_PRINT_FSDP1)
         append_wrapped(out, m, shown, form);

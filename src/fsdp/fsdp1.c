@@ -4,14 +4,14 @@
 
 typedef fsdp_fully_sharded_data_parallel_options fsdp1_options;
 
-/* --- what is ignored --- */
+/* --- ignored parameters --- */
 
 typedef struct ignored {
     fsdp_parameter **items;
     size_t n, cap;
 } ignored;
 
-static fsdp_status ignore(ignored *list, fsdp_parameter *p)
+static fsdp_status add_ignored(ignored *list, fsdp_parameter *p)
 {
     if (!FSDP_GROW(list->items, list->cap, list->n + 1))
         return FSDP_ERR_NOMEM;
@@ -19,20 +19,20 @@ static fsdp_status ignore(ignored *list, fsdp_parameter *p)
     return FSDP_OK;
 }
 
-static fsdp_status ignore_below(const char *path, fsdp_module *m, void *arg)
+static fsdp_status add_ignored_below(const char *path, fsdp_module *m, void *arg)
 {
     (void)path;
     for (size_t i = 0; i < m->n_params; i++)
-        FSDP_TRY(ignore(arg, m->params[i].parameter));
+        FSDP_TRY(add_ignored(arg, m->params[i].parameter));
     return FSDP_OK;
 }
 
 static fsdp_status collect_ignored(const fsdp1_options *o, ignored *list)
 {
     for (size_t i = 0; i < o->n_ignored_modules; i++)
-        FSDP_TRY(fsdp_module_visit(o->ignored_modules[i], ignore_below, list));
+        FSDP_TRY(fsdp_module_visit(o->ignored_modules[i], add_ignored_below, list));
     for (size_t i = 0; i < o->n_ignored_states; i++)
-        FSDP_TRY(ignore(list, o->ignored_states[i]));
+        FSDP_TRY(add_ignored(list, o->ignored_states[i]));
     return FSDP_OK;
 }
 
@@ -49,11 +49,11 @@ static fsdp_status check_options(const fsdp1_options *o)
     const int ndim = o->device_mesh ? fsdp_device_mesh_ndim(o->device_mesh) : 0;
     if (is_hybrid(o) && ndim == 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "FullyShardedDataParallel: a hybrid sharding_strategy wants a "
+                          "FullyShardedDataParallel: a hybrid sharding_strategy needs a "
                           "device_mesh of two dimensions (replicate, shard), not of one");
     if (!is_hybrid(o) && ndim > 1)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "FullyShardedDataParallel: a device_mesh of %d dimensions wants a hybrid "
+                          "FullyShardedDataParallel: a device_mesh of %d dimensions needs a hybrid "
                           "sharding_strategy",
                           ndim);
     if (o->offload_dir && !o->cpu_offload)
@@ -94,7 +94,7 @@ static fsdp_status translate(const fsdp1_options *o, const ignored *list,
 
 /* --- after the units are made --- */
 
-/* What FSDP1 makes one flat parameter of. */
+/* FSDP1 flattens the parameters of a unit into one, which has only one requires_grad. */
 static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -106,21 +106,21 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
             fsdp_parameter_requires_grad(first->parameter))
             return fsdp_error(FSDP_ERR_INVALID,
                               "FullyShardedDataParallel: '%s' and '%s' of unit '%s' differ in "
-                              "requires_grad, which wants use_orig_params",
+                              "requires_grad, which needs use_orig_params",
                               first->name, p->name, path);
     }
     return FSDP_OK;
 }
 
-/* The modules that want their first values, in the order of a visit. */
+/* The modules that param_init_fn is called for, in the order of a visit. */
 typedef struct initialization {
     const fsdp1_options *options;
     const fsdp_module **modules;
     size_t n, cap, next;
 } initialization;
 
-/* Of its own parameters, has a unit one that was neither loaded nor synced? */
-static bool wants_values(const fsdp_module *m)
+/* Does a direct parameter of `m` that belongs to a unit lack values, neither loaded nor synced? */
+static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
         if (m->params[i].parameter->owner && !m->params[i].parameter->local->has_values)
@@ -128,11 +128,11 @@ static bool wants_values(const fsdp_module *m)
     return false;
 }
 
-static fsdp_status note_wanted(const char *path, fsdp_module *m, void *arg)
+static fsdp_status collect_uninitialized(const char *path, fsdp_module *m, void *arg)
 {
     initialization *to = arg;
     (void)path;
-    if (!wants_values(m))
+    if (!lacks_values(m))
         return FSDP_OK;
     if (!FSDP_GROW(to->modules, to->cap, to->n + 1))
         return FSDP_ERR_NOMEM;
@@ -140,7 +140,7 @@ static fsdp_status note_wanted(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
+static fsdp_status init_collected(const char *path, fsdp_module *m, void *arg)
 {
     initialization *to = arg;
     const fsdp1_options *o = to->options;
@@ -150,13 +150,14 @@ static fsdp_status init_wanted(const char *path, fsdp_module *m, void *arg)
     return o->param_init_fn(path, m, o->param_init_arg);
 }
 
-/* Decided before the first call, which may give values to what is below as well. */
+/* Choose all modules before the first call of param_init_fn, which may also initialize modules
+ * below its own. */
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};
-    fsdp_status status = fsdp_module_visit(module, note_wanted, &to);
+    fsdp_status status = fsdp_module_visit(module, collect_uninitialized, &to);
     if (status == FSDP_OK)
-        status = fsdp_module_visit(module, init_wanted, &to);
+        status = fsdp_module_visit(module, init_collected, &to);
     fsdp_free(to.modules);
     return status;
 }

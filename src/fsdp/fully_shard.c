@@ -1,4 +1,4 @@
-/* fully_shard: which parameters a unit takes. */
+/* fully_shard: checks the options and chooses the parameters of a unit. */
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -18,7 +18,7 @@ static fsdp_status check_offload(const fsdp_offload_policy *policy)
     if ((unsigned)policy->kind > FSDP_OFFLOAD_DIR)
         return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy %d", (int)policy->kind);
     if (policy->kind == FSDP_OFFLOAD_DIR && (!policy->dir || !*policy->dir))
-        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy: there is no folder");
+        return fsdp_error(FSDP_ERR_INVALID, "fully_shard: offload_policy: no folder is given");
     return FSDP_OK;
 }
 
@@ -62,7 +62,8 @@ static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *
     return group ? fsdp_group_world_size(group) : 1;
 }
 
-/* FSDP2's _get_post_forward_mesh_info: 1 is false, all is true. */
+/* As in FSDP2's _get_post_forward_mesh_info(), resharding to 1 rank means false, and to all ranks
+ * true. */
 static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
@@ -84,24 +85,24 @@ static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *g
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "fully_shard: module '%s' (%s): reshard_after_forward to %d ranks of the %d "
-                      "that it is sharded over: it takes a divisor",
+                      "that it is sharded over: this must be a divisor",
                       m->parent ? fsdp_module_path(m, path, sizeof path) : m->name, m->class_name,
                       o->reshard_ranks, ranks);
 }
 
-/* Units are made bottom up, before the first of them runs. */
+/* All units are made, bottom up, before the first of them runs. */
 static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
     (void)arg;
     if (state && state->context)
-        return fsdp_error(FSDP_ERR_STATE,
-                          "fully_shard: unit '%s' inside has run already: shard all, then run",
-                          path);
+        return fsdp_error(
+            FSDP_ERR_STATE,
+            "fully_shard: unit '%s' inside it has run already: shard all modules first", path);
     return FSDP_OK;
 }
 
-static fsdp_status check_place(fsdp_module *module)
+static fsdp_status check_nesting(fsdp_module *module)
 {
     for (const fsdp_module *m = module->parent; m; m = m->parent)
         if (m->fsdp_state)
@@ -127,7 +128,7 @@ bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m)
     return p->refs == 1 || count_names(m, p) == p->refs;
 }
 
-/* --- what a unit takes --- */
+/* --- the parameters of a unit --- */
 
 typedef struct unit_plan {
     fsdp_module *const *modules;
@@ -146,7 +147,7 @@ bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *o, const fsdp_par
     return false;
 }
 
-static bool is_taken(const unit_plan *plan, const fsdp_parameter *p)
+static bool is_added(const unit_plan *plan, const fsdp_parameter *p)
 {
     for (size_t i = 0; i < plan->own.n; i++)
         if (plan->own.items[i].parameter == p)
@@ -161,7 +162,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Do the unit's modules have every name of p? */
+/* Are all uses of p within the unit's modules? */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;
@@ -170,7 +171,7 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
     return n == p->refs;
 }
 
-/* Is a module of this unit among `m` and what is below? */
+/* Is `m`, or a module below it, a module of this unit? */
 static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -182,23 +183,23 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
     return false;
 }
 
-/* Of two units that know nothing of each other one would read what the other has freed. */
+/* Two units that are not nested cannot share a parameter: one would read it after the other has
+ * freed it. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
     const fsdp_param_group *owner =
         item->parameter->owner ? fsdp_param_of(item->parameter)->group : NULL;
     if (!owner || has_unit(module, owner))
         return FSDP_OK;
-    return fsdp_error(
-        FSDP_ERR_INVALID,
-        "its parameter '%s' is shared with unit '%s' (%s), which took it: let both be "
-        "one unit, or make a unit only of the module around both",
-        item->name, owner->context.module->name, owner->context.module->class_name);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "its parameter '%s' is shared with unit '%s' (%s), which owns it: make both "
+                      "one unit, or make only the module around both a unit",
+                      item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
-/* Of several modules each name begins with its module's. */
-static fsdp_status take(unit_plan *plan, const fsdp_module *module,
-                        const fsdp_named_parameter *item)
+/* If the unit has several modules, the parameter's name begins with that of its module. */
+static fsdp_status add_param(unit_plan *plan, const fsdp_module *module,
+                             const fsdp_named_parameter *item)
 {
     const bool one = plan->n_modules == 1;
     if (!FSDP_GROW(plan->own.items, plan->cap_own, plan->own.n + 1))
@@ -211,18 +212,18 @@ static fsdp_status take(unit_plan *plan, const fsdp_module *module,
     return FSDP_OK;
 }
 
-static fsdp_status take_from(unit_plan *plan, fsdp_module *module)
+static fsdp_status add_params_of(unit_plan *plan, fsdp_module *module)
 {
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(module, false, &list));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++) {
         const fsdp_parameter *p = list.items[i].parameter;
-        if (fsdp_parameter_is_ignored(plan->options, p) || is_taken(plan, p))
+        if (fsdp_parameter_is_ignored(plan->options, p) || is_added(plan, p))
             continue;
         status = check_owner(module, &list.items[i]);
         if (status == FSDP_OK && !p->owner && (!plan->leave_shared || is_own(plan, p)))
-            status = take(plan, module, &list.items[i]);
+            status = add_param(plan, module, &list.items[i]);
     }
     fsdp_parameter_list_free(&list);
     return status;
@@ -250,11 +251,11 @@ static fsdp_status make_unit(unit_plan *plan, fsdp_group *group, fsdp_device *de
         FSDP_TRY(check_options(module, plan->options));
         FSDP_TRY(check_mesh(module, group, plan->options->mesh));
         FSDP_TRY(check_reshard_ranks(module, group, plan->options));
-        FSDP_TRY(check_place(module));
+        FSDP_TRY(check_nesting(module));
     }
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < plan->n_modules && status == FSDP_OK; i++)
-        status = take_from(plan, plan->modules[i]);
+        status = add_params_of(plan, plan->modules[i]);
     if (status == FSDP_OK)
         status = create_unit(plan, group, device);
     fsdp_error_context(status, "fully_shard of %s", plan->modules[0]->class_name);

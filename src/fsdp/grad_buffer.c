@@ -60,7 +60,8 @@ static bool is_vector(const fsdp_param *p)
     return p->parameter->ndim < 2;
 }
 
-/* Elements of a section for matrices; 0: whole buffers, since sections would be hardly smaller. */
+/* Elements of a section that are for matrices; 0: use a whole buffer, because sections would hardly
+ * be smaller. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -79,7 +80,7 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* Is a parameter read by several nodes? */
+/* Is any parameter read by more than one node? */
 static bool any_is_read_again(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -88,7 +89,7 @@ static bool any_is_read_again(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Are sums over the shard group to be added over the replicas later? */
+/* Do sums over the shard group wait for a later reduce over the replicas? */
 static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
 {
     if (b->context->replicate_group && b->no_all_reduce)
@@ -99,7 +100,8 @@ static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Matrices get their places as their gradients come, in front of the vectors. */
+/* Lay out a section: `numel` elements for matrices, which get places as their gradients arrive,
+ * then all vectors. */
 static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
 {
     b->used = b->n_placed = 0;
@@ -115,7 +117,8 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     }
 }
 
-/* Places for all that trains; with `tables`, for rows alone where a parameter has a table. */
+/* Assign places to all parameters that train. With `tables`, a parameter that has a table gets room
+ * for that only. */
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
     b->numel = 0;
@@ -131,7 +134,7 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
     b->used = b->section_numel = b->numel;
 }
 
-/* --- its memory --- */
+/* --- taking and exchanging buffers --- */
 
 /* Open a buffer from the pool, as large as the layout says. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
@@ -150,7 +153,7 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     b->open = parts.buffer = buffer;
     char *own = fsdp_grad_parts_of_rank(b, &parts, fsdp_group_rank(b->context->group));
 #ifdef FSDP_DEBUG
-    if (own) /* NaN: the first contribution overwrites */
+    if (own) /* the first contribution must overwrite these NaNs */
         fsdp_device_memset(device, own, 0xff, (size_t)parts.numel * sizeof(float));
 #else
     (void)device;
@@ -183,8 +186,9 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     b->open = NULL;
 }
 
-/* A whole layout is also the layout of what is posted, so that is reduced first. */
-static fsdp_status lay_out(fsdp_grad_buffer *b)
+/* Choose the layout of the next buffer. A posted whole buffer uses the same offsets, so it is
+ * reduced first. */
+static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
     const bool is_whole = !fsdp_grad_buffer_syncs(b) || any_is_read_again(b) ||
@@ -201,8 +205,8 @@ static fsdp_status lay_out(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Only what trains has a place. What is posted keeps its layout: it is reduced before that changes.
- */
+/* Choose the parameters that have a place: those that train. A posted buffer uses the current
+ * layout, so it is reduced before this changes. */
 static fsdp_status choose_params(fsdp_grad_buffer *b)
 {
     bool changes = false;
@@ -219,7 +223,7 @@ static fsdp_status choose_params(fsdp_grad_buffer *b)
 static fsdp_status open_buffer(fsdp_grad_buffer *b)
 {
     FSDP_TRY(choose_params(b));
-    FSDP_TRY(lay_out(b));
+    FSDP_TRY(choose_layout(b));
     fsdp_status status = take_buffer(b);
     for (size_t i = 0; i < b->n_params && status == FSDP_OK; i++)
         status = fsdp_grad_rows_open(b, &b->params[i]);
@@ -242,13 +246,13 @@ static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *befo
                 (size_t)fsdp_tensor_numel(p->grad.whole) * sizeof(float));
 }
 
-/* The place of a parameter in the old buffer. */
+/* Where a parameter was in the old buffer. */
 typedef struct grad_place {
     int64_t offset;
     bool placed;
 } grad_place;
 
-/* Exchange the open buffer for one in which every parameter has a whole place. */
+/* Exchange the open buffer for one with places for the whole gradients of all parameters. */
 static fsdp_status exchange_buffer(fsdp_grad_buffer *b, grad_place *places)
 {
     fsdp_buffer *old = b->open;
@@ -328,9 +332,9 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
         FSDP_TRY(next_section(b));
-    if (!p->grad.in_buffer) /* More may have been frozen. */
+    if (!p->grad.in_buffer) /* Parameters may have been frozen since. */
         return refuse_gradient(b, p);
-    if (p->grad.placed) /* The next buffer may be whole. */
+    if (p->grad.placed) /* The new buffer may be a whole one, with all places assigned. */
         return FSDP_OK;
     if (!has_room(b, p))
         return widen_buffer(b);
@@ -365,7 +369,7 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    sink->read_whole = true; /* A head and its loss call this before they are recorded. */
+    sink->read_whole = true; /* A head with a fused loss calls this before it is recorded. */
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
         FSDP_TRY(widen_buffer(p->grads));
@@ -411,7 +415,7 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Write for the peers which gradients are there. */
+/* Write the flags: which gradients this rank has. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -464,7 +468,7 @@ fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
     return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
 }
 
-/* --- the end --- */
+/* --- partial sums --- */
 
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
 {

@@ -13,7 +13,7 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
     return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
-/* As planned, for those of this host, where all ranks are that run. */
+/* Without kernels (in a plan on meta) the buffer has parts for the ranks of this host only. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const int ranks = all->group && !b->context->device->kernels
@@ -37,7 +37,7 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
                 : NULL;
 }
 
-/* Of parameter i, as rank r says, and as this one does. */
+/* The error for parameter i, whose flag is `theirs` on rank r and `own` on this rank. */
 static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *group, size_t i, int r,
                                 unsigned char theirs, unsigned char own)
 {
@@ -45,8 +45,8 @@ static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *gro
     const int own_rank = fsdp_group_world_rank(group, fsdp_group_rank(group));
     if (theirs && own)
         return fsdp_error(FSDP_ERR_COMM,
-                          "ranks diverged: the gradient of '%s' in unit '%s' comes on rank %d as "
-                          "number %d of a section, on rank %d as number %d",
+                          "ranks diverged: the gradient of '%s' in unit '%s' is on rank %d "
+                          "number %d of a section, on rank %d number %d",
                           b->params[i].name, b->context->name, rank, theirs, own_rank, own);
     return fsdp_error(FSDP_ERR_COMM,
                       "ranks diverged: rank %d has %s gradient of '%s' in unit '%s', rank %d has "

@@ -11,7 +11,7 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
     return fsdp_param_context_phase(b->context, kind, dtype, numel * fsdp_dtype_size(dtype));
 }
 
-/* --- what is posted --- */
+/* --- posted gradients --- */
 
 static fsdp_grad_parts posted_parts(const fsdp_grad_buffer *b)
 {
@@ -54,14 +54,14 @@ static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *
                                   fsdp_tensor_numel(to), scale);
 }
 
-static void pop(fsdp_param_grad *g)
+static void pop_sum(fsdp_param_grad *g)
 {
     fsdp_tensor_release(g->tree[--g->n_tree]);
     g->tree[g->n_tree] = NULL;
 }
 
-/* Push one micro-step's sum; two of a level become one of the next. */
-static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
+/* Push the sum of one micro-step. Two sums of one level become one of the next. */
+static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
 {
     FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
     g->tree[g->n_tree] = rows;
@@ -69,23 +69,23 @@ static void push(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *row
     while (g->n_tree > 1 && g->tree_level[g->n_tree - 1] == g->tree_level[g->n_tree - 2]) {
         fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
         g->tree_level[g->n_tree - 2]++;
-        pop(g);
+        pop_sum(g);
     }
 }
 
-/* Fold what is left, smallest first, and scale. The result becomes the parameter's gradient, or is
- * added to it: as in PyTorch, a gradient that was not zeroed is kept. */
-static fsdp_status finish(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
+/* Fold the remaining sums, smallest first, and scale. The result becomes the parameter's gradient,
+ * or is added to it: as in PyTorch, gradients accumulate until they are zeroed. */
+static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
     fsdp_param_grad *g = &p->grad;
     while (g->n_tree > 2) {
         fold(b, g->tree[g->n_tree - 2], g->tree[g->n_tree - 1], 1.0f);
-        pop(g);
+        pop_sum(g);
     }
     if (g->n_tree == 2) {
         fold(b, g->tree[0], g->tree[1], scale);
-        pop(g);
+        pop_sum(g);
     } else if (scale != 1.0f && device->kernels) {
         device->kernels->scale(device->context, fsdp_tensor_ptr(g->tree[0]),
                                fsdp_tensor_ptr(g->tree[0]), scale, FSDP_DTYPE_F32,
@@ -96,7 +96,7 @@ static fsdp_status finish(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
     fsdp_grad_sink *sink = &p->parameter->sink;
     if (sink->grad) {
         fold(b, sink->grad, g->tree[0], 1.0f);
-        pop(g);
+        pop_sum(g);
     } else {
         sink->grad = g->tree[0];
         g->tree[--g->n_tree] = NULL;
@@ -111,7 +111,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* The sum that is about to be complete is all of the step: the last addition may scale it. */
+/* The factor for the last addition, if the sum that it completes is the sum of the whole step; else
+ * 1. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -155,8 +156,7 @@ static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, 
     return FSDP_OK;
 }
 
-/* Over the ranks that share gradient buffers: what this micro-step touched is in `partial`
- * afterwards, added to what is there. */
+/* Sum own rows over the ranks that share gradient buffers, and add the result to `partial`. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -219,8 +219,9 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     return status;
 }
 
-/* Own rows of what trains, or did in an earlier micro-step; room for as many as any rank has, so
- * that all hold equal memory (Note [Idle memory] in buffer.h). */
+/* Lay out a lane: own rows of parameters that train, or did in an earlier micro-step. Each has room
+ * for the largest shard, so lanes have the same size on all ranks (Note [Idle memory] in buffer.h).
+ * Returns the number of elements. */
 static int64_t lay_out_lane(fsdp_grad_buffer *b)
 {
     int64_t numel = 0;
@@ -234,7 +235,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
     return numel;
 }
 
-/* Partial sums become those over all mesh rows. No effect without replicas. */
+/* Sum `partial` over the mesh rows. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
     if (!b->context->replicate_group)
@@ -248,13 +249,13 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 }
 
 /* The sum of a micro-step is complete: fold it with those of earlier ones. */
-static fsdp_status hand_over(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
+static fsdp_status complete_sum(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
 {
     const bool is_scaled = last && p->grad.n_tree == 0;
     fsdp_tensor *rows = p->grad.partial;
     p->grad.partial = NULL;
-    push(b, &p->grad, rows);
-    return last ? finish(b, p, is_scaled ? 1.0f : scale_of(b)) : FSDP_OK;
+    push_sum(b, &p->grad, rows);
+    return last ? finish_gradient(b, p, is_scaled ? 1.0f : scale_of(b)) : FSDP_OK;
 }
 
 static fsdp_status complete_sums(fsdp_grad_buffer *b, bool last)
@@ -264,7 +265,7 @@ static fsdp_status complete_sums(fsdp_grad_buffer *b, bool last)
     FSDP_TRY(all_reduce(b, last));
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.partial)
-            FSDP_TRY(hand_over(b, &b->params[i], last));
+            FSDP_TRY(complete_sum(b, &b->params[i], last));
     return FSDP_OK;
 }
 
@@ -277,7 +278,7 @@ fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b)
         FSDP_TRY(complete_sums(b, true));
     for (size_t i = 0; i < b->n_params; i++)
         if (b->params[i].grad.n_tree)
-            FSDP_TRY(finish(b, &b->params[i], scale_of(b)));
+            FSDP_TRY(finish_gradient(b, &b->params[i], scale_of(b)));
     return FSDP_OK;
 }
 
@@ -287,8 +288,8 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* What fails in it fails there, and what comes after it where the rank was before. */
-static fsdp_status reduce_in_its_place(fsdp_grad_buffer *b)
+/* Reduce with this group as the location for error messages, then restore the location before. */
+static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);
     if (!group)
@@ -305,7 +306,7 @@ fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b)
     if (!b->posted.buffer)
         return FSDP_OK;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "reduce_scatter", b->context->name);
-    fsdp_status status = reduce_in_its_place(b);
+    fsdp_status status = reduce_with_location(b);
     fsdp_trace_end();
     return status;
 }
@@ -314,5 +315,5 @@ void fsdp_grad_free_sums(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
         while (b->params[i].grad.n_tree)
-            pop(&b->params[i].grad);
+            pop_sum(&b->params[i].grad);
 }

@@ -7,7 +7,7 @@
 #include "src/comm/group.h"
 
 enum {
-    LEAST_ROWS = 64 /* of a table */
+    LEAST_ROWS = 64 /* the smallest size of a table */
 };
 
 static int64_t width_of(const fsdp_param *p)
@@ -15,7 +15,7 @@ static int64_t width_of(const fsdp_param *p)
     return p->parameter->shape[1];
 }
 
-/* Elements of the list of ids, which comes before the table. */
+/* Elements that the list of ids takes, in front of the table. */
 static int64_t list_numel(const fsdp_param *p)
 {
     return fsdp_aligned_numel(1 + p->grad.table.most);
@@ -26,9 +26,9 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p)
     return list_numel(p) + fsdp_aligned_numel((1 + p->grad.table.most) * width_of(p));
 }
 
-/* --- which have one --- */
+/* --- parameters with a table --- */
 
-/* Equal on all ranks. */
+/* The answer is the same on all ranks. */
 static bool may_have_table(const fsdp_param *p)
 {
     const fsdp_grad_sink *sink = &p->parameter->sink;
@@ -54,7 +54,7 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     }
     if (!any)
         return FSDP_OK;
-    /* Over all replicas, too: what pools hold is the same on all ranks. */
+    /* Replicas take part as well, because pools hold the same buffers on all ranks. */
     fsdp_group *const groups[] = {b->context->group, b->context->replicate_group};
     for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
         if (groups[i])
@@ -66,7 +66,7 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     return FSDP_OK;
 }
 
-static void forget(fsdp_grad_sink *sink)
+static void reset_lookups(fsdp_grad_sink *sink)
 {
     sink->looked_up = sink->read_whole = false;
     sink->lookups = 0;
@@ -81,7 +81,7 @@ fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b)
     fsdp_free(lookups);
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = false;
-        forget(&b->params[i].parameter->sink);
+        reset_lookups(&b->params[i].parameter->sink);
     }
     return status;
 }
@@ -90,7 +90,7 @@ void fsdp_grad_rows_forget(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = true;
-        forget(&b->params[i].parameter->sink);
+        reset_lookups(&b->params[i].parameter->sink);
     }
 }
 
@@ -137,7 +137,7 @@ void fsdp_grad_rows_fini(fsdp_param *p)
     p->grad.table.place = NULL;
 }
 
-/* The row of an id, a new one if it has none. */
+/* The table's row for an id; appends one if there is none. */
 static int32_t row_of(fsdp_row_table *t, int32_t id)
 {
     if (!t->place[id]) {
@@ -195,11 +195,11 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
-/* The rows that ranks have of those this rank sums. */
+/* For each row that this rank sums, where the ranks have it in their tables. */
 typedef struct own_rows {
     int64_t first, n;
     int ranks;
-    int32_t *place; /* [ranks, n]: in each rank's table, 0: not there */
+    int32_t *place; /* [ranks, n] row in each rank's table; 0: it is not there */
 } own_rows;
 
 static void find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,

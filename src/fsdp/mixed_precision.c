@@ -1,8 +1,8 @@
-/* What mp_policy says of a unit's inputs, outputs and of buffers, and FSDP1's MixedPrecision.
+/* Casts of a unit's inputs, outputs and buffers by its mp_policy, and FSDP1's MixedPrecision.
  *
  * Inputs and outputs are cast by an operation on the tape, within the unit's region, so backward
- * casts the gradients back; an activation checkpoint keeps inputs as they are after the cast. Its
- * second run casts again. */
+ * casts the gradients back. An activation checkpoint keeps inputs as they are after the cast, and
+ * casts again in its second run. */
 #include <string.h>
 
 #include "src/fsdp/state.h"
@@ -68,7 +68,7 @@ fsdp_status fsdp_mp_policy_check(const fsdp_mp_policy *mp)
 
 /* --- FSDP1 --- */
 
-/* Named as the tutorials' policies/mixed_precision.py has them. */
+/* The names are those of policies/mixed_precision.py in PyTorch's FSDP tutorials. */
 static const struct {
     const char *name;
     fsdp_mixed_precision mp;

@@ -18,23 +18,23 @@ typedef struct placement {
 } placement;
 
 struct fsdp_named_sharding {
-    fsdp_module **joint; /* [n_joint] one unit together */
+    fsdp_module **joint; /* [n_joint] they form one unit */
     size_t n_joint, cap_joint;
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
-    fsdp_dtype param_dtype; /* in which what is ignored is read as well */
-    placement *placements;  /* the first of a parameter counts */
+    fsdp_dtype param_dtype; /* the root's; ignored parameters are stored in it */
+    placement *placements;  /* [n_placements] the first one for a parameter is used */
     size_t n_placements, cap_placements;
-    fsdp_unit_mp_policy *policies; /* [n_policies] likewise */
+    fsdp_unit_mp_policy *policies; /* [n_policies] the first one for a unit is used */
     size_t n_policies;
-    bool *used;                /* [n_policies] is it some unit's? */
-    const char **excluded;     /* NULL-terminated; NULL: the policy's own */
-    const char **force_leaves; /* likewise */
+    bool *used;                /* [n_policies] does the policy match a unit? */
+    const char **excluded;     /* exclude_wrap_modules, NULL-terminated; NULL: the default */
+    const char **force_leaves; /* force_leaf_modules, in the same way */
 };
 
-/* --- words --- */
+/* --- parsing --- */
 
-/* The name before the last ':' and what follows it. */
+/* Split "NAME:DIM" at its last ':'. */
 static fsdp_status split_placement(const char *text, char name[256], int *dim)
 {
     const char *colon = strrchr(text, ':');
@@ -78,8 +78,8 @@ fsdp_status fsdp_unit_mp_policy_parse(const char *text, fsdp_unit_mp_policy *pol
             words[n - 1] = word;
     if (n < 2 || n > 4 || !*words[0] || strlen(text) >= sizeof copy)
         return fsdp_error(FSDP_ERR_INVALID,
-                          "--unit-mp-policy %s: expected NAME:PARAM_DTYPE, and :REDUCE_DTYPE and "
-                          ":OUTPUT_DTYPE behind it if wanted",
+                          "--unit-mp-policy %s: expected NAME:PARAM_DTYPE, optionally followed by "
+                          ":REDUCE_DTYPE and :OUTPUT_DTYPE",
                           text);
     snprintf(policy->name, sizeof policy->name, "%s", words[0]);
     FSDP_TRY(parse_dtype(text, words[1], &policy->param_dtype));
@@ -90,9 +90,9 @@ fsdp_status fsdp_unit_mp_policy_parse(const char *text, fsdp_unit_mp_policy *pol
     return n > 3 ? parse_dtype(text, words[3], &policy->output_dtype) : FSDP_OK;
 }
 
-/* --- finding --- */
+/* --- matching names --- */
 
-static fsdp_status ignore(fsdp_named_sharding *s, fsdp_parameter *p)
+static fsdp_status add_ignored(fsdp_named_sharding *s, fsdp_parameter *p)
 {
     for (size_t i = 0; i < s->n_ignored; i++)
         if (s->ignored[i] == p)
@@ -103,18 +103,18 @@ static fsdp_status ignore(fsdp_named_sharding *s, fsdp_parameter *p)
     return FSDP_OK;
 }
 
-static fsdp_status ignore_below(fsdp_named_sharding *s, fsdp_module *m)
+static fsdp_status add_ignored_below(fsdp_named_sharding *s, fsdp_module *m)
 {
     fsdp_parameter_list list;
     FSDP_TRY(fsdp_module_parameters(m, false, &list));
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < list.n && status == FSDP_OK; i++)
-        status = ignore(s, list.items[i].parameter);
+        status = add_ignored(s, list.items[i].parameter);
     fsdp_parameter_list_free(&list);
     return status;
 }
 
-static fsdp_status join(fsdp_named_sharding *s, fsdp_module *m)
+static fsdp_status add_joint(fsdp_named_sharding *s, fsdp_module *m)
 {
     for (size_t i = 0; i < s->n_joint; i++)
         if (s->joint[i] == m)
@@ -125,10 +125,10 @@ static fsdp_status join(fsdp_named_sharding *s, fsdp_module *m)
     return FSDP_OK;
 }
 
-/* What to do with each module that a word means. */
+/* Called for each module that a word matches. */
 typedef fsdp_status module_fn(fsdp_named_sharding *s, fsdp_module *m);
 
-/* Modules of a tree that a word means. */
+/* A search for the modules that a word matches. */
 typedef struct module_search {
     const char *word;
     fsdp_named_sharding *sharding;
@@ -136,7 +136,7 @@ typedef struct module_search {
     size_t found;
 } module_search;
 
-static fsdp_status look_at(const char *path, fsdp_module *m, void *arg)
+static fsdp_status visit_module(const char *path, fsdp_module *m, void *arg)
 {
     module_search *search = arg;
     if (!fsdp_module_is_meant(search->word, path, m))
@@ -150,7 +150,7 @@ static fsdp_status find_modules(fsdp_named_sharding *s, fsdp_module *root, const
 {
     for (size_t i = 0; i < words->count; i++) {
         module_search search = {.word = words->items[i], .sharding = s, .found_one = found_one};
-        FSDP_TRY(fsdp_module_visit(root, look_at, &search));
+        FSDP_TRY(fsdp_module_visit(root, visit_module, &search));
         if (!search.found)
             return fsdp_refuse_module(flag, search.word, "the model has no such module", root,
                                       false);
@@ -161,14 +161,14 @@ static fsdp_status find_modules(fsdp_named_sharding *s, fsdp_module *root, const
 static fsdp_status find_joint(fsdp_named_sharding *s, fsdp_module *root,
                               const fsdp_option_list *words)
 {
-    FSDP_TRY(find_modules(s, root, "--joint-units", words, join));
+    FSDP_TRY(find_modules(s, root, "--joint-units", words, add_joint));
     fsdp_status status =
         s->n_joint ? fsdp_check_joint_modules(root, s->joint, s->n_joint) : FSDP_OK;
     fsdp_error_context(status, "--joint-units");
     return status;
 }
 
-static fsdp_status has_class(const char *path, fsdp_module *m, void *arg)
+static fsdp_status count_class(const char *path, fsdp_module *m, void *arg)
 {
     module_search *search = arg;
     (void)path;
@@ -179,13 +179,13 @@ static fsdp_status has_class(const char *path, fsdp_module *m, void *arg)
 static fsdp_status check_class(fsdp_module *root, const char *flag, const char *word)
 {
     module_search search = {.word = word};
-    FSDP_TRY(fsdp_module_visit(root, has_class, &search));
+    FSDP_TRY(fsdp_module_visit(root, count_class, &search));
     return search.found ? FSDP_OK
                         : fsdp_refuse_module(flag, word, "no module of this model is of that class",
                                              root, false);
 }
 
-/* What to do with each parameter that a word means. */
+/* Called for each parameter that a word matches. */
 typedef fsdp_status found_fn(fsdp_named_sharding *s, const char *word,
                              const fsdp_named_parameter *p, int dim);
 
@@ -193,7 +193,7 @@ static fsdp_status found_ignored(fsdp_named_sharding *s, const char *word,
                                  const fsdp_named_parameter *p, int dim)
 {
     (void)word, (void)dim;
-    return ignore(s, p->parameter);
+    return add_ignored(s, p->parameter);
 }
 
 static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
@@ -210,7 +210,7 @@ static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
     return FSDP_OK;
 }
 
-/* Of all names, so that one of several is enough. */
+/* `all` has every name of a parameter. The word matches it if it matches one of them. */
 static fsdp_status find_parameters(fsdp_named_sharding *s, const fsdp_parameter_list *all,
                                    const char *flag, const char *word, int dim, found_fn *found)
 {
@@ -246,12 +246,12 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
     return FSDP_OK;
 }
 
-/* --- what units ask --- */
+/* --- callbacks of units --- */
 
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* within the unit */
+    (void)name; /* the name is relative to the unit */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;
@@ -274,7 +274,7 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
 {
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
-    for (size_t i = s->n_policies; i-- > 0;) { /* the first is set last */
+    for (size_t i = s->n_policies; i-- > 0;) { /* backwards: the first match wins */
         if (!fsdp_module_is_meant(s->policies[i].name, path, module))
             continue;
         options->mp_policy = of_all;
@@ -303,7 +303,7 @@ void fsdp_named_sharding_apply(fsdp_named_sharding *s, fsdp_fully_shard_options 
     policy->force_leaf_modules = s->force_leaves;
 }
 
-/* --- the whole --- */
+/* --- creating and destroying --- */
 
 static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list *list)
 {
@@ -319,8 +319,8 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
     return FSDP_OK;
 }
 
-/* Classes as a policy takes them. */
-static fsdp_status take_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
+/* The words of a flag as an array of class names that ends with NULL. */
+static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)
 {
     if (!list->count)
@@ -335,8 +335,8 @@ static fsdp_status take_classes(fsdp_module *root, const char *flag, const fsdp_
     return FSDP_OK;
 }
 
-/* As in PyTorch their gradients are neither summed over ranks nor divided: weights would drift
- * apart, by sums over tokens. */
+/* As in PyTorch, gradients of ignored parameters are neither summed over the ranks nor divided. If
+ * they were trained, each rank's weights would drift apart. */
 static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parameter_list *all)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -351,15 +351,15 @@ static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parame
     return FSDP_OK;
 }
 
-static fsdp_status fill(fsdp_named_sharding *s, const fsdp_named_sharding_options *o,
-                        fsdp_module *root)
+static fsdp_status resolve_flags(fsdp_named_sharding *s, const fsdp_named_sharding_options *o,
+                                 fsdp_module *root)
 {
     fsdp_parameter_list all;
     FSDP_TRY(find_joint(s, root, &o->joint_units));
-    FSDP_TRY(find_modules(s, root, "--ignored-modules", &o->ignored_modules, ignore_below));
+    FSDP_TRY(find_modules(s, root, "--ignored-modules", &o->ignored_modules, add_ignored_below));
     FSDP_TRY(parse_policies(s, &o->unit_mp_policy));
-    FSDP_TRY(take_classes(root, "--exclude-wrap-modules", &o->exclude_wrap_modules, &s->excluded));
-    FSDP_TRY(take_classes(root, "--force-leaf-modules", &o->force_leaf_modules, &s->force_leaves));
+    FSDP_TRY(copy_classes(root, "--exclude-wrap-modules", &o->exclude_wrap_modules, &s->excluded));
+    FSDP_TRY(copy_classes(root, "--force-leaf-modules", &o->force_leaf_modules, &s->force_leaves));
     FSDP_TRY(fsdp_module_parameters(root, true, &all));
     fsdp_status status = find_states(s, o, &all);
     if (status == FSDP_OK)
@@ -374,7 +374,7 @@ fsdp_status fsdp_named_sharding_create(const fsdp_named_sharding_options *option
     fsdp_named_sharding *s = fsdp_calloc(1, sizeof *s);
     if (!s)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fill(s, options, root);
+    fsdp_status status = resolve_flags(s, options, root);
     if (status != FSDP_OK) {
         fsdp_named_sharding_destroy(s);
         return status;
@@ -397,9 +397,10 @@ void fsdp_named_sharding_destroy(fsdp_named_sharding *s)
     fsdp_free(s);
 }
 
-/* Mixed precision casts no ignored parameter: it is kept in the dtype of what it is computed with.
- */
-static fsdp_status give_memory(const fsdp_named_sharding *s, fsdp_parameter *p, fsdp_device *device)
+/* Units do not cast ignored parameters, so these are stored in the dtype that operations compute
+ * in. */
+static fsdp_status allocate_ignored(const fsdp_named_sharding *s, fsdp_parameter *p,
+                                    fsdp_device *device)
 {
     fsdp_tensor *data;
     FSDP_TRY(fsdp_tensor_create(device, s->param_dtype, fsdp_parameter_ndim(p),
@@ -417,6 +418,6 @@ fsdp_status fsdp_named_sharding_finish(fsdp_named_sharding *s, fsdp_module *root
             return fsdp_refuse_module("--unit-mp-policy", s->policies[i].name,
                                       "there is no such unit", root, true);
     for (size_t i = 0; i < s->n_ignored; i++)
-        FSDP_TRY(give_memory(s, s->ignored[i], device));
+        FSDP_TRY(allocate_ignored(s, s->ignored[i], device));
     return FSDP_OK;
 }

@@ -1,24 +1,24 @@
-/* An observer of what units do with their memory, in program order: the memory plan of a run
- * (src/plan/plan.c). It changes nothing. */
+/* An observer of what units do with their memory, in program order. The memory plan of a run
+ * (src/plan/plan.c) is one. An observer changes nothing. */
 #pragma once
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* Own rows are written: the all-gather is under way. Not reported where the
-                          master itself is read, since nothing is written then. */
-    FSDP_UNIT_UNSHARD, /* it has arrived; bytes of the all-gather, 0 where none is needed */
+    FSDP_UNIT_GATHER,  /* Own rows were written: the all-gather is under way. Not reported where
+                          operations read the master itself, because nothing is written then. */
+    FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. Bytes of the all-gather; 0: none. */
     FSDP_UNIT_RESHARD,
-    FSDP_UNIT_POST,       /* a section of its gradients, or all, is handed to the peers */
-    FSDP_UNIT_REDUCE,     /* own rows of the oldest of these are summed; bytes of the
-                             reduce-scatter, 0 without peers */
-    FSDP_UNIT_ALL_REDUCE, /* and over replicas, where there are some */
+    FSDP_UNIT_POST,       /* A gradient buffer, or a section, was posted. */
+    FSDP_UNIT_REDUCE,     /* Own rows of the oldest posted buffer were summed. Bytes of the
+                             reduce-scatter; 0 without peers. */
+    FSDP_UNIT_ALL_REDUCE, /* They were summed over the replicas, if there are any. */
 } fsdp_unit_event;
 
 typedef struct fsdp_unit_observer {
-    /* `module` is the unit's. */
+    /* `module` is that of the unit. */
     void (*event)(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes);
     void *self;
 } fsdp_unit_observer;
 
-/* Every unit of `root` reports to `observer` (borrowed) from now on; NULL: to none. */
+/* Make every unit below `root` report to `observer` (borrowed) from now on; NULL: to none. */
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer);

@@ -72,7 +72,7 @@ fsdp_status fsdp_param_set_spec(const fsdp_param *p, fsdp_tensor *rows)
     return fsdp_dtensor_from_local(rows, shard->group, hybrid[1], p->parameter->shape);
 }
 
-/* --- its tensors --- */
+/* --- tensors of a parameter --- */
 
 fsdp_status fsdp_param_create_tensors(fsdp_param *p, const fsdp_param_memories *memories)
 {
@@ -125,13 +125,13 @@ void *fsdp_param_own_rows_of_copy(const fsdp_param *p, fsdp_dtype *dtype)
     return p->storage->own_rows_of_copy ? p->storage->own_rows_of_copy(p, dtype) : NULL;
 }
 
-/* --- and the module's parameter --- */
+/* --- the module's parameter --- */
 
 void fsdp_param_show_tensors(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;
     if (parameter->data)
-        parameter->data->sink = NULL; /* Its readers do not count any more. */
+        parameter->data->sink = NULL; /* The sink must not count its readers any more. */
     parameter->sink.n_readers = 0;
     fsdp_parameter_set_tensors(parameter, p->data, p->local);
 }
@@ -150,7 +150,7 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
     p->parameter->owner = &p->owner;
 }
 
-/* `data` is a leaf of the parameter while that exists and has been adopted. */
+/* `data` is a leaf of the parameter, if that was adopted and still exists. */
 void fsdp_param_leave(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;

@@ -1,12 +1,12 @@
-/* fsdp_param: one sharded parameter (PyTorch's FSDPParam). It is the only owner of the shard's
- * geometry, which src/nn reads through fsdp_parameter.owner, and of the way in which the parameter
- * is stored (param_storage.h).
+/* fsdp_param: one sharded parameter (PyTorch's FSDPParam). It alone owns the shard's geometry,
+ * which src/nn reads through fsdp_parameter.owner, and decides how the parameter is stored
+ * (param_storage.h).
  *
  * sharded parameter    this rank's rows in the master dtype: the tensor `local`, which the
  *                      optimizer updates
  * unsharded parameter  all rows in param_dtype: the tensor `data`, which operations read. It has
- *                      memory between unshard and reshard only, so that reading it at other times
- * is an error and never stale data. */
+ *                      memory only between unshard and reshard, so reading it at other times is an
+ *                      error and never returns stale data. */
 #pragma once
 #include "src/fsdp/param_context.h"
 #include "src/nn/module.h"
@@ -24,27 +24,27 @@ enum {
 
 /* A parameter whose gradient is a table of rows: Note [Gradients by row] in grad_rows.h. */
 typedef struct fsdp_row_table {
-    int64_t most;      /* Rows that the table has room for, beside row 0; 0: there is no table. */
+    int64_t most;      /* Rows that the table has room for, without row 0; 0: there is no table. */
     int64_t n;         /* Rows touched so far. */
     int32_t *ids;      /* [most] The id of rows 1 to n. */
     fsdp_tensor *rows; /* [1 + most, D] float32, over the gradient buffer. */
     int32_t *place;    /* [V] The row of each id, 0: not touched. Kept from step to step. */
-    bool is_over;      /* The sweep for whose lookups it has room has ended. */
+    bool is_over;      /* The backward sweep that the table was sized for has ended. */
 } fsdp_row_table;
 
-/* A parameter's gradient on its way: in the buffer that backward writes, posted to the peers, and
- * summed over the ranks but not yet the parameter's own. */
+/* The stages of a parameter's gradient: in the open buffer that backward writes, in the posted
+ * buffer, and summed over the ranks but not yet assigned to the parameter. */
 typedef struct fsdp_param_grad {
     /* Whole, float32, over the open buffer; its offset is the parameter's place there. */
     fsdp_tensor *whole;
     fsdp_row_table table;
-    bool in_buffer;       /* It gets a place in the open buffer before its gradient comes. */
-    bool placed;          /* It has that place now. */
-    int order;            /* In a section: how many places were given before its own; else 0. */
+    bool in_buffer;       /* The gradient has, or will get, a place in the open buffer. */
+    bool placed;          /* It has its place now. */
+    int order;            /* In a section, the number of places assigned before this one; else 0. */
     bool touched;         /* The open buffer has a gradient of this micro-step. */
     bool posted;          /* The posted buffer has one. */
     bool posted_rows;     /* The posted one is a table of rows. */
-    size_t lane_offset;   /* Elements: place of the own rows in a lane of replicas. */
+    size_t lane_offset;   /* Elements; where own rows are in a lane of replicas. */
     fsdp_tensor *partial; /* Own rows summed over the shard group, not over replicas yet. */
     /* Sharded partial sums of earlier micro-steps: the stack of an aligned binary tree. */
     fsdp_tensor *tree[FSDP_MAX_TREE];
@@ -53,19 +53,19 @@ typedef struct fsdp_param_grad {
 } fsdp_param_grad;
 
 typedef struct fsdp_param {
-    fsdp_parameter_owner owner; /* The shard, and what src/nn may ask for. Must come first. */
-    fsdp_parameter *parameter;  /* Borrowed from its module, and may be destroyed first. */
+    fsdp_parameter_owner owner; /* The shard and the functions for src/nn. Must come first. */
+    fsdp_parameter *parameter;  /* Borrowed from its module. It may be destroyed before this. */
     char *name;                 /* Within the group's module. */
     const fsdp_param_context *context;
-    /* For calls of src/nn and src/autograd, which name the parameter only. */
+    /* For callbacks of src/nn and src/autograd, which pass only the parameter. */
     struct fsdp_param_group *group;
     struct fsdp_grad_buffer *grads;
     fsdp_slice slice;   /* Where the shard's entries are in the whole parameter. */
-    bool requires_grad; /* The parameter's, when its storage was chosen last. */
+    bool requires_grad; /* The parameter's requires_grad when its storage was chosen. */
 
     /* How the parameter is stored. */
     const struct fsdp_param_storage *storage;
-    struct fsdp_param_memory *memory; /* Where operations read it. */
+    struct fsdp_param_memory *memory; /* The memory that operations read. */
     size_t offset;                    /* Elements of param_dtype in that memory. */
     fsdp_dtype dtype;                 /* Of `local`. */
     fsdp_tensor *local;               /* The sharded parameter. */
@@ -79,7 +79,7 @@ static inline fsdp_param *fsdp_param_of(const fsdp_parameter *parameter)
     return (fsdp_param *)(void *)parameter->owner;
 }
 
-/* Room that a tensor of so many elements takes in a buffer. */
+/* Elements that a tensor of `numel` elements takes in a buffer. */
 static inline int64_t fsdp_aligned_numel(int64_t numel)
 {
     return (numel + FSDP_ALIGN_ELEMENTS - 1) / FSDP_ALIGN_ELEMENTS * FSDP_ALIGN_ELEMENTS;
@@ -90,11 +90,11 @@ static inline int64_t fsdp_param_numel(const fsdp_param *p)
     return fsdp_parameter_numel(p->parameter);
 }
 
-/* Choose the part of p that this rank has: Shard(0), or what shard_placement_fn says. */
+/* Choose this rank's shard of p: Shard(0), or by shard_placement_fn. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_choose_shard(fsdp_param *p);
-/* Elements of the largest shard, which the first rank has: the same on all ranks. */
+/* Elements of the largest shard, which is that of the first rank. The same on all ranks. */
 int64_t fsdp_param_most_numel(const fsdp_param *p);
-/* Bytes of such a shard that count for Note [Idle memory] in buffer.h; 0 if p is frozen. */
+/* Bytes of the largest shard that count for Note [Idle memory] in buffer.h; 0 if p is frozen. */
 int64_t fsdp_param_trained_bytes(const fsdp_param *p);
 /* Make a tensor of this rank's rows a DTensor over the group's mesh. No effect if p is whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_set_spec(const fsdp_param *p, fsdp_tensor *rows);
@@ -103,20 +103,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_create_tensors(fsdp_param *p,
                                                       const struct fsdp_param_memories *memories);
 /* Release both. `local` may live on in a state dict: it is empty if its memory was shared. */
 void fsdp_param_release_tensors(fsdp_param *p);
-/* local = a slice of `old`, of another dtype or device maybe. */
+/* local = `slice` of `old`, which may have another dtype or device. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *slice,
                                                     fsdp_tensor *local);
-/* This rank's rows in a kept copy, see fsdp_parameter_own_rows_of_copy(). */
+/* This rank's rows in a kept copy: see fsdp_parameter_own_rows_of_copy(). */
 void *fsdp_param_own_rows_of_copy(const fsdp_param *p, fsdp_dtype *dtype);
-/* The parameter shows p's tensors from here on. */
+/* Make the parameter refer to p's tensors. */
 void fsdp_param_show_tensors(fsdp_param *p);
-/* The same, and p owns it: gradients that it had are dropped. `ops` are static. */
+/* The same, and make p the parameter's owner. Drops its gradients. `ops` must be static. */
 void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops);
-/* The opposite, for a parameter that outlives its group: it is as it was before it had memory. */
+/* Undo fsdp_param_adopt() for a parameter that outlives its group. It has no memory afterwards. */
 void fsdp_param_leave(fsdp_param *p);
 
-/* sync_module_states (param_sync.c): p takes the values that rank 0 had, if there were some.
- * Collective, like the next one. */
+/* sync_module_states (param_sync.c): copy rank 0's values to p, if rank 0 has any. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_sync_values(const fsdp_param *p);
-/* Note in which dtype rank 0 loaded the parameter, before its storage is chosen. */
+/* Copy from rank 0 the dtype in which it loaded the parameter. Call it before the storage is
+ * chosen. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_sync_loaded_dtype(const fsdp_param *p);

@@ -1,12 +1,12 @@
-/* What the parameters of one param group have in common: device, process groups, options, and the
- * name and number that messages and phases use. Param group, gradient buffer and parameters all
- * read it; only the param group writes it.
+/* What the parameters of a param group share: device, process groups, options, and the name and
+ * number for messages and phases. The param group, its gradient buffer and its parameters read it;
+ * only the param group writes it.
  *
  * Note [Replicas]. Over a mesh (replicate, shard) parameters are sharded among the ranks of
- * dimension 1. Each row of the mesh has its own masters, copies and gradient buffers. What a rank
- * has summed for its own rows is the partial sum of its mesh row; the ranks of dimension 0, which
- * hold the same rows, add these up through a buffer with a lane for each of them (the all-reduce)
- * and continue with equal sums. */
+ * dimension 1. Each row of the mesh has its own masters, copies and gradient buffers. A rank's sum
+ * for its own rows is the partial sum of its mesh row. The ranks of dimension 0 hold the same rows.
+ * They add up their partial sums through a buffer with a lane for each of them (the all-reduce), so
+ * all of them have equal sums. */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -16,11 +16,11 @@
 
 struct fsdp_grad_buffer;
 
-/* What the param groups of one tree share (PyTorch's FSDPCommContext). It is made at the first
+/* What the param groups of one tree share (PyTorch's FSDPCommContext). Created at the first
  * forward. */
 typedef struct fsdp_comm_context {
     fsdp_pool gathered; /* Buffers for parameters, shared by the ranks of a shard group. */
-    fsdp_pool whole;    /* The same for groups that are not sharded: private to the rank. */
+    fsdp_pool whole;    /* Private buffers, for parameters of groups that are not sharded. */
     fsdp_pool grads;    /* Gradient buffers, shared by the ranks that reduce together. */
     fsdp_pool lanes;    /* Buffers of the all-reduce, shared by replicas. */
     struct fsdp_grad_buffer *pending; /* Posted and not reduced yet; NULL: none. */
@@ -48,14 +48,14 @@ int fsdp_param_context_world_size(const fsdp_param_context *c);
 bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
 /* Do all ranks of `group` share memory? NULL: yes. */
 bool fsdp_ranks_share_memory(const fsdp_group *group);
-/* Some group of more than one rank, over which messages and aborts go; NULL: a world of one. */
+/* A group of more than one rank, for messages and aborts; NULL: there is only one rank. */
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c);
-/* Record for error messages that this rank is in `call` of the group; NULL: in no group's. */
+/* Record for error messages that this rank is in `call` of the param group; NULL: it is in none. */
 void fsdp_param_context_set_location(const fsdp_param_context *c, const char *call);
-/* The phase info of a collective that transports `bytes` of `dtype` in all. */
+/* The phase info of a collective that moves `bytes` of `dtype` in total. */
 fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase_kind kind,
                                          fsdp_dtype dtype, uint64_t bytes);
-/* Report an event to the observer. `bytes` count only if they travel over a `group`. */
+/* Report an event to the observer. `bytes` are reported as 0 if `group` is NULL. */
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
 /* The pool that unsharded parameters are taken from. */

@@ -1,4 +1,4 @@
-/* The life of a param group: created, adopted, stored in another way, destroyed. */
+/* The life cycle of a param group: create, adopt, change storage, destroy. */
 #include "src/fsdp/param_group.h"
 
 #include "src/base/alloc.h"
@@ -7,7 +7,7 @@
 
 /* --- creating --- */
 
-/* NULL for one of a single rank: nothing is to be communicated over it. */
+/* NULL for a group of one rank, which needs no communication. */
 static fsdp_group *unless_alone(fsdp_group *group)
 {
     return fsdp_group_world_size(group) > 1 ? group : NULL;
@@ -47,7 +47,7 @@ static fsdp_status create_memories(fsdp_param_group *g)
     return fsdp_param_memories_create(&guards, g->params, g->n_params, &g->memories);
 }
 
-/* The parameter's tensors, with the values that it has. */
+/* Create p's tensors, and copy the parameter's values. */
 static fsdp_status fill_param(fsdp_param_group *g, fsdp_param *p)
 {
     FSDP_TRY(fsdp_param_create_tensors(p, &g->memories));
@@ -164,7 +164,7 @@ void fsdp_param_group_destroy(fsdp_param_group *g)
     fsdp_free(g);
 }
 
-/* --- other memory, the same values --- */
+/* --- changing the storage --- */
 
 /* How a parameter was stored. */
 typedef struct stored {
@@ -208,14 +208,14 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release what p has now, and leave it with `with`. */
+/* Release p's tensors, and give it those in `with`. */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);
     set_stored(p, with);
 }
 
-/* State dicts hold the local tensors: these stay, in the new memory. */
+/* State dicts refer to local tensors. So keep the tensor object, and give it the new memory. */
 static void keep_local(fsdp_param *p, stored *old)
 {
     fsdp_tensor *made = p->local;
@@ -224,7 +224,7 @@ static void keep_local(fsdp_param *p, stored *old)
     old->local = made;
 }
 
-/* Parameters are stored in new memory; the old one goes. */
+/* All parameters have new memory: free the old one. */
 static void finish_exchange(fsdp_param_group *g, stored *old, fsdp_param_memories *old_memories)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -291,7 +291,7 @@ static fsdp_status apply_pending(fsdp_param_group *g)
                           "unit '%s' is %s: its parameters can be frozen or unfrozen only "
                           "while it is neither gathered nor written",
                           g->context.name, g->writers ? "being written" : "unsharded");
-    fsdp_param_group_reshard(g); /* a prefetch */
+    fsdp_param_group_reshard(g); /* drop a prefetch */
     fsdp_dtype *dtypes = fsdp_calloc(g->n_params, sizeof *dtypes);
     if (!dtypes)
         return FSDP_ERR_NOMEM;
@@ -347,7 +347,7 @@ static void drop_all_gradients(fsdp_param_group *g)
     }
 }
 
-/* Those of the group's tree, if a forward has made them. */
+/* Move the pools of the group's tree, if a forward has created them. */
 static fsdp_status move_pools(fsdp_comm_context *comm, fsdp_device *device)
 {
     if (!comm)
@@ -371,7 +371,7 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* The group's memory is made on `device`, staged there if it was. */
+/* Create the group's memory on `device`, staged in a file if it was. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;
@@ -399,7 +399,7 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     if (g->state >= FSDP_STATE_UNSHARDED || g->writers)
         return fsdp_error(FSDP_ERR_STATE, "to_empty: unit '%s' is %s", c->name,
                           g->writers ? "being written" : "unsharded: reshard it first");
-    fsdp_param_group_reshard(g); /* a prefetch */
+    fsdp_param_group_reshard(g); /* drop a prefetch */
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));

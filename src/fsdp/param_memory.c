@@ -1,4 +1,4 @@
-/* What the memories of a param group share: see param_storage.h. */
+/* Functions that the memories of a param group share: see param_storage.h. */
 #include "src/fsdp/param_storage.h"
 
 fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
@@ -9,7 +9,7 @@ fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
     return FSDP_OK;
 }
 
-/* Tensors of it may live on: they are empty then. */
+/* Tensors over the view may outlive it. They are empty then. */
 void fsdp_param_memory_release_view(fsdp_param_memory *m)
 {
     if (m->view) {

@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 
-/* The first that fits is used; the last fits always. */
+/* In order of preference. The last one fits always. */
 static const fsdp_param_storage *const storages[] = {
     &fsdp_storage_extension, &fsdp_storage_offloaded, &fsdp_storage_host, &fsdp_storage_host_cast,
     &fsdp_storage_master,    &fsdp_storage_halved,    &fsdp_storage_copy};
@@ -50,7 +50,7 @@ static fsdp_status reserve_next(fsdp_param_memory *m, const fsdp_param *p, size_
     return FSDP_OK;
 }
 
-/* Room for p in the memory of that kind, which is created if p is its first. */
+/* Reserve room for p in the memory of `kind`, and create that if it does not exist yet. */
 static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
                            const fsdp_param_guards *guards, fsdp_param *p, size_t *offset)
 {
@@ -63,8 +63,8 @@ static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
     return ((*m)->ops->reserve ? (*m)->ops->reserve : reserve_next)(*m, p, offset);
 }
 
-static fsdp_status place(fsdp_param_memories *memories, const fsdp_param_guards *guards,
-                         fsdp_param *p)
+static fsdp_status place_param(fsdp_param_memories *memories, const fsdp_param_guards *guards,
+                               fsdp_param *p)
 {
     size_t unused;
     p->storage = fsdp_param_storage_for(p, p->dtype);
@@ -81,7 +81,7 @@ fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards, fsdp_par
     fsdp_param_memories made = {0};
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < n && status == FSDP_OK; i++)
-        status = place(&made, guards, &params[i]);
+        status = place_param(&made, guards, &params[i]);
     for (size_t i = 0; i < FSDP_N_MEMORIES && status == FSDP_OK; i++)
         if (made.items[i])
             status = made.items[i]->ops->allocate(made.items[i]);

@@ -1,14 +1,14 @@
-/* sync_module_states: before a parameter is sharded, rank 0's values of it become everybody's,
- * whole, one parameter after the other. */
+/* sync_module_states: before a parameter is sharded, rank 0 broadcasts its whole values to all
+ * ranks, one parameter after the other. */
 #include "src/fsdp/param.h"
 
-/* What rank 0 sends first. */
+/* The first message of rank 0: what it has. */
 typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
-/* Over a row of the mesh from its first rank, then over its columns from the first row: what came
- * from elsewhere is overwritten. */
+/* Broadcast within each mesh row from its first rank, then within each column from the first row.
+ * The second broadcast overwrites values that came from other ranks than rank 0. */
 static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
     if (c->group)
@@ -33,9 +33,9 @@ static bool has_values(const fsdp_tensor *data)
     return data && fsdp_tensor_ptr(data);
 }
 
-/* The parameter whole, in rank 0's dtype. */
-static fsdp_status receive(const fsdp_param_context *c, const fsdp_parameter *parameter,
-                           fsdp_dtype dtype, fsdp_tensor **whole)
+/* Broadcast the whole parameter, in rank 0's dtype. */
+static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_parameter *parameter,
+                                    fsdp_dtype dtype, fsdp_tensor **whole)
 {
     const fsdp_tensor *data = parameter->data;
     fsdp_tensor *t;
@@ -49,7 +49,7 @@ static fsdp_status receive(const fsdp_param_context *c, const fsdp_parameter *pa
         c->device->kernels->copy(c->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
                                  bytes);
     if (status == FSDP_OK)
-        status = fsdp_tensor_host(t, &host); /* and so the kernel has run */
+        status = fsdp_tensor_host(t, &host); /* this waits for the kernel */
     if (status == FSDP_OK && bytes)
         status = broadcast(c, host, bytes);
     if (status == FSDP_OK)
@@ -71,7 +71,7 @@ fsdp_status fsdp_param_sync_values(const fsdp_param *p)
     FSDP_TRY(broadcast(c, &first, sizeof first));
     if (!first.has_values)
         return FSDP_OK;
-    FSDP_TRY(receive(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
+    FSDP_TRY(broadcast_values(c, p->parameter, (fsdp_dtype)first.dtype, &whole));
     fsdp_status status = fsdp_tensor_take_values(whole, &p->slice, p->local);
     fsdp_tensor_release(whole);
     return status;

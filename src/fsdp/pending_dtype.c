@@ -30,9 +30,11 @@ bool fsdp_param_is_pending(const fsdp_param *p)
     return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
 }
 
-/* Do n own values of p from `at` on come back from `dtype` as they are? `scratch` is for both. */
-static fsdp_status fits_here(const fsdp_param_context *c, const char *at, fsdp_dtype from,
-                             fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch, bool *fit)
+/* *fit: do n values at `at` survive a conversion to `dtype` and back? `scratch` has room for both
+ * results. */
+static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *at, fsdp_dtype from,
+                                       fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch,
+                                       bool *fit)
 {
     const fsdp_kernels *k = c->device->kernels;
     char *narrow = fsdp_tensor_ptr(scratch), *back = narrow + CHECKED_ELEMENTS * sizeof(float);
@@ -43,9 +45,9 @@ static fsdp_status fits_here(const fsdp_param_context *c, const char *at, fsdp_d
     return FSDP_OK;
 }
 
-/* Would every own value of p come back from `dtype` as it is? On meta that is not known, and the
- * answer is no. */
-static fsdp_status fits(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
+/* *fit: do all of this rank's values of p survive a conversion to `dtype` and back? On meta this is
+ * unknown, and the answer is no. */
+static fsdp_status survives_cast(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
 {
     const fsdp_param_context *c = p->context;
     const int64_t bytes = 2 * CHECKED_ELEMENTS * (int64_t)sizeof(float);
@@ -60,7 +62,7 @@ static fsdp_status fits(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
     for (int64_t i = 0, left = fsdp_tensor_numel(p->local), n; left && *fit && status == FSDP_OK;
          i += n, left -= n) {
         n = left < CHECKED_ELEMENTS ? left : CHECKED_ELEMENTS;
-        status = fits_here(c, from + (size_t)i * size, p->dtype, dtype, n, scratch, fit);
+        status = chunk_survives_cast(c, from + (size_t)i * size, p->dtype, dtype, n, scratch, fit);
     }
     fsdp_tensor_release(scratch);
     return status;
@@ -71,9 +73,9 @@ static bool widens(fsdp_dtype from, fsdp_dtype to)
     return fsdp_dtype_size(from) < fsdp_dtype_size(to);
 }
 
-/* Keeps in `dtypes` what does not fit on some rank as it is stored now. */
-static fsdp_status keep_bits(const fsdp_param_context *c, const fsdp_param *params, size_t n,
-                             fsdp_dtype *dtypes)
+/* Reset `dtypes` to the current dtype for parameters whose values would change on some rank. */
+static fsdp_status keep_dtypes_if_lossy(const fsdp_param_context *c, const fsdp_param *params,
+                                        size_t n, fsdp_dtype *dtypes)
 {
     int32_t *fit = fsdp_calloc(n, sizeof *fit);
     if (!fit)
@@ -89,7 +91,7 @@ static fsdp_status keep_bits(const fsdp_param_context *c, const fsdp_param *para
         if (status != FSDP_OK)
             break;
         bool comes_back = false;
-        status = fits(p, dtypes[i], &comes_back);
+        status = survives_cast(p, dtypes[i], &comes_back);
         fit[i] = comes_back;
         fsdp_tensor_end_read(p->local);
     }
@@ -107,5 +109,5 @@ fsdp_status fsdp_params_choose_dtypes(const fsdp_param_context *c, const fsdp_pa
 {
     for (size_t i = 0; i < n; i++)
         dtypes[i] = fsdp_param_pending_dtype(&params[i]);
-    return keep_bits(c, params, n, dtypes);
+    return keep_dtypes_if_lossy(c, params, n, dtypes);
 }

@@ -34,7 +34,8 @@ static fsdp_status take_from_queue(fsdp_state_context *c)
 static fsdp_status enqueue(fsdp_state_context *c, fsdp_state *state)
 {
     if (state->context != c)
-        return fsdp_error(FSDP_ERR_STATE, "unit '%s' is prefetched by one of another tree of units",
+        return fsdp_error(FSDP_ERR_STATE,
+                          "unit '%s' cannot be prefetched by a unit of another tree",
                           state->param_group->context.name);
     remove_from(&c->queue, state);
     return state->param_group->state == FSDP_STATE_SHARDED ? fsdp_state_list_add(&c->queue, state)
@@ -85,7 +86,8 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
     return FSDP_OK;
 }
 
-/* What followed the unit last time, if all was as last time so far. */
+/* The unit that followed this one in the last forward, if the order so far is that of the last
+ * forward. */
 static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
@@ -110,8 +112,8 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* --- backward --- */
 
-/* What backward needs after `state`: what was left just before it in forward. The second round is
- * for an earlier forward of the same tape. */
+/* The unit that backward needs after `state`: the one that forward left just before it. The second
+ * round finds it in an earlier forward of the same tape. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {
@@ -157,7 +159,7 @@ fsdp_status fsdp_prefetch_after_backward(fsdp_state *state)
     return take_from_queue(state->context);
 }
 
-/* --- the end --- */
+/* --- dropping prefetches --- */
 
 void fsdp_prefetch_drop(fsdp_state_context *c)
 {

@@ -6,20 +6,20 @@
 
 /* --- forward --- */
 
-static void at(const fsdp_state *state, const char *call)
+static void set_location(const fsdp_state *state, const char *call)
 {
     fsdp_param_context_set_location(&state->param_group->context, call);
 }
 
-static void at_no_unit(const fsdp_state *state)
+static void clear_location(const fsdp_state *state)
 {
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* A step begins: what the one before has left is dropped, if that did not end. Gradients that add
- * up without being communicated are dropped only if the step's number of micro-steps is known;
- * otherwise it is not known where a step begins. A micro-step of several backwards ends with its
- * last one. */
+/* Begin a step: drop the partial sums of the step before, if it did not end. Gradients that
+ * accumulate without communication are dropped only if the number of micro-steps of a step is
+ * known. Otherwise it is unknown where a step begins. A micro-step of several backwards ends with
+ * its last one. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -30,8 +30,8 @@ static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
     }
 }
 
-/* The rest of a step whose earlier micro-steps were dropped would give a gradient of a part of the
- * batch. */
+/* If earlier micro-steps of a step were dropped, its remaining ones would give the gradient of only
+ * a part of the batch. */
 static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 {
     if (!c->lost_sums || micro_step == 0)
@@ -42,8 +42,9 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
                       micro_step);
 }
 
-/* The outermost unit begins a forward and takes from the scope what the whole step shares. A
- * forward without gradients, between a forward and its backward, does not change the step. */
+/* Called when the outermost unit begins a forward. Copies the step's options from the scope. A
+ * forward without gradients may run between a forward and its backward, and does not change the
+ * step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_state_context *c = state->context;
@@ -51,8 +52,8 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
     if (fsdp_scope_has_backward(s))
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
-        c->states[i]->param_group->context.step = o->step + 1; /* In messages, counted from 1. */
-        if (!c->to_flush) /* A backward will still read the parameters. */
+        c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
+        if (!c->to_flush) /* Otherwise a backward will still read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -72,13 +73,13 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* The second run, within backward, whose order is known already. A call that is hidden again runs a
- * third time. */
+/* A second run, within backward, does not change the recorded order. If it is inside another
+ * checkpointed module, the call runs a third time. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
         state->hidden_calls--;
-    at(state, "all_gather in recomputation");
+    set_location(state, "all_gather in recomputation");
     return unshard(state);
 }
 
@@ -102,7 +103,7 @@ static void set_to_run(fsdp_state *state, bool on)
         state->members[i].to_run = on;
 }
 
-/* Checked before the context is made: its pools are on the units' device. */
+/* Call this before the context is created, because its pools are on the device of the units. */
 static fsdp_status check_device(const fsdp_state *state, const fsdp_scope *s)
 {
     if (!fsdp_device_is_meta(state->param_group->context.device) ||
@@ -128,10 +129,10 @@ static fsdp_status unshard_for_forward(fsdp_state *state, fsdp_scope *s)
     set_to_run(state, true);
     if (fsdp_scope_has_backward(s))
         FSDP_TRY(fsdp_prefetch_check_order(state));
-    at(state, "all_gather in forward");
+    set_location(state, "all_gather in forward");
     FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_forward(state));
-    at(state, "forward");
+    set_location(state, "forward");
     return FSDP_OK;
 }
 
@@ -148,7 +149,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Units may be kept for a backward that does not come. */
+/* Reshard all units that are not held, because some may wait for a backward that will not run.
+ * `also_kept` includes those that were requested or are kept after backward. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -177,7 +179,7 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* Units that still wait for one of their modules are left now. */
+/* Leave units of which some modules did not run in this forward. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -208,7 +210,7 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
     if (c->depth)
         return FSDP_OK;
     FSDP_TRY(end_forward(c, has_backward));
-    at_no_unit(state);
+    clear_location(state);
     return FSDP_OK;
 }
 
@@ -219,16 +221,16 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* It may be a second tape's, after the first was flushed. */
-    at(state, "all_gather in backward");
+    c->to_flush = true; /* This may be a second tape's backward, after the first was flushed. */
+    set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
     FSDP_TRY(fsdp_prefetch_in_backward(state));
-    at(state, "backward");
+    set_location(state, "backward");
     return FSDP_OK;
 }
 
-/* Post the group's gradients, if they are to be communicated now. */
+/* Post the unit's gradients, unless they must not be communicated yet. */
 static fsdp_status post_gradients(const fsdp_state *state)
 {
     if (!fsdp_grad_buffer_syncs(&state->param_group->grads) || state->hidden_calls)
@@ -249,7 +251,8 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* A gradient may have come outside of the unit's own backward: another unit read the parameter. */
+/* Post and reduce all that is left. A gradient may have arrived outside of its unit's backward, if
+ * another unit read the parameter. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -275,7 +278,7 @@ static fsdp_status flush_and_reshard(fsdp_state_context *c)
     return c->comm.last_micro_step ? fsdp_state_context_trim(c) : FSDP_OK;
 }
 
-/* Called for each unit of the tape: the first one flushes for all. */
+/* Called for each unit of the tape. The first call flushes all units. */
 static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;
@@ -283,11 +286,11 @@ static fsdp_status end_backward(void *self)
     fsdp_grad_rows_forget(&state->param_group->grads);
     if (c && c->to_flush && !c->states[0]->not_last_backward)
         FSDP_TRY(flush_and_reshard(c));
-    at_no_unit(state);
+    clear_location(state);
     return FSDP_OK;
 }
 
-/* No unit may keep a part of the step for the next one. */
+/* Drop the gradients of a failed step in all units, so none of them reaches the next step. */
 static void drop_step(fsdp_state_context *c)
 {
     c->comm.pending = NULL;
@@ -300,7 +303,7 @@ static void drop_step(fsdp_state_context *c)
     }
 }
 
-/* A forward or a backward failed, for all units. */
+/* A forward or a backward failed: return all units to their idle state. */
 static void cancel(void *self, bool has_backward)
 {
     fsdp_state_context *c = ((fsdp_state *)self)->context;
@@ -330,7 +333,8 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* Copies that units of the tree have kept are in the pools, which move with the first of them. */
+/* The copies that units have kept are in the pools. These move to the new device with the first
+ * unit, so drop the copies of all units. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;
@@ -358,7 +362,7 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* So that all of them can be added, or none. */
+/* Check all modules first, so either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

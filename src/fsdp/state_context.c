@@ -1,4 +1,4 @@
-/* What the units of one tree share: made at the first forward, when the tree is complete. */
+/* What the units of a tree share. It is created at the first forward, when the tree is complete. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/log.h"
@@ -50,7 +50,7 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m)
     return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
 }
 
-/* What runs again in backward reads its parameters there. */
+/* Does a part of m run again in backward, where it needs its parameters? */
 static bool runs_again(const fsdp_module *m)
 {
     bool again = m->checkpointed;
@@ -69,8 +69,8 @@ bool fsdp_state_unshards_in_backward(const fsdp_state *state)
 
 typedef struct joining {
     fsdp_state_context *context;
-    const fsdp_module *top; /* the context's outermost unit */
-    uint32_t n_units;       /* of the whole model, so far: names and numbers are the model's */
+    const fsdp_module *top; /* the outermost unit of the context */
+    uint32_t n_units; /* units of the whole model met so far, which gives the next unit's number */
 } joining;
 
 static fsdp_status append_name(fsdp_param_group *g, const char *path)
@@ -83,7 +83,7 @@ static fsdp_status append_name(fsdp_param_group *g, const char *path)
     return FSDP_OK;
 }
 
-/* Whoever is around one module of a unit is around all. */
+/* All modules of a unit must be inside the same outermost unit. */
 static fsdp_status check_members(const fsdp_state *state, const fsdp_module *top)
 {
     for (size_t i = 0; i < state->n_members; i++) {
@@ -107,14 +107,15 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
         return FSDP_OK;
     for (size_t i = 0; i < c->n_states; i++)
         if (c->states[i] == state)
-            return append_name(state->param_group, path); /* another module of it was met before */
+            return append_name(state->param_group,
+                               path); /* another module of this unit came first */
     uint32_t number = j->n_units++;
     if (fsdp_outermost_unit(m) != j->top)
         return FSDP_OK;
     FSDP_TRY(check_members(state, j->top));
     if (state->context)
         return fsdp_error(FSDP_ERR_STATE,
-                          "'%s' ran before it became a part of this model: shard all, then run",
+                          "'%s' ran before it became a part of this model: shard all modules first",
                           path);
     if (c->n_states &&
         !same_world(&c->states[0]->param_group->context, &state->param_group->context))
@@ -138,8 +139,8 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* `g` is the outermost unit's. */
-static void notice_offload(const fsdp_state_context *c, const fsdp_param_group *g)
+/* `g` is that of the outermost unit. */
+static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
     if (g->context.group && fsdp_group_rank(g->context.group))
@@ -191,7 +192,7 @@ fsdp_status fsdp_state_context_create(fsdp_module *module)
         .device = g->context.device, .group = g->context.replicate_group, .tag = FSDP_TAG_GRAD};
     c->options = g->context.options;
     c->comm.gathered.rotates = g->context.group && c->options.no_limit_all_gathers;
-    notice_offload(c, g);
+    warn_about_offload(c, g);
     owner->owns_context = owner->param_group->is_root = true;
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->context = c;

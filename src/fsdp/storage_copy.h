@@ -1,14 +1,14 @@
-/* Parts of the cast copy, for parameters whose own rows are stored in another way. */
+/* The memory of cast copies, for storages whose own rows are stored in different ways. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
 typedef struct fsdp_copy_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer; /* From a pool; NULL between a reshard and the next gather. */
-    bool is_open;        /* It is kept, and in a WRITE phase: own rows may be written. */
-    int unwritten;       /* Writes of own rows that the kept copy does not have yet. */
+    bool is_open;        /* The copy is kept and in a WRITE phase: own rows may be written. */
+    int unwritten;       /* Writes of own rows that are not in the kept copy yet. */
     bool is_gathered;    /* Own rows are written and not resharded yet. */
 } fsdp_copy_memory;
 
-/* fsdp_param_storage.own_rows_of_copy of what is in FSDP_MEMORY_COPY. */
+/* fsdp_param_storage.own_rows_of_copy for storages whose copy is in FSDP_MEMORY_COPY. */
 void *fsdp_own_rows_in_copy(const fsdp_param *p, fsdp_dtype *dtype);

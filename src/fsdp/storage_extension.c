@@ -1,9 +1,9 @@
-/* Parameters that travel in another form than the one they are stored or read in.
+/* Parameters that are communicated in another form than they are stored or read in.
  *
- * Note [All-gather extensions]. Each rank packs its own rows into a buffer that all ranks see
- * (WRITE). Once all have (READ), every rank unpacks all ranks' rows into memory of its own, and the
- * packed form goes. So the form on the way can be anything, and what operations read costs each
- * rank the whole parameter, as in FSDP2. */
+ * Note [All-gather extensions]. Each rank packs its own rows into a buffer that all ranks share
+ * (WRITE). After all have done this (READ), every rank unpacks all rows into memory of its own, and
+ * the packed buffer is given back. So the packed form can be anything. Each rank needs memory for
+ * the whole parameter, as in FSDP2. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/fsdp/param_storage.h"
@@ -14,8 +14,8 @@ enum {
 
 typedef struct packed_memory {
     fsdp_param_memory base;
-    fsdp_buffer *packed;   /* As the parameters travel; NULL: nothing is under way. */
-    fsdp_buffer *unpacked; /* As operations read them; NULL: they are not unsharded. */
+    fsdp_buffer *packed;   /* The packed parameters of all ranks; NULL: no gather is under way. */
+    fsdp_buffer *unpacked; /* The parameters that operations read; NULL: not unsharded. */
 } packed_memory;
 
 static packed_memory *packed_of(fsdp_param_memory *m)
@@ -52,7 +52,7 @@ fsdp_status fsdp_parameter_set_all_gather_extension(fsdp_parameter *parameter,
 
 /* --- layout --- */
 
-/* Rows of p that rank `rank` packs. */
+/* The number of rows of p that rank `rank` packs. */
 static int64_t rows_of(const fsdp_param *p, int rank)
 {
     int64_t begin, end;
@@ -72,14 +72,14 @@ static size_t aligned(size_t bytes)
     return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
 }
 
-/* Walks the packed buffer: parameter by parameter, rank by rank. */
+/* A position in the packed buffer, which is ordered by parameter, then by rank. */
 typedef struct place {
     size_t param;
     int rank;
     size_t offset, bytes;
 } place;
 
-/* The next part, from {.rank = -1} on; false after the last. */
+/* Move to the next part, beginning with {.rank = -1}; false after the last one. */
 static bool next_place(const packed_memory *m, place *at)
 {
     at->offset += aligned(at->bytes);
@@ -93,7 +93,7 @@ static bool next_place(const packed_memory *m, place *at)
     return true;
 }
 
-/* Bytes of the packed buffer, and of what travels in it. */
+/* The size of the packed buffer; *logical: its bytes without alignment. */
 static size_t total_bytes(const packed_memory *m, uint64_t *logical)
 {
     place at = {.rank = -1};
@@ -123,7 +123,8 @@ static fsdp_status pack_own(const packed_memory *m)
     const int rank = fsdp_group_rank(c->shard_group);
     unsigned char *base = fsdp_buffer_data(m->packed);
     place at = {.rank = -1};
-    FSDP_TRY(fsdp_device_synchronize(c->device)); /* The host writes where kernels were before. */
+    /* Kernels may still use the memory that the host writes now. */
+    FSDP_TRY(fsdp_device_synchronize(c->device));
     while (base && next_place(m, &at)) {
         const fsdp_param *p = m->base.params[at.param];
         const fsdp_all_gather_extension *e = extension_of(p);
@@ -145,7 +146,7 @@ static fsdp_status write_packed(packed_memory *m)
     if (status == FSDP_OK) {
         status = pack_own(m);
         fsdp_error_context(status, "all_gather extension of unit '%s'", c->name);
-        if (status != FSDP_OK && c->shard_group) /* before peers can take it for packed */
+        if (status != FSDP_OK && c->shard_group) /* before peers take the buffer for packed */
             fsdp_group_abort(c->shard_group, status);
         fsdp_buffer_end(m->packed);
     }
@@ -160,7 +161,7 @@ static fsdp_status write_packed(packed_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     packed_memory *m = packed_of(base);
-    const fsdp_tensor *first = base->params[0]->local; /* staged together with the others */
+    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all of them */
     if (m->packed)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(first));
@@ -241,7 +242,7 @@ static fsdp_status unshard(fsdp_param_memory *base)
 
 /* --- the memory and the storage --- */
 
-/* Each rank has a copy of its own of what operations read, so it is not kept hidden. */
+/* No `show`: each rank has its own unpacked copy, which is not kept hidden. */
 const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory),
                                                   .allocate = fsdp_param_memory_create_view,
                                                   .gather = gather,

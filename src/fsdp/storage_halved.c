@@ -1,9 +1,9 @@
-/* float32 parameters whose upper halves operations read: Note [Halved masters] in param_storage.h.
- */
+/* float32 parameters whose upper halves operations read: Note [Halved masters] in
+ * param_storage.h. */
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Where every rank has its own whole parameters, these are cast instead. */
+/* Under NO_SHARD with peers, every rank has its own whole parameters, which are cast instead. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
@@ -28,7 +28,7 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_leave(local->storage);
 }
 
-/* The marks of halves do not count. */
+/* The marks of the halves are not part of the shard. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

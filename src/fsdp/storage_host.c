@@ -1,12 +1,13 @@
 /* Parameters that NO_SHARD stores once for all ranks of a host.
  *
- * Note [Once per host]. Under NO_SHARD every rank has its own whole master of what trains. A frozen
- * parameter is the same on all ranks for as long as it is frozen, so it is stored in one buffer,
- * and the whole local tensor of each rank is a view of that. No rank waits to read it: it is
- * written only between two barriers, at which no rank is gathered. All ranks write, since they run
- * the same program, but only the first rank's values stay. The others write to memory of their own,
- * which is dropped at the end of the write. No plan counts it: it is one parameter at a time,
- * between steps. In param_dtype operations read the buffer; otherwise a gather casts from it. */
+ * Note [Once per host]. Under NO_SHARD every rank has its own whole master of the parameters that
+ * train. A frozen parameter is equal on all ranks while it is frozen. So it is stored once, in a
+ * shared buffer, and the local tensor of each rank is a view of the whole parameter there. Reading
+ * it needs no wait: it is written only between two barriers, when no rank has gathered it. All
+ * ranks write, since they run the same program, but only the values of the first rank are kept. The
+ * other ranks write to private memory, which is freed at the end of the write. The memory plan does
+ * not count that memory: it is one parameter at a time, between steps. If the dtype is param_dtype,
+ * operations read the buffer; otherwise a gather casts from it. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/storage_copy.h"
@@ -19,8 +20,8 @@ typedef struct host_param {
     fsdp_param *param;
     size_t offset; /* Bytes, in the buffer. */
     fsdp_storage_guard guard;
-    int writers;    /* Writes under way. */
-    void *unwanted; /* Where a rank that is not the first writes to now. */
+    int writers;    /* Open writes. */
+    void *unwanted; /* Private memory that ranks other than the first write to. */
 } host_param;
 
 struct host_memory {
@@ -168,7 +169,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
     return dtype == p->context->options.mp_policy.param_dtype && fits_cast(p, dtype);
 }
 
-static host_param *find(const host_memory *m, const fsdp_param *p)
+static host_param *find_host_param(const host_memory *m, const fsdp_param *p)
 {
     size_t i = 0;
     while (m->items[i]->param != p)
@@ -179,7 +180,7 @@ static host_param *find(const host_memory *m, const fsdp_param *p)
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
-    host_param *h = find(host_of(memories->items[FSDP_MEMORY_HOST]), p);
+    host_param *h = find_host_param(host_of(memories->items[FSDP_MEMORY_HOST]), p);
     fsdp_storage *storage;
     FSDP_TRY(fsdp_storage_from_memory(p->context->device, data_of(h), bytes_of(p), &storage));
     fsdp_status status = fsdp_tensor_over(storage, p->dtype, p->parameter->ndim, shape, 0, local);

@@ -1,8 +1,10 @@
-/* The master buffer, for parameters that are stored in it otherwise than as they are read. */
+/* Access to the master buffer for other storages that use it: Note [Master buffer] in
+ * param_storage.h. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
-/* Can own rows of p, or a part of them, be read where they are stored? */
+/* Can peers read own rows of p in the master buffer? */
 bool fsdp_fits_in_master(const fsdp_param *p);
-/* This rank's rows of p in the master memory, of elements of `size` bytes; NULL on meta. */
+/* The address of this rank's rows of p in the master memory, whose elements have `size` bytes; NULL
+ * on meta. */
 void *fsdp_own_rows_in_master(fsdp_param_memory *master, const fsdp_param *p, size_t size);

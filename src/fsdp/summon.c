@@ -1,9 +1,9 @@
 /* summon_full_params: whole parameters in the dtype of their masters, between steps.
  *
- * Each rank has copies of its own, as in FSDP1, where they are a gathered flat parameter. Other
- * ranks do not see what it changes in them; at the end its own rows go back into its master. Until
- * then the units do not gather and refuse writes of their rows, so that the copies are the only
- * values. */
+ * Each rank has copies of its own, as in FSDP1, where they are views of a gathered flat parameter.
+ * Other ranks do not see its changes to them. At the end, this rank's own rows are written back to
+ * its master weights. Until then the units do not gather and refuse writes of their rows, so the
+ * copies are the only values. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"
@@ -12,7 +12,7 @@ typedef fsdp_summon_full_params_options summon_options;
 
 typedef struct summoned {
     fsdp_param *param;         /* borrowed */
-    fsdp_tensor *whole, *grad; /* NULL: not on this rank; it has none */
+    fsdp_tensor *whole, *grad; /* NULL: not on this rank, or there is no gradient */
 } summoned;
 
 struct fsdp_full_params {
@@ -31,13 +31,13 @@ static bool has_group(const fsdp_full_params *f, const fsdp_param_group *g)
     return false;
 }
 
-/* What one rank lacks, its peers must not wait for. */
+/* Make all ranks fail if one fails, so that no rank waits for it. */
 static fsdp_status agree(const fsdp_param_group *g, fsdp_status mine)
 {
     return fsdp_agree(g->context.replicate_group, fsdp_agree(g->context.group, mine));
 }
 
-/* NULL: m's tree has none. */
+/* The first unit from `m` down; NULL: there is none. */
 static const fsdp_param_group *first_group(const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -49,7 +49,7 @@ static const fsdp_param_group *first_group(const fsdp_module *m)
     return first;
 }
 
-/* The units of m's tree; without recurse the outermost ones. */
+/* Collect the units from `m` down; with no_recurse only the outermost ones. */
 static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -74,7 +74,7 @@ static fsdp_status check_idle(fsdp_param_group *g)
         return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta",
                           g->context.name);
     FSDP_TRY(fsdp_param_group_apply_pending_dtypes(g));
-    fsdp_param_group_reshard(g); /* a prefetch */
+    fsdp_param_group_reshard(g); /* drop a prefetch */
     return FSDP_OK;
 }
 
@@ -86,7 +86,7 @@ static bool is_first_rank(const fsdp_param_group *g)
            (!g->context.replicate_group || fsdp_group_rank(g->context.replicate_group) == 0);
 }
 
-/* A copy of the rank's own, or NULL where it is not wanted. Collective. */
+/* *whole = a copy of the whole tensor, or NULL on ranks that want none. Collective. */
 static fsdp_status gather_whole(const fsdp_full_params *f, const fsdp_param_group *g,
                                 fsdp_tensor *local, fsdp_tensor **whole)
 {
@@ -145,9 +145,9 @@ static fsdp_status check_options(const summon_options *o)
     return FSDP_OK;
 }
 
-/* All that can be done, and can fail, without the others. */
-static fsdp_status prepare(const fsdp_module *module, const summon_options *o,
-                           fsdp_full_params **full)
+/* The part of summoning that does not communicate but can fail. */
+static fsdp_status prepare_summon(const fsdp_module *module, const summon_options *o,
+                                  fsdp_full_params **full)
 {
     fsdp_full_params *f = *full = fsdp_calloc(1, sizeof *f);
     if (!f)
@@ -172,7 +172,7 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
         return fsdp_error(FSDP_ERR_INVALID, "summon_full_params: module '%s' (%s) has no unit",
                           module->name, module->class_name);
     fsdp_full_params *f = NULL;
-    fsdp_status status = agree(first, prepare(module, &o, &f));
+    fsdp_status status = agree(first, prepare_summon(module, &o, &f));
     if (status == FSDP_OK)
         status = summon(f);
     if (status != FSDP_OK) {
@@ -183,9 +183,9 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
     return FSDP_OK;
 }
 
-/* --- what there is --- */
+/* --- access --- */
 
-static const summoned *find(const fsdp_full_params *f, const fsdp_parameter *parameter)
+static const summoned *find_param(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
     for (size_t i = 0; i < f->n_items; i++)
         if (f->items[i].param->parameter == parameter)
@@ -195,17 +195,17 @@ static const summoned *find(const fsdp_full_params *f, const fsdp_parameter *par
 
 fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
-    const summoned *item = find(f, parameter);
+    const summoned *item = find_param(f, parameter);
     return item ? item->whole : NULL;
 }
 
 fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *f, const fsdp_parameter *parameter)
 {
-    const summoned *item = find(f, parameter);
+    const summoned *item = find_param(f, parameter);
     return item ? item->grad : NULL;
 }
 
-/* --- the end --- */
+/* --- writing back --- */
 
 static fsdp_status write_back(const summoned *item)
 {

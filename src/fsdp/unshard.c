@@ -1,5 +1,5 @@
-/* Unsharding a param group and resharding it; and when its parameters may be written: only while it
- * is sharded. */
+/* Unsharding and resharding a param group, and the guards of its parameters: they may be written
+ * only while the group is sharded. */
 #include "src/base/assert.h"
 #include "src/fsdp/param_group.h"
 
@@ -8,12 +8,12 @@
 static fsdp_status summoned_error(const fsdp_param_group *g)
 {
     return fsdp_error(FSDP_ERR_STATE,
-                      "unit '%s': its full parameters are summoned: fsdp_summon_full_params_end() "
-                      "comes first",
+                      "unit '%s': its full parameters are summoned: call "
+                      "fsdp_summon_full_params_end() first",
                       g->context.name);
 }
 
-/* A write would make stale what is gathered: memory that peers read now, or a copy. */
+/* A write while unsharded would change memory that peers read, or leave a copy stale. */
 static fsdp_status begin_write(void *self)
 {
     fsdp_param_group *g = self;
@@ -34,7 +34,7 @@ static void end_write(void *self)
     g->writers--;
 }
 
-/* What operations read is a copy, or all ranks' master. */
+/* Operations may not write what they read: it is a copy, or the master of all ranks. */
 static fsdp_status refuse_write(void *self)
 {
     const fsdp_param_group *g = self;
@@ -44,7 +44,7 @@ static fsdp_status refuse_write(void *self)
                       g->context.name);
 }
 
-/* The parameter that `tensor` is a part of. */
+/* The parameter that `tensor` belongs to. */
 static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *tensor)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -56,7 +56,7 @@ static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *
     return NULL;
 }
 
-/* On meta, too, so that a plan does not pass where its run would fail. */
+/* Also on meta, so a plan fails wherever its run would fail. */
 static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
 {
     const fsdp_param_group *g = self;
@@ -64,7 +64,7 @@ static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
         return FSDP_OK;
     const fsdp_param *p = param_at(g, tensor);
     return fsdp_error(FSDP_ERR_STATE,
-                      "'%s' of unit '%s' is resharded: fsdp_unit_unshard() comes before a read "
+                      "'%s' of unit '%s' is resharded: call fsdp_unit_unshard() before reading it "
                       "outside of its module's forward and backward%s",
                       p ? p->name : "?", *g->context.name ? g->context.name : "root",
                       g->no_unshard_in_backward
@@ -92,7 +92,7 @@ fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local)
 
 /* --- gathering --- */
 
-/* The next memory that the group has, from *i = 0 on; NULL after the last. */
+/* Iterate over the group's memories, from *i = 0 on; NULL after the last. */
 static fsdp_param_memory *next_memory(const fsdp_param_group *g, size_t *i)
 {
     while (*i < FSDP_N_MEMORIES && !g->memories.items[*i])
@@ -108,7 +108,7 @@ void fsdp_param_group_drop_copies(fsdp_param_group *g)
             m->ops->drop(m);
 }
 
-/* Write own rows wherever peers read a copy of them. */
+/* Write own rows to the copies that peers read. */
 static fsdp_status gather(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
@@ -137,7 +137,7 @@ fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g)
     return status;
 }
 
-/* Memory that was given and never written is no model to compute with. */
+/* FSDP_ERR_STATE if a parameter has memory that was never written. */
 static fsdp_status check_values(const fsdp_param_group *g)
 {
     size_t first = 0;
@@ -158,7 +158,7 @@ fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g)
         return summoned_error(g);
     if (g->writers)
         return fsdp_error(FSDP_ERR_STATE,
-                          "unit '%s' is being written: end_write comes before unshard",
+                          "unit '%s' is being written: call end_write before unshard",
                           g->context.name);
     return FSDP_OK;
 }
@@ -173,7 +173,7 @@ static void become_unsharded(fsdp_param_group *g)
                               (uint64_t)g->numel * fsdp_dtype_size(dtype));
 }
 
-/* Only of what could be hidden. */
+/* Show all memories of a hidden group again. */
 static void show(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
@@ -234,7 +234,7 @@ bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_
     case FSDP_RESHARD_DEFAULT:
         break;
     }
-    return !is_root; /* The root's backward comes first. */
+    return !is_root; /* The root's backward comes directly after its forward. */
 }
 
 void fsdp_param_group_reshard(fsdp_param_group *g)

@@ -1,6 +1,6 @@
-/* Which modules of a tree become units, by torch/distributed/fsdp/wrap.py: first all of them are
- * chosen, children before parents, then they are made in this order. What is wrong with a policy is
- * so found before anything has changed. */
+/* Which modules of a tree become units, as in torch/distributed/fsdp/wrap.py. First all of them are
+ * chosen, children before parents; then they are made in this order. So an error in a policy is
+ * found before anything has changed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +19,15 @@ typedef struct chosen_unit {
 typedef struct plan {
     fsdp_module *root;
     const fsdp_wrap_policy *policy;
-    const fsdp_fully_shard_options *options; /* the root's */
-    fsdp_fully_shard_options of_root;        /* those, after unit_options was asked */
-    fsdp_fully_shard_options inside;         /* those of units below it, before that */
-    fsdp_fully_shard_options of_joint;       /* of the unit of joint_modules, after that */
-    chosen_unit *units;                      /* children first, without the root */
+    const fsdp_fully_shard_options *options; /* those of the call, borrowed */
+    fsdp_fully_shard_options of_root;        /* for the root: `options` after unit_options() */
+    fsdp_fully_shard_options inside;         /* for units below the root, before unit_options() */
+    fsdp_fully_shard_options of_joint; /* for the unit of joint_modules, after unit_options() */
+    chosen_unit *units;                /* [n] children first, without the root */
     size_t n, cap;
 } plan;
 
-/* NULL: an empty list. */
+/* `names` ends with NULL. If it is NULL, the list is empty. */
 static bool is_among(const char *name, const char *const *names)
 {
     for (; names && *names; names++)
@@ -38,7 +38,7 @@ static bool is_among(const char *name, const char *const *names)
 
 /* --- modules that can be units --- */
 
-/* Without a forward it is never called, and no hook would gather its parameters. */
+/* A module without a forward is never called, so no hook would gather its parameters. */
 static bool can_be_unit(const fsdp_module *m)
 {
     return m->forward != NULL;
@@ -48,11 +48,11 @@ enum {
     MAX_CANDIDATES = 64
 };
 
-/* Classes of the modules below a root that can be units, in the tree's order. */
+/* The classes below a root that can be units, in the order of the tree. */
 typedef struct candidates {
-    const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; more are not listed */
+    const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; the first MAX_CANDIDATES classes */
     size_t n;
-    const char *refused; /* left out: some of its modules could be units, not all */
+    const char *refused; /* this class is not listed: only some of its modules can be units */
 } candidates;
 
 static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
@@ -65,7 +65,7 @@ static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* An error that ends with what could have been named. */
+/* An error that ends with the classes that could have been named. */
 static fsdp_status refuse_class(fsdp_module *root, const char *name, const char *why)
 {
     candidates c = {.refused = name};
@@ -142,7 +142,7 @@ fsdp_status fsdp_check_joint_modules(const fsdp_module *root, fsdp_module *const
         char path[256];
         if (m == root || !fsdp_module_is_inside(m, root))
             return fsdp_error(FSDP_ERR_INVALID,
-                              "a joint unit is of modules below the root: %s is none",
+                              "a joint unit is of modules below the root, which %s is not",
                               m->class_name);
         if (!can_be_unit(m))
             return fsdp_error(FSDP_ERR_INVALID,
@@ -166,9 +166,9 @@ static fsdp_status check_policy(fsdp_module *root, const fsdp_wrap_policy *polic
                : FSDP_OK;
 }
 
-/* --- choosing --- */
+/* --- choosing units --- */
 
-/* Is there nothing in m but ignored parameters? */
+/* *all: does m have parameters, all of them ignored? */
 static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module *m, bool *all)
 {
     fsdp_parameter_list list;
@@ -189,7 +189,7 @@ static void append_path(fsdp_str *path, const fsdp_module *root, const fsdp_modu
     fsdp_str_printf(path, "%s", m->name);
 }
 
-/* Below the root; the caller's, NULL when out of memory. */
+/* The path of m below the root. The caller owns it; NULL when out of memory. */
 static char *path_of(const plan *p, const fsdp_module *m)
 {
     fsdp_str text = {0};
@@ -197,7 +197,7 @@ static char *path_of(const plan *p, const fsdp_module *m)
     return fsdp_str_take(&text);
 }
 
-/* What the policy says of one unit is added to *options. */
+/* Let the policy's unit_options() change the options of one unit. */
 static fsdp_status ask_unit_options(const plan *p, const fsdp_module *m,
                                     fsdp_fully_shard_options *options)
 {
@@ -219,7 +219,7 @@ static bool is_joint(const plan *p, const fsdp_module *m)
     return false;
 }
 
-static fsdp_status choose(plan *p, fsdp_module *m, const fsdp_fully_shard_options *options)
+static fsdp_status choose_unit(plan *p, fsdp_module *m, const fsdp_fully_shard_options *options)
 {
     bool all_ignored = false;
     if (is_joint(p, m))
@@ -250,7 +250,7 @@ static fsdp_status choose_by_class(plan *p, fsdp_module *m)
         return FSDP_OK;
     if (!can_be_unit(m))
         return refuse_class_of(p, m);
-    return choose(p, m, &p->inside);
+    return choose_unit(p, m, &p->inside);
 }
 
 static fsdp_status choose_by_function(plan *p, fsdp_module *m)
@@ -262,7 +262,7 @@ static fsdp_status choose_by_function(plan *p, fsdp_module *m)
     fsdp_status status = FSDP_OK;
     if (p->policy->custom(path, m, p->policy->custom_arg, &options))
         status = can_be_unit(m)
-                     ? choose(p, m, &options)
+                     ? choose_unit(p, m, &options)
                      : fsdp_error(FSDP_ERR_INVALID,
                                   "auto_wrap: module '%s' (%s) has no forward of its own, the "
                                   "module around it reads it",
@@ -284,7 +284,8 @@ static fsdp_status choose_below(plan *p, fsdp_module *m)
 
 /* --- choosing by size --- */
 
-/* Of what would be the module's if no unit were inside it: nothing that no unit takes. */
+/* *numel: elements that a unit of `m` would have if there were no unit inside it. Ignored
+ * parameters, and those shared with modules outside, do not count. */
 static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
 {
     fsdp_parameter_list list;
@@ -314,7 +315,7 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* *wrapped: elements that units below m have, or m itself. */
+/* *wrapped: elements of the units chosen at m or below. */
 static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;
@@ -332,10 +333,10 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     if (m == p->root || inside - *wrapped < least || is_excluded(p, m))
         return FSDP_OK;
     *wrapped = inside;
-    return choose(p, m, &p->inside);
+    return choose_unit(p, m, &p->inside);
 }
 
-/* --- the whole --- */
+/* --- choosing by the policy --- */
 
 static fsdp_status choose_units(plan *p)
 {
@@ -352,7 +353,7 @@ static fsdp_status choose_units(plan *p)
     return FSDP_OK;
 }
 
-/* --- making --- */
+/* --- making units --- */
 
 static bool is_inside_joint(const plan *p, const fsdp_module *m)
 {
@@ -367,8 +368,8 @@ static bool are_neighbours(const fsdp_module *a, const fsdp_module *b)
     return a->parent == b->parent && strcmp(a->class_name, b->class_name) == 0;
 }
 
-/* The first chosen module from `at` on that is of the parent and class of `unit`; p->n if there is
- * none. */
+/* The index, from `at` on, of the first chosen module with the same parent and class as `unit`;
+ * p->n: there is none. */
 static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
 {
     while (at < p->n && !are_neighbours(p->units[at].module, unit->module))
@@ -376,8 +377,9 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* Modules that are one unit with units[last], which is made when its turn comes, after all that is
- * inside of them; 0 if a later one is the last of its unit. members [modules_per_unit]. */
+/* Fill members [modules_per_unit] with the modules of the unit whose last module is units[last],
+ * and return their number. Return 0 if a later module is the last of that unit. A unit is made at
+ * its last module, after all units inside its modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
@@ -390,7 +392,8 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Those that follow each other are inside the joint modules together, or none of them is. */
+/* Make units of neighbours that are inside the joint modules, or of those that are not. Neighbours
+ * have the same parent, so either all of them are inside or none. */
 static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
                                    fsdp_device *device)
 {
@@ -422,8 +425,8 @@ static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fs
     return FSDP_OK;
 }
 
-/* Some of what is around one joint module comes before another in `units`: so what is inside them
- * is made first, they are next, and then the rest. */
+/* A module around one joint module may come before another joint module in `units`. So make the
+ * units inside the joint modules first, then the joint unit, then the rest. */
 static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *device)
 {
     const fsdp_wrap_policy *policy = p->policy;

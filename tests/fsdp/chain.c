@@ -42,7 +42,7 @@ static fsdp_status leave_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* A module around each block sees when the block's own hooks have all run. */
+/* Put a module around each block. Its hooks run after all of the block's own. */
 static fsdp_status add_block(chain *c, int i)
 {
     fsdp_module *around;
@@ -66,7 +66,7 @@ static fsdp_status build(chain *c, const fsdp_fully_shard_options *options)
         FSDP_TRY(add_block(c, i));
     for (int i = 0; i < CHAIN_UNITS; i++)
         FSDP_TRY(fsdp_fully_shard(c->units[i], c->m.group, c->m.device, options));
-    for (int i = 0; i < CHAIN_BLOCKS; i++) /* after the unit's own */
+    for (int i = 0; i < CHAIN_BLOCKS; i++) /* these hooks run after the unit's own */
         FSDP_TRY(fsdp_module_add_hooks(c->units[i], &c->inside[i].hooks, NULL));
     return fsdp_module_init(c->m.model, 5);
 }

@@ -15,11 +15,12 @@
 #include "src/fsdp/state.h"
 
 enum {
-    LEAVES = 12, /* of any number of ranks up to four, several micro-steps each */
-    SOON_S = 60, /* on any machine; who is not told waits for the ten minutes of the timeout */
+    LEAVES = 12, /* divisible by up to four ranks, several micro-steps each */
+    SOON_S = 60, /* enough on any machine; without an error a rank would wait for the timeout of ten
+                    minutes */
 };
 
-/* ---- another way through the model ---- */
+/* ---- other control flow ---- */
 
 static fsdp_status other_order(trainee *m)
 {
@@ -69,7 +70,7 @@ static fsdp_status evaluate_alone(trainee *m)
     return tree_step(m, 1, LEAVES);
 }
 
-/* A forward with a tape whose backward never comes. */
+/* A forward with a tape, without its backward. */
 static fsdp_status skip_backward(trainee *m)
 {
     fsdp_scope *s;
@@ -90,7 +91,7 @@ static fsdp_status freeze_one(trainee *m)
     return tree_step(m, 1, LEAVES);
 }
 
-/* The odd rank freezes another one of the same size, so that no count of bytes tells. */
+/* The odd rank freezes another parameter of the same size, so collectives have the same bytes. */
 static fsdp_status freeze_different_ones(trainee *m, bool odd)
 {
     const tree *second = tree_of(trainee_unit(m, "second"));
@@ -98,7 +99,7 @@ static fsdp_status freeze_different_ones(trainee *m, bool odd)
     return tree_step(m, 1, LEAVES);
 }
 
-/* Each builds one more model: the odd rank's is of another width, or dtype. */
+/* Every rank builds one more model. That of the odd rank has another width or dtype. */
 static fsdp_status build_another(trainee *m, int64_t width, fsdp_dtype param_dtype)
 {
     const fsdp_fully_shard_options options = {.mp_policy = {.param_dtype = param_dtype}};
@@ -180,7 +181,7 @@ static fsdp_status fail_after_backward(trainee *m, bool odd)
     return fail_between(m, false, odd);
 }
 
-/* Between backward and the update, as a trainer says where it is. */
+/* Fail between backward and the update, at the location that a trainer sets. */
 static fsdp_status fail_in_optimizer(trainee *m, bool odd)
 {
     FSDP_TRY(tree_forward_backward(m, m->model, &(tree_call){.step = 1}));
@@ -190,7 +191,7 @@ static fsdp_status fail_in_optimizer(trainee *m, bool odd)
     return tree_sgd(m->model, 0.1f);
 }
 
-/* The odd rank has no memory for its part of a parameter that is gathered to be written. */
+/* The odd rank has no memory for its part of a parameter that is gathered for saving. */
 static fsdp_status fail_in_save(trainee *m, bool odd)
 {
     char dir[] = "/tmp/fsdp-odd-XXXXXX", path[64];
@@ -298,7 +299,8 @@ bool odd_applies(const odd_case *kase, odd_layout layout, const fsdp_fully_shard
 
 /* ---- ranks ---- */
 
-/* The first step is everybody's; what a rank does not notice in its second it notices later. */
+/* All ranks run the first step. A rank that does not notice the error in its second step notices it
+ * later. */
 static fsdp_status train(odd_job *job, fsdp_group *world, trainee *m, double *start)
 {
     const odd_case *c = job->kase;
@@ -356,22 +358,22 @@ fsdp_status odd_rank(fsdp_group *world, void *arg)
     return status;
 }
 
-/* The odd rank has words of its own for what befell it. */
+/* The message of the odd rank may differ from that of the others. */
 static void check_rank(fsdp_test *t, const odd_job *job, int rank, bool odd)
 {
     const odd_case *c = job->kase;
     const char *message = job->ranks[rank].message;
     const bool own = odd && job->ranks[rank].status != FSDP_ERR_COMM;
-    bool told = strstr(message, c->text) != NULL;
+    bool is_complete = strstr(message, c->text) != NULL;
     if (!own)
-        told &= strstr(message, "rank ") && (c->agreed || strstr(message, " in step "));
+        is_complete &= strstr(message, "rank ") && (c->agreed || strstr(message, " in step "));
     if (!own && c->peers)
-        told &= strstr(message, c->peers) != NULL;
-    if (job->ranks[rank].status == FSDP_OK || !told)
+        is_complete &= strstr(message, c->peers) != NULL;
+    if (job->ranks[rank].status == FSDP_OK || !is_complete)
         FAIL("%s: layout %d: rank %d: %s: %s", c->name, (int)job->layout, rank,
              fsdp_status_name(job->ranks[rank].status), message);
     if (job->ranks[rank].seconds > SOON_S)
-        FAIL("%s: rank %d was told after %.1f s", c->name, rank, job->ranks[rank].seconds);
+        FAIL("%s: rank %d got the error after %.1f s", c->name, rank, job->ranks[rank].seconds);
 }
 
 void odd_check(fsdp_test *t, const odd_job *job, int world_size)
@@ -386,7 +388,8 @@ void odd_check(fsdp_test *t, const odd_job *job, int world_size)
         CHECK_HERE();
         if (job->ranks[r].status != FSDP_ERR_COMM)
             continue;
-        /* What this rank was about may stand before: "backward of linear: ranks diverged". */
+        /* The message may begin with what this rank was doing: "backward of linear: ranks
+         * diverged". */
         const char *message = strstr(job->ranks[r].message, "rank");
         if (first && strcmp(first, message) != 0)
             FAIL("%s: layout %d: rank %d says '%s' and another '%s'", c->name, (int)job->layout, r,
@@ -394,5 +397,5 @@ void odd_check(fsdp_test *t, const odd_job *job, int world_size)
         first = message;
     }
     if (!first && !c->agreed)
-        FAIL("%s: no rank was told", c->name);
+        FAIL("%s: no rank got an error", c->name);
 }

@@ -1,5 +1,6 @@
-/* A job in which the last rank does something else than the others: what, on which ranks, and what
- * all of them are to say. The same cases run over threads and over processes. */
+/* A job in which the last rank does something else than the others. A case says what it does, over
+ * which ranks, and which errors all of them must return. The same cases run with ranks as threads
+ * and as processes. */
 #pragma once
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
@@ -8,32 +9,32 @@ enum {
     ODD_MAX_RANKS = 4
 };
 
-/* Who trains what together. */
+/* Which ranks train a model together. */
 typedef enum odd_layout {
-    ODD_WORLD, /* all ranks one model */
-    ODD_PAIRS, /* of four ranks, two and two a model of their own, over split groups */
+    ODD_WORLD, /* all ranks train one model */
+    ODD_PAIRS, /* each half of four ranks trains its own model, over split groups */
     ODD_MESH,  /* four ranks, HSDP over 2 x 2 */
 } odd_layout;
 
 typedef struct odd_case {
     const char *name;
-    /* What the last rank does while the others do their second step. */
+    /* The last rank calls this while the others run their second step. */
     fsdp_status (*odd)(trainee *m);
-    /* Or what all ranks do in place of that step, `odd` telling the last one. */
+    /* Or all ranks call this instead of that step; `odd` is true on the last rank. */
     fsdp_status (*all)(trainee *m, bool odd);
-    const char *text;    /* in every rank's message */
-    const char *peers;   /* in every other rank's; NULL: nothing else */
-    bool sharded_only;   /* whole parameters (no_shard) are not gathered */
-    bool resharded_only; /* likewise parameters that are kept after forward */
-    bool agreed;         /* the ranks told each other by fsdp_agree() */
-    bool processes_only; /* it ends the process */
-    bool world_only;     /* a rank that leaves is missed by those of its own group alone */
+    const char *text;    /* in the message of every rank */
+    const char *peers;   /* in the message of every rank but the last; NULL: no further text */
+    bool sharded_only;   /* not with no_shard, which does not gather */
+    bool resharded_only; /* not with parameters that are kept after forward */
+    bool agreed;         /* the ranks exchanged the error by fsdp_agree() */
+    bool processes_only; /* the case ends the process */
+    bool world_only;     /* only ranks of its own group notice a rank that leaves */
 } odd_case;
 
 extern const odd_case odd_cases[];
 extern const size_t n_odd_cases;
 
-/* Filled by the ranks, in memory that all of them see. */
+/* Filled by the ranks, in memory that all of them share. */
 typedef struct odd_job {
     const odd_case *kase;
     odd_layout layout;
@@ -48,5 +49,5 @@ typedef struct odd_job {
 bool odd_applies(const odd_case *kase, odd_layout layout, const fsdp_fully_shard_options *options);
 /* An fsdp_rank_fn over an odd_job. */
 FSDP_MUST_CHECK fsdp_status odd_rank(fsdp_group *world, void *job);
-/* All ranks have failed with one message, long before the timeout. */
+/* Check that all ranks failed with the same message, long before the timeout. */
 void odd_check(fsdp_test *t, const odd_job *job, int world_size);

@@ -27,7 +27,7 @@ static void fail_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const 
     fsdp_scope_error(s, "fail", "on purpose");
 }
 
-/* A tensor like x, the backward of which fails. */
+/* A copy of x whose backward fails. */
 static fsdp_tensor *failing(fsdp_scope *s, fsdp_tensor *x)
 {
     static const fsdp_op op = {.name = "fail", .backward = fail_backward};
@@ -36,7 +36,7 @@ static fsdp_tensor *failing(fsdp_scope *s, fsdp_tensor *x)
     return y;
 }
 
-/* out: what the next one reads, and, where x is not replaced, a loss. */
+/* out: the input of the next read and, where x is not replaced, a loss. */
 static void read_one(fsdp_scope *s, const void *self, const fsdp_args *in, fsdp_args *out)
 {
     const one_read *r = self;

@@ -1,5 +1,6 @@
 /* Gradient accumulation in its three modes: reduce every micro-step, reduce-scatter alone, no
- * communication. What each sends, exactly, and that all give the same gradients to rounding. */
+ * communication. Checks exactly what each mode sends, and that all give the same gradients up to
+ * rounding. */
 #include <math.h>
 
 #include "src/base/alloc.h"
@@ -23,7 +24,7 @@ static const fsdp_mp_policy policies[] = {
 typedef struct gradients {
     float values[MAX_NUMEL];
     size_t n;
-    int present; /* parameters that have one */
+    int present; /* parameters that have a gradient */
 } gradients;
 
 static fsdp_status add_gradient(const fsdp_parameter *p, gradients *g)
@@ -65,7 +66,7 @@ static void check_close(fsdp_test *t, const gradients *a, const gradients *b, do
         FAIL("gradients up to %g differ by %g", largest, difference);
 }
 
-/* What reducing every micro-step gives. */
+/* The gradients if every micro-step is reduced. */
 static fsdp_status reference(fsdp_group *group, const fsdp_fully_shard_options *o, gradients *g)
 {
     chain c;
@@ -76,7 +77,7 @@ static fsdp_status reference(fsdp_group *group, const fsdp_fully_shard_options *
     return chain_close(&c);
 }
 
-/* The policy that rounds rounds once for each reduce. */
+/* With a reduce_dtype below float32, each reduce rounds once. */
 static double tolerance_of(const fsdp_mp_policy *mp)
 {
     return mp->reduce_dtype == FSDP_DTYPE_BF16 ? 0.02 : 1e-5;
@@ -84,7 +85,8 @@ static double tolerance_of(const fsdp_mp_policy *mp)
 
 /* --- no communication --- */
 
-/* Not declared is PyTorch's way: nothing says how many micro-steps there are but the controls. */
+/* declared = false is PyTorch's way: the scope has no number of micro-steps; only the controls say
+ * when to communicate. */
 static fsdp_status run_micro_step(chain *c, int step, int a, bool declared)
 {
     if (declared)
@@ -94,7 +96,7 @@ static fsdp_status run_micro_step(chain *c, int step, int a, bool declared)
         &(tree_call){.step = step, .leaf = a * trainee_world_size(&c->m) + trainee_rank(&c->m)});
 }
 
-/* Micro-step a of a step that communicates in its last one. */
+/* Micro-step a of a step that communicates only in its last micro-step. */
 static fsdp_status micro_step_of(chain *c, int step, int a, bool declared)
 {
     FSDP_TRY(fsdp_set_requires_gradient_sync(c->m.model, a == MICRO_STEPS - 1, true));
@@ -143,8 +145,9 @@ TEST_RANKS(without_communication_gradients_add_up_until_the_last_micro_step, 2)
         }
 }
 
-/* Slots are kept, whole, on every rank; the meta device knows. */
-TEST_RANKS(what_adds_up_without_communication_takes_a_slot_for_every_unit, 2)
+/* Without communication every rank keeps whole gradient buffers. The meta device counts them as
+ * well. */
+TEST_RANKS(accumulation_without_communication_takes_a_gradient_buffer_for_every_unit, 2)
 {
     chain c;
     fsdp_memory_stats before, after;
@@ -159,7 +162,7 @@ TEST_RANKS(what_adds_up_without_communication_takes_a_slot_for_every_unit, 2)
         ASSERT_OK(chain_run(&c, 0));
     fsdp_device_memory(c.m.device, &before);
     ASSERT_INT(before.tag_allocated[FSDP_TAG_GRAD], after.tag_allocated[FSDP_TAG_GRAD]);
-    ASSERT_OK(chain_close(&c)); /* with everything in it */
+    ASSERT_OK(chain_close(&c)); /* with gradients in all buffers */
 }
 
 TEST_RANKS(one_unit_alone_waits_if_the_control_does_not_recurse, 2)
@@ -178,7 +181,7 @@ TEST_RANKS(one_unit_alone_waits_if_the_control_does_not_recurse, 2)
     ASSERT_OK(chain_run(&c, 0));
     n = chain_counts(&c);
     ASSERT_INT(n.calls[FSDP_KIND_REDUCE_SCATTER], CHAIN_UNITS);
-    /* Both backwards are in both gradients. */
+    /* Both gradients contain both backwards. */
     float *waited = NULL, *once = NULL;
     ASSERT_OK(tree_full_grad(tree_of(c.units[1])->up, &waited));
     fsdp_module_zero_grad(c.m.model);
@@ -206,14 +209,14 @@ TEST_RANKS(no_sync_begins_and_ends, 2)
     ASSERT_OK(chain_run(&c, 0));
     ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_REDUCE_SCATTER], 0);
     ASSERT_OK(fsdp_no_sync_end(c.m.model));
-    ASSERT_OK(chain_run(&c, 0)); /* the first unit was told apart before, and is again */
+    ASSERT_OK(chain_run(&c, 0)); /* the first unit now runs as before */
     ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_REDUCE_SCATTER], CHAIN_UNITS - 1);
     ASSERT_OK(fsdp_unit_get_info(c.units[1], &info));
     ASSERT(info.requires_gradient_sync);
     ASSERT_OK(chain_close(&c));
 }
 
-/* The unit runs in the first micro-step alone; its gradient is reduced at the end of the last. */
+/* The unit runs only in the first micro-step. Its gradient is reduced at the end of the last. */
 TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_reduced_all_the_same, 2)
 {
     chain c;
@@ -228,7 +231,7 @@ TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_reduced_all_the_same, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what leaves no trace --- */
+/* --- steps without effect on the next --- */
 
 typedef fsdp_status disturb_fn(chain *c);
 
@@ -303,7 +306,7 @@ TEST_RANKS(an_evaluation_that_fails_changes_nothing, 2)
     check_disturbed(t, NULL, fail_evaluation);
 }
 
-/* Here what earlier micro-steps left is sharded. */
+/* Here the sums of earlier micro-steps are sharded. */
 TEST_RANKS(an_evaluation_that_fails_drops_no_sums, 2)
 {
     chain c;
@@ -319,7 +322,7 @@ TEST_RANKS(an_evaluation_that_fails_drops_no_sums, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-TEST_RANKS(a_step_that_lost_sums_begins_anew, 2)
+TEST_RANKS(a_step_that_lost_sums_begins_again, 2)
 {
     chain c;
     gradients want, got;
@@ -345,7 +348,7 @@ TEST_RANKS(a_step_that_lost_sums_begins_anew, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* A forward of a later micro-step that was there before is no way on either. */
+/* Backward from a forward of a later micro-step that ran before the loss is an error as well. */
 TEST_RANKS(a_backward_of_a_step_that_lost_sums_is_an_error, 2)
 {
     const tree_call calls[] = {{.micro_step = 1, .n_micro_steps = MICRO_STEPS},
@@ -401,7 +404,7 @@ TEST_RANKS(a_first_micro_step_of_two_backwards_keeps_both, 2)
     check_close(t, &got, &want, 1e-6);
 }
 
-/* The last micro-step communicates nothing: what those before it did is the gradient. */
+/* The last micro-step does not communicate. The gradient is the sum of the micro-steps that did. */
 TEST_RANKS(sums_are_the_gradient_though_the_last_micro_step_does_not_communicate, 2)
 {
     chain c;
@@ -510,7 +513,7 @@ TEST_RANKS(replicas_are_added_in_the_last_micro_step_alone, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Its partial sum waits for the replicas though no slot is taken. */
+/* Its partial sum waits for the replicas although no gradient buffer is taken. */
 TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_added_over_replicas, 4)
 {
     fsdp_device_mesh *mesh;
@@ -527,7 +530,7 @@ TEST_RANKS(a_unit_that_the_last_micro_step_skips_is_added_over_replicas, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Without replicas there is nothing to leave out. */
+/* Without replicas the control has no effect. */
 TEST_RANKS(requires_all_reduce_is_for_replicas_alone, 2)
 {
     chain c;

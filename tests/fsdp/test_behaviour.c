@@ -1,6 +1,6 @@
-/* What users do to a model: methods other than forward, optimizers made before fully_shard,
- * freezing between steps, data that leaves a part unused on one rank. Sharded as on one rank, with
- * the counts that follow. */
+/* What users do with a model: methods other than forward, optimizers made before fully_shard,
+ * freezing between steps, data that leaves a part unused on one rank. Sharded training must equal
+ * training on one rank, with the expected number of collectives. */
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
@@ -11,7 +11,7 @@
 
 /* --- methods other than forward --- */
 
-/* Another method of a tree module, with another result: 3 x + its own part. */
+/* Another method of a tree module, with another result: 3 x + the module's own term. */
 static void generate(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     tree *m = tree_of(self);
@@ -100,7 +100,7 @@ TEST_RANKS(an_optimizer_made_before_fully_shard_follows_its_parameters, 2)
     ASSERT_OK(trainee_close(&late));
 }
 
-/* Its moments are of whole parameters: it says so, and changes nothing. */
+/* Its moments belong to whole parameters. The step returns an error and changes nothing. */
 TEST_RANKS(an_optimizer_that_stepped_before_fully_shard_fails_at_its_next_step, 2)
 {
     trainee m;
@@ -137,12 +137,12 @@ enum {
     FREEZE_STEPS = 5
 };
 
-/* What trains in a step. */
+/* Set which parameters train in a step. */
 static void freeze_for(chain *c, int step)
 {
-    set_trains(c->units[1], step != 1, step != 1, step != 1); /* step 1: not "b" */
-    set_trains(c->units[2], true, step != 2, true);           /* step 2: not c.up */
-    set_trains(c->m.model, step < 3, step < 3, step < 3);     /* steps 3 and 4: not the root */
+    set_trains(c->units[1], step != 1, step != 1, step != 1); /* step 1: without "b" */
+    set_trains(c->units[2], true, step != 2, true);           /* step 2: without c.up */
+    set_trains(c->m.model, step < 3, step < 3, step < 3);     /* steps 3 and 4: without the root */
 }
 
 static uint64_t frozen_numel(const chain *c, int step)
@@ -186,7 +186,7 @@ TEST_RANKS(freezing_between_steps_changes_what_is_reduced, 2)
 
 /* --- unused on one rank --- */
 
-/* Rank 1's rows have no label: it runs the same and adds nothing. */
+/* The rows of rank 1 have no label. It runs the same program and adds nothing. */
 TEST_RANKS(data_that_uses_nothing_on_one_rank_adds_nothing, 2)
 {
     static const toy_shape shape = {.vocab = 11, .width = 7, .hidden = 5, .blocks = 2};
@@ -227,7 +227,7 @@ TEST_RANKS(data_that_uses_nothing_on_one_rank_adds_nothing, 2)
     fsdp_device_destroy(device);
 }
 
-/* A unit that one rank's code leaves out is no such case: all ranks are told who differs. */
+/* If one rank's code leaves a unit out, all ranks get an error that names the rank that differs. */
 TEST_RANKS(a_unit_that_one_rank_leaves_out_is_an_error_of_all, 2)
 {
     chain c;

@@ -1,13 +1,14 @@
-/* The other controls of units: unshard and its handle, what is kept after forward and backward,
- * backwards that are not the last, units that backward need not gather, the all-reduce hook, and
- * what can be asked about a unit. Each test fails if its control is ignored. */
+/* The other controls of units: unshard and its handle, keeping parameters after forward and
+ * backward, backwards that are not the last, units that backward need not gather, the all-reduce
+ * hook, and queries about a unit. Each test fails if its control is ignored. */
 #include "src/base/alloc.h"
 #include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"
 
-/* Of float32 masters operations read the values, the upper halves or a cast copy. */
+/* With these param_dtypes, operations read float32 masters as they are, their upper halves, or a
+ * cast copy. */
 static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
 
 static fsdp_fully_shard_options of_dtype(fsdp_dtype dtype)
@@ -20,7 +21,7 @@ static bool has_data(const fsdp_module *m)
     return fsdp_tensor_has_data(fsdp_parameter_data(tree_of(m)->up));
 }
 
-/* Does every unit lie in its rows alone? */
+/* Is every unit resharded? */
 static bool is_resharded(const chain *c)
 {
     for (int i = 0; i < CHAIN_UNITS; i++)
@@ -57,11 +58,11 @@ static void check_async(fsdp_test *t, fsdp_dtype dtype)
     n = chain_counts(&c);
     ASSERT_INT(n.calls[FSDP_KIND_ALL_GATHER], 1);
     ASSERT_INT(n.logical_bytes[FSDP_KIND_ALL_GATHER], chain_numel(&c, 0) * fsdp_dtype_size(dtype));
-    /* Forward uses both, and frees them as always. */
+    /* Forward uses both, and reshards them as usual. */
     ASSERT_OK(chain_run(&c, 0));
     ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_ALL_GATHER], 2 * CHAIN_UNITS - 2);
     ASSERT(is_resharded(&c));
-    ASSERT_OK(fsdp_unshard_handle_wait(second)); /* late: it was freed meanwhile */
+    ASSERT_OK(fsdp_unshard_handle_wait(second)); /* too late: the unit was resharded meanwhile */
     ASSERT(is_resharded(&c));
     ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_ALL_GATHER], 0);
     ASSERT_OK(tree_sgd(c.m.model, 0.1f));
@@ -76,7 +77,7 @@ TEST_RANKS(unshard_async_begins_and_its_handle_waits, 2)
     }
 }
 
-/* What was asked for survives what other units do, and is an error for a writer until reshard. */
+/* A requested gather survives what other units do. Writing the unit is an error until reshard. */
 TEST_RANKS(what_unshard_async_gathers_is_kept_until_its_own_forward, 2)
 {
     for (int d = 0; d < 3; d++) {
@@ -84,7 +85,7 @@ TEST_RANKS(what_unshard_async_gathers_is_kept_until_its_own_forward, 2)
         chain c;
         ASSERT_OK(chain_open(t->group, &o, &c));
         ASSERT_OK(fsdp_unit_unshard_async(c.units[4], NULL));
-        ASSERT_OK(tree_evaluate(&c.m, c.units[0], 0)); /* an outermost forward of another */
+        ASSERT_OK(tree_evaluate(&c.m, c.units[0], 0)); /* an outermost forward of another unit */
         ASSERT(!is_resharded(&c));
         ASSERT_ERROR(fsdp_module_init(c.m.model, 1), FSDP_ERR_STATE, "'e.unit' is unsharded");
         ASSERT_OK(chain_run(&c, 0));
@@ -125,7 +126,7 @@ static fsdp_status summon_and_end(chain *c)
     return fsdp_summon_full_params_end(full);
 }
 
-/* The next forward looks whether it can store it otherwise. */
+/* Frozen parameters of a bfloat16 file: the next forward may choose another storage. */
 static fsdp_status freeze_loaded(chain *c)
 {
     fsdp_parameter *up = tree_of(c->units[4])->up;
@@ -135,7 +136,7 @@ static fsdp_status freeze_loaded(chain *c)
     return FSDP_OK;
 }
 
-/* What another asks for later is a guess like any other. */
+/* After the request has ended, a later prefetch of the unit may be dropped like any other. */
 TEST_RANKS(a_request_ends_with_what_was_gathered_for_it, 2)
 {
     static fsdp_status (*const drops[])(chain *) = {summon_and_end, freeze_loaded};
@@ -156,7 +157,7 @@ TEST_RANKS(a_request_ends_with_what_was_gathered_for_it, 2)
         }
 }
 
-/* requires_grad may change what a unit stores; whoever gathers it settles that first. */
+/* requires_grad may change how a unit is stored. Unshard applies the pending dtypes first. */
 TEST_RANKS(a_unit_may_be_unsharded_right_after_it_was_frozen, 2)
 {
     for (int d = 0; d < 3; d++)
@@ -195,7 +196,7 @@ TEST_RANKS(a_unit_that_is_written_cannot_be_unsharded, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what is kept --- */
+/* --- kept parameters --- */
 
 TEST_RANKS(reshard_after_forward_can_be_set_and_set_back, 2)
 {
@@ -208,7 +209,8 @@ TEST_RANKS(reshard_after_forward_can_be_set_and_set_back, 2)
         ASSERT(info_of(c.units[0], &info) && !info.reshard_after_forward);
         ASSERT_OK(chain_run(&c, 0));
         ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_ALL_GATHER], CHAIN_UNITS);
-        ASSERT_OK(fsdp_set_reshard_after_forward(c.m.model, true, false)); /* the root alone */
+        /* Without recurse: only the root. */
+        ASSERT_OK(fsdp_set_reshard_after_forward(c.m.model, true, false));
         ASSERT_OK(chain_run(&c, 0));
         ASSERT_INT(chain_counts(&c).calls[FSDP_KIND_ALL_GATHER], CHAIN_UNITS + 1);
         ASSERT_OK(fsdp_set_reshard_after_forward(c.m.model, true, true));
@@ -250,7 +252,7 @@ TEST_RANKS(parameters_kept_after_backward_are_gathered_once, 2)
     }
 }
 
-/* The reduce of the unit that backward leaves last comes with the next backward. */
+/* The unit that backward leaves last is reduced in the next backward. */
 TEST_RANKS(a_backward_that_is_not_the_last_leaves_one_reduce_to_the_next, 2)
 {
     for (int d = 0; d < 3; d++) {
@@ -261,7 +263,8 @@ TEST_RANKS(a_backward_that_is_not_the_last_leaves_one_reduce_to_the_next, 2)
         ASSERT_OK(chain_open(t->group, &o, &plain));
         for (int step = 0; step < 3; step++) {
             for (int a = 0; a < 3; a++) {
-                ASSERT_OK(fsdp_set_is_last_backward(c.units[2], a == 2)); /* of the tree */
+                /* Applies to the whole tree. */
+                ASSERT_OK(fsdp_set_is_last_backward(c.units[2], a == 2));
                 ASSERT(info_of(c.m.model, &info) && info.is_last_backward == (a == 2));
                 chain_counts(&c);
                 ASSERT_OK(chain_micro_step(&c, step, a, 3));
@@ -282,8 +285,9 @@ TEST_RANKS(a_backward_that_is_not_the_last_leaves_one_reduce_to_the_next, 2)
     }
 }
 
-/* The only unit is left last and entered first: its slot is reduced before it is written again. */
-TEST_RANKS(a_slot_that_waits_is_reduced_before_the_next_backward_writes_it, 2)
+/* The only unit is left last and entered first, so its gradient buffer is reduced before it is
+ * written again. */
+TEST_RANKS(a_posted_buffer_is_reduced_before_the_next_backward_writes_it, 2)
 {
     for (int d = 0; d < 3; d++) {
         const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
@@ -307,8 +311,7 @@ TEST_RANKS(a_slot_that_waits_is_reduced_before_the_next_backward_writes_it, 2)
     }
 }
 
-/* As a pipeline does: forwards of two micro-batches, each on a tape of its own, then their
- * backwards. */
+/* As in a pipeline: forwards of two micro-batches, each on its own tape, then their backwards. */
 static fsdp_status two_in_flight(chain *c, fsdp_tape *second, bool defers)
 {
     fsdp_tape *const tapes[2] = {c->m.tape, second};
@@ -421,7 +424,7 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
             const uint64_t before = n->calls[FSDP_KIND_ALL_GATHER];
             const uint64_t written = n->calls[FSDP_KIND_WRITE_SHARD];
             ASSERT_OK(tree_forward_backward(&m, m.model, &call));
-            /* The root has no parameters: nothing of it is gathered. */
+            /* The root has no parameters, so it does not gather. */
             const uint64_t gathers = n->calls[FSDP_KIND_ALL_GATHER] - before;
             const bool copies = dtypes[d] == FSDP_DTYPE_F16;
             ASSERT_INT(n->calls[FSDP_KIND_WRITE_SHARD] - written, copies ? gathers : 0);
@@ -436,8 +439,8 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
     }
 }
 
-/* Whichever device, in the same words: what a plan passes is what a run passes. The unit's
- * parameters are of both kinds, zero-copy and cast. */
+/* The error is the same on every device, so a plan fails wherever its run fails. The unit has both
+ * kinds of parameters: in the master buffer and cast. */
 TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
 {
     for (int d = 0; d < 4; d++) {
@@ -449,18 +452,19 @@ TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));
         fsdp_module *linear = trainee_unit(&m, "linear");
         ASSERT_OK(fsdp_set_unshard_in_backward(linear, false));
-        ASSERT_ERROR(tree_forward_backward(&m, m.model, &call), FSDP_ERR_STATE,
-                     "backward of linear: linear: 'down' of unit 'linear' is resharded: "
-                     "fsdp_unit_unshard() comes before a read outside of its module's forward and "
-                     "backward; in backward, too, after set_unshard_in_backward(false) "
-                     "(--no-unshard-in-backward)");
-        /* Who gathers it has it. */
+        ASSERT_ERROR(
+            tree_forward_backward(&m, m.model, &call), FSDP_ERR_STATE,
+            "backward of linear: linear: 'down' of unit 'linear' is resharded: "
+            "call fsdp_unit_unshard() before reading it outside of its module's forward and "
+            "backward; in backward, too, after set_unshard_in_backward(false) "
+            "(--no-unshard-in-backward)");
+        /* After unshard the operation succeeds. */
         ASSERT_OK(fsdp_unit_unshard(linear));
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));
         ASSERT_OK(fsdp_unit_reshard(linear));
         ASSERT_OK(fsdp_set_unshard_in_backward(linear, true));
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));
-        /* Nor does an operation outside of its module read it. */
+        /* An operation outside of its module cannot read it either. */
         fsdp_scope *s;
         ASSERT_OK(tree_scope(&m, NULL, &call, &s));
         fsdp_tensor *up = fsdp_read(s, tree_of(linear)->up);
@@ -521,8 +525,8 @@ TEST_RANKS(the_all_reduce_hook_sees_each_gradient_once_a_step, 2)
     ASSERT_OK(chain_close(&c));
 }
 
-/* A failure in the middle of a reduce: the next step is right, and leaves no more memory than the
- * one before. */
+/* After a failure in the middle of a reduce, the next step is correct and keeps no more memory than
+ * the one before. */
 TEST_RANKS(a_reduce_that_fails_is_cancelled, 2)
 {
     for (int d = 0; d < 3; d++)
@@ -553,12 +557,12 @@ TEST_RANKS(a_reduce_that_fails_is_cancelled, 2)
         }
 }
 
-/* --- the reduce's place --- */
+/* --- the time of a reduce --- */
 
 typedef struct place {
     fsdp_region_hooks hooks;
     const fsdp_group *group;
-    uint64_t seen[CHAIN_BLOCKS]; /* reduces when block i had been left */
+    uint64_t seen[CHAIN_BLOCKS]; /* reduces that were done when backward had left block i */
     int n;
 } place;
 
@@ -571,7 +575,7 @@ static fsdp_status count_reduces(void *self, bool last)
     return FSDP_OK;
 }
 
-/* Whatever the peers' speed: the k-th unit left has k - 1 reduces behind it. */
+/* When backward has left the k-th unit, k - 1 reduces are done, however slow the peers are. */
 TEST_RANKS(a_unit_is_reduced_when_the_next_one_is_left, 4)
 {
     chain c;
@@ -593,9 +597,9 @@ TEST_RANKS(a_unit_is_reduced_when_the_next_one_is_left, 4)
     ASSERT_OK(chain_close(&c));
 }
 
-/* --- what can be asked, and what is refused --- */
+/* --- queries and refused calls --- */
 
-TEST_RANKS(a_unit_tells_its_controls, 2)
+TEST_RANKS(the_info_of_a_unit_has_its_controls, 2)
 {
     const fsdp_fully_shard_options o = {.backward_prefetch = FSDP_BACKWARD_POST,
                                         .forward_prefetch = FSDP_FORWARD_NONE};
@@ -623,7 +627,7 @@ TEST_RANKS(a_unit_tells_its_controls, 2)
 
 typedef fsdp_status control(fsdp_module *module, bool value, bool recurse);
 
-/* Is the control on in this unit? */
+/* Is control k on in this unit? */
 static bool is_on(const fsdp_module *unit, int k)
 {
     fsdp_unit_info info = {0};

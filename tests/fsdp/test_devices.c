@@ -1,5 +1,5 @@
-/* Training on a device that computes late is training on the CPU, bit by bit: what the program does
- * not wait for, it would miss. */
+/* Training on a device whose kernels run late gives the bits of the CPU. Wherever the program
+ * forgets to wait, results would differ. */
 #include <stdio.h>
 
 #include <fsdp/optim.h>
@@ -23,7 +23,7 @@ typedef enum optimizer_kind {
 typedef struct run {
     trainee m;
     fsdp_optimizer *optimizer;
-    double norm; /* of the last step's gradients */
+    double norm; /* norm of the last step's gradients */
 } run;
 
 static fsdp_status create_optimizer(optimizer_kind kind, run *r)
@@ -48,7 +48,7 @@ static fsdp_status run_open(fsdp_group *group, const char *device,
     return create_optimizer(kind, r);
 }
 
-/* Odd steps scale the gradients, even ones leave it to the optimizer. */
+/* Odd steps scale the gradients themselves; in even steps the optimizer does. */
 static fsdp_status run_step(run *r, int step)
 {
     const int world_size = trainee_world_size(&r->m), micro_steps = LEAVES / world_size;
@@ -100,9 +100,9 @@ TEST_RANKS(training_on_a_late_device_gives_the_cpus_bits, 2)
     }
 }
 
-/* A unit of few parameters, and one of so many that its flags reach to where gradients of the other
- * are in the slot that it takes after it. What lies between them is held up on the device longer
- * than the host, which pauses before the flags. */
+/* A unit of few parameters, and one of so many that its flags overlap the gradients that the first
+ * unit had in the same gradient buffer. The kernels in between are delayed for longer than the
+ * host, which pauses before it writes the flags. */
 static fsdp_status many_add(fsdp_module *root)
 {
     fsdp_module *many, *again, *between, *unused;
@@ -136,7 +136,7 @@ static fsdp_status many_open(const char *device, trainee *m)
     return fsdp_module_init(m->model, 5);
 }
 
-TEST(the_host_leaves_a_slot_alone_that_sums_still_read)
+TEST(the_host_does_not_write_a_gradient_buffer_that_sums_still_read)
 {
     trainee late, cpu;
     ASSERT_OK(many_open("fake", &late));

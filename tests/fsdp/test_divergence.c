@@ -1,5 +1,5 @@
-/* Ranks that do not do the same: one error on all of them, long before the timeout, that names
- * rank, step, unit and call. Over threads; test_divergence_shm.c does it with processes. */
+/* Ranks that run different programs: all of them get one error, long before the timeout, that names
+ * rank, step, unit and call. The ranks are threads here, and processes in test_divergence_shm.c. */
 #include "src/comm/comm.h"
 #include "tests/fsdp/odd_rank.h"
 
@@ -30,8 +30,8 @@ TEST(of_two_ranks_and_of_four_too)
     }
 }
 
-/* The ranks of the other group hear of it in their next call. */
-TEST(a_failure_in_one_group_is_told_to_the_ranks_of_another)
+/* The ranks of the other group get the error in their next call. */
+TEST(a_failure_in_one_group_is_reported_to_the_ranks_of_another)
 {
     for (size_t i = 0; i < n_odd_cases && !t->failed; i++)
         run_case(t, &odd_cases[i], ODD_PAIRS, (int)i % 2, 4);

@@ -1,4 +1,4 @@
-/* Ranks that are processes and do not do the same, or end: see test_divergence.c. */
+/* Ranks as processes that run different programs, or end: see test_divergence.c. */
 #include <sys/mman.h>
 
 #include "tests/comm/processes.h"

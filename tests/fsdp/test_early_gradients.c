@@ -1,6 +1,6 @@
 /* The loss adds the head's gradient to its unit in forward (Note [Loss computes its gradients in
- * forward]): a step that would hold a part of another loss, or not all of its own, is an error, and
- * the next one has the bits of a step that nothing came before. */
+ * forward] in src/autograd/ops_loss.c). A step whose gradient would contain a part of another loss,
+ * or lack a part of its own, is an error. The next step has the bits of a first step. */
 #include "src/base/alloc.h"
 #include "tests/fsdp/toy.h"
 #include "tests/fsdp/tree.h"
@@ -14,7 +14,7 @@ typedef struct learner {
     fsdp_scope *s, *s_other;
     fsdp_module *model;
     toy_batch batch;
-    float *want; /* [vocab * width] of the embedding, which is the head's weight too */
+    float *want; /* [vocab * width] of the embedding, which is also the head's weight */
 } learner;
 
 static fsdp_status step(learner *l)
@@ -28,7 +28,7 @@ static fsdp_status step(learner *l)
     return status;
 }
 
-/* A forward whose result is thrown away. */
+/* A forward whose result is dropped. */
 static fsdp_status look(learner *l, fsdp_tape *tape, const fsdp_scope_options *options)
 {
     fsdp_scope *s;
@@ -74,7 +74,7 @@ static void close_learner(fsdp_test *t, learner *l)
     fsdp_device_destroy(l->device);
 }
 
-/* The gradient is `times` that of one step, and is zeroed. */
+/* Check that the gradient is `times` that of one step, then zero it. */
 static void check_gradient(fsdp_test *t, const learner *l, float times)
 {
     float *got;
@@ -85,7 +85,7 @@ static void check_gradient(fsdp_test *t, const learner *l, float times)
     fsdp_module_zero_grad(l->model);
 }
 
-/* After an error nothing is left, and a step is as it was. */
+/* After an error no gradient is left, and the next step is correct. */
 static void check_next_step(fsdp_test *t, learner *l)
 {
     ASSERT(!fsdp_parameter_grad(fsdp_module_parameter(l->model, "embedding")));
@@ -119,7 +119,7 @@ TEST_RANKS(a_loss_without_a_tape_or_with_a_reset_after_it_leaves_nothing, 2)
     fsdp_tape_reset(l.tape);
     check_next_step(t, &l);
     CHECK_HERE();
-    /* Without one it may come between a forward and its backward. */
+    /* A forward without a tape may run between a forward and its backward. */
     ASSERT_OK(fsdp_scope_open(l.device, l.tape, NULL, &l.s));
     fsdp_tensor *loss = toy_loss(l.s, l.model, &l.batch);
     ASSERT_OK(look(&l, NULL, NULL));
@@ -147,7 +147,7 @@ TEST_RANKS(a_reset_of_another_tape_is_an_error_of_the_backward, 2)
     close_learner(t, &l);
 }
 
-/* Also where the other's forward was the first, or a step was begun anew in between. */
+/* Also if the other tape's forward was the first one, or a step was begun again in between. */
 TEST_RANKS(only_a_tape_whose_own_gradients_were_dropped_fails, 2)
 {
     learner l;
@@ -194,9 +194,9 @@ TEST_RANKS(losses_of_two_tapes_add_up, 2)
     close_learner(t, &l);
 }
 
-/* Micro-steps of a half each; between them a loss without a tape, and in the end one that was
- * thrown away: the step begins anew. */
-TEST_RANKS(micro_steps_add_up_and_begin_anew, 2)
+/* Micro-steps of one half each. Between them there is a loss without a tape, and at the end one
+ * that is dropped; then the step begins again. */
+TEST_RANKS(micro_steps_add_up_and_begin_again, 2)
 {
     learner l;
     open_learner(t, &l);

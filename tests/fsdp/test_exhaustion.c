@@ -1,5 +1,5 @@
-/* Memory that runs out, at every place in turn: an error, after which all goes on as if nothing had
- * happened, and nothing is lost. */
+/* Memory that runs out at every possible place in turn. Each time there must be an error, no leak,
+ * and afterwards training must continue as if nothing had happened. */
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/fsdp/state.h"
@@ -10,9 +10,9 @@ enum {
     WIDTH = TREE_EXAMPLE_WIDTH
 };
 
-/* Each allocation of host memory in a forward and backward fails once, in its turn; the next step
- * then gives the gradient of one that nothing disturbed. A few failures are borne (a block that is
- * not split), so the last one is not known by its success. */
+/* Each allocation of host memory in a forward and backward fails once. The next step then must give
+ * the gradient of an undisturbed one. A few failures are tolerated (a block that is not split), so
+ * a step that succeeds does not mean that all allocations have been tried. */
 TEST(a_step_survives_every_failing_allocation)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
@@ -25,7 +25,7 @@ TEST(a_step_survives_every_failing_allocation)
         ASSERT_OK(tree_full_grad(tree_of(calm.model)->up, &expected));
         for (long n = 1; n < 400; n++) {
             float *grad = NULL;
-            if (n % 100 == 1) /* with pools that are empty, and with pools that are full */
+            if (n % 100 == 1) /* with empty pools and with full ones */
                 ASSERT_OK(trainee_open_example(NULL, &tree_variants[v], &m));
             fsdp_alloc_fail_at(n);
             fsdp_status status = tree_forward_backward(&m, m.model, &call);
@@ -49,8 +49,8 @@ TEST(a_step_survives_every_failing_allocation)
     }
 }
 
-/* The device refuses memory at every height in turn. One rank: shards differ in size, so ranks
- * would not fail at the same place. */
+/* The device's limit of memory takes every value in turn. Only one rank: shards differ in size, so
+ * several ranks would not fail at the same place. */
 TEST(a_step_survives_a_limit_of_memory)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
@@ -85,7 +85,7 @@ TEST(a_step_survives_a_limit_of_memory)
     }
 }
 
-/* Every allocation in turn fails: an error, nothing changed, nothing leaked. */
+/* Every allocation in turn fails. There must be an error, no change and no leak. */
 TEST(fully_shard_survives_every_failing_allocation)
 {
     for (long n = 1;; n++) {

@@ -1,4 +1,4 @@
-/* Parameters that travel in a form of their own: 8-bit rows with a scale each. */
+/* Parameters with an all-gather extension: all-gathered as 8-bit rows with a scale each. */
 #include <math.h>
 
 #include "src/comm/comm.h"
@@ -6,7 +6,7 @@
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
-/* int8 with a float32 scale for each row: independent of how rows are cut. */
+/* int8 with a float32 scale for each row. The result does not depend on how rows are sharded. */
 typedef struct quantizer {
     int packs, unpacks; /* calls */
     bool fail;          /* pre_all_gather fails */
@@ -77,7 +77,7 @@ static fsdp_all_gather_extension extension_of(quantizer *q)
                                        .self = q};
 }
 
-/* The example whose matrices, or some of them, are extended. */
+/* Open the example with extensions on its matrices, or on some of them. */
 static fsdp_status open_extended(fsdp_group *group, const fsdp_fully_shard_options *options,
                                  int every, quantizer *q, trainee *m)
 {
@@ -108,7 +108,7 @@ static void check_steps(fsdp_test *t, const fsdp_fully_shard_options *options, i
         ASSERT_OK(tree_same_params(&many, &one));
     }
     ASSERT(q.packs && q.unpacks >= q.packs);
-    ASSERT(tree_same_params(&one, &plain) != FSDP_OK); /* 8 bits were seen by the operations */
+    ASSERT(tree_same_params(&one, &plain) != FSDP_OK); /* operations read rounded values */
     ASSERT_OK(trainee_close(&many));
     ASSERT_OK(trainee_close(&one));
     ASSERT_OK(trainee_close(&plain));
@@ -122,7 +122,7 @@ TEST_RANKS(sharded_extended_parameters_train_as_on_one_rank, 2)
             continue;
         check_steps(t, &tree_variants[v], 1);
         CHECK_HERE();
-        check_steps(t, &tree_variants[v], 2); /* beside ordinary ones in one unit */
+        check_steps(t, &tree_variants[v], 2); /* together with ordinary parameters in one unit */
         CHECK_HERE();
     }
 }
@@ -190,21 +190,21 @@ TEST(an_extension_is_whole_and_comes_before_the_unit)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Nobody computes with what was not packed. */
+/* No rank computes with a buffer that was not packed. */
 TEST_RANKS(an_extension_that_fails_on_one_rank_fails_on_all, 3)
 {
     trainee m;
     quantizer q = {.fail = t->rank == 1};
     const fsdp_fully_shard_options options = {0};
     ASSERT_OK(open_extended(t->group, &options, 1, &q, &m));
-    fsdp_status status = fsdp_barrier(t->group); /* which a quick failure may overtake */
+    fsdp_status status = fsdp_barrier(t->group); /* may fail already, if the peer failed quickly */
     if (status == FSDP_OK)
         status = fsdp_unit_unshard(trainee_unit(&m, "first"));
     ASSERT_ERROR(status, t->rank == 1 ? FSDP_ERR_NUMERIC : FSDP_ERR_COMM, "no scale fits");
     ASSERT_OK(trainee_close(&m));
 }
 
-/* A peer is lost before: nothing is packed, and the buffer is free again. */
+/* A peer is lost before the gather: nothing is packed, and the buffer is given back. */
 TEST_RANKS(what_cannot_begin_to_pack_gives_its_buffer_back, 2)
 {
     trainee m;
@@ -212,9 +212,10 @@ TEST_RANKS(what_cannot_begin_to_pack_gives_its_buffer_back, 2)
     const fsdp_fully_shard_options options = {0};
     ASSERT_OK(open_extended(t->group, &options, 1, &q, &m));
     fsdp_module *first = trainee_unit(&m, "first");
-    ASSERT_OK(fsdp_unit_unshard(first)); /* makes the buffer, with the peer */
+    ASSERT_OK(fsdp_unit_unshard(first)); /* creates the buffer, which is collective */
     ASSERT_OK(fsdp_unit_reshard(first));
-    fsdp_status status = fsdp_barrier(t->group); /* which a quick peer's abort may overtake */
+    /* May fail already, if the peer's abort is quick. */
+    fsdp_status status = fsdp_barrier(t->group);
     if (status != FSDP_OK)
         ASSERT_ERROR(status, FSDP_ERR_COMM, "lost on purpose");
     fsdp_param_group *group = ((fsdp_state *)first->fsdp_state)->param_group;

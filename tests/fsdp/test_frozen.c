@@ -1,6 +1,6 @@
 /* Frozen parameters: stored once, in the dtype that they were loaded in, without gradients; frozen
- * and unfrozen between steps, and mixed with what trains in one unit. The twin is one rank whose
- * parameters are all stored in float32. */
+ * and unfrozen between steps, and together with trained ones in one unit. The reference is one rank
+ * whose parameters are all stored in float32. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void freeze_tree(fsdp_module *m, frozen_set set)
         freeze_tree(fsdp_module_child(m, i), set);
 }
 
-/* As a loader of a bfloat16 file does before memory is made. */
+/* Note the dtype as a loader of a bfloat16 file does before memory is allocated. */
 static void note_bf16(fsdp_module *m)
 {
     fsdp_parameter *const all[] = {tree_of(m)->norm, tree_of(m)->up, tree_of(m)->down};
@@ -59,7 +59,7 @@ static void note_bf16(fsdp_module *m)
         note_bf16(fsdp_module_child(m, i));
 }
 
-/* The values of a bfloat16 file: drawn, and rounded where they are stored in more. */
+/* The values of a bfloat16 file: drawn, and rounded to bfloat16 if stored in float32. */
 static fsdp_status init_bf16(fsdp_module *m)
 {
     fsdp_parameter_list list;
@@ -114,7 +114,7 @@ static fsdp_memory_stats memory(const trainee *m)
 
 /* --- memory --- */
 
-/* Elements of a block that are frozen, and that are not. */
+/* Elements of a block that are frozen, and those that are not. */
 static int64_t frozen_numel(frozen_set set)
 {
     static const int64_t numel[] = {0, MATRIX, 2 * MATRIX, NORM + 2 * MATRIX};
@@ -137,7 +137,7 @@ static void check_memory(fsdp_test *t, const fsdp_fully_shard_options *o, frozen
         ASSERT_OK(set == FROZEN_ALL ? tree_evaluate(&m, m.model, step)
                                     : tree_step(&m, step, LEAVES));
     const fsdp_memory_stats s = memory(&m);
-    /* Sums of what trains, and two slots of it. */
+    /* Sums of the gradients of trained parameters, and two gradient buffers. */
     ASSERT(s.tag_peak[FSDP_TAG_GRAD] <=
            3 * BLOCKS * trained * 4 / ranks + 2 * (trained * 4 + ALIGNMENT + 128));
     ASSERT(set != FROZEN_ALL || s.tag_peak[FSDP_TAG_GRAD] == 0);
@@ -168,7 +168,8 @@ TEST_RANKS(frozen_parameters_cost_two_bytes_at_4_ranks, 4)
     check_all_memory(t);
 }
 
-/* NO_SHARD: whole on every rank, and yet one memory, also where compute reads another dtype. */
+/* NO_SHARD: frozen parameters are whole on every rank, but stored only once, also if operations
+ * read another dtype. */
 static const fsdp_fully_shard_options no_shard = {.no_shard = true};
 
 TEST_RANKS(without_sharding_frozen_parameters_are_stored_once_per_host, 4)
@@ -179,7 +180,7 @@ TEST_RANKS(without_sharding_frozen_parameters_are_stored_once_per_host, 4)
     }
 }
 
-/* Ranks of this test are threads: memory that they share has one address. */
+/* The ranks of this test are threads, so shared memory has the same address on all of them. */
 TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
 {
     trainee m;
@@ -195,7 +196,8 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
         ASSERT(!fsdp_parameter_group(i ? block->down : block->up));
     }
     ASSERT_OK(
-        fsdp_tensor_begin_write(locals[0])); /* other values on each rank, the first's first */
+        /* Other values on each rank; those of the first rank are kept. */
+        fsdp_tensor_begin_write(locals[0]));
     if (t->rank)
         ASSERT_OK(fsdp_barrier(t->group));
     ((uint16_t *)fsdp_tensor_data(locals[0]))[MATRIX - 1] = (uint16_t)(0x3f80 + t->rank);
@@ -210,7 +212,8 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Also what keeps its dtype, because its trained values would not fit another. */
+/* Also a parameter that keeps its dtype, because its trained values would not survive a narrower
+ * one. */
 TEST_RANKS(without_sharding_what_is_frozen_later_moves_together_and_back, 2)
 {
     trainee m;
@@ -231,7 +234,7 @@ TEST_RANKS(without_sharding_what_is_frozen_later_moves_together_and_back, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* As of any other unit: data for operations only while it is unsharded. */
+/* As in any other unit, operations can read the data only while it is unsharded. */
 TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
 {
     trainee m;
@@ -244,14 +247,14 @@ TEST_RANKS(without_sharding_frozen_data_is_there_only_while_unsharded, 2)
     ASSERT(!fsdp_tensor_has_data(fsdp_parameter_data(up)));
     ASSERT_OK(fsdp_unit_unshard(block));
     ASSERT(fsdp_tensor_data(fsdp_parameter_data(up)) ==
-           fsdp_tensor_data(fsdp_parameter_local(up))); /* read as it lies */
+           fsdp_tensor_data(fsdp_parameter_local(up))); /* read where it is stored */
     ASSERT_OK(fsdp_unit_reshard(block));
     ASSERT(!fsdp_tensor_has_data(fsdp_parameter_data(up)));
     ASSERT_OK(trainee_close(&m));
 }
 
-/* With bfloat16 compute nothing of a frozen unit is copied. */
-TEST_RANKS(a_frozen_unit_in_the_dtype_of_compute_is_read_as_it_lies, 2)
+/* With bfloat16 compute, no part of a frozen unit is copied. */
+TEST_RANKS(a_frozen_unit_in_the_dtype_of_compute_is_read_in_place, 2)
 {
     trainee m;
     ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[1], FROZEN_ALL, true, &m));
@@ -289,20 +292,21 @@ TEST_RANKS(only_what_trains_is_reduced, 2)
         const fsdp_comm_counters c = since(t->group, &before);
         ASSERT_INT(c.logical_bytes[FSDP_KIND_REDUCE_SCATTER], BLOCKS * trained * 4);
         ASSERT_INT(c.calls[FSDP_KIND_REDUCE_SCATTER], set == FROZEN_ALL ? 0 : BLOCKS);
-        /* Forward gathers all; backward as well, unless there is none. */
+        /* Forward gathers all units; backward as well, unless there is no backward. */
         ASSERT_INT(c.logical_bytes[FSDP_KIND_ALL_GATHER],
                    (set == FROZEN_ALL ? 1 : 2) * BLOCKS * numel * 2);
         ASSERT_OK(trainee_close(&m));
     }
 }
 
-/* Frozen blocks below the first that trains have no backward. */
+/* Frozen blocks before the first one that trains have no backward. */
 TEST_RANKS(frozen_units_at_the_bottom_are_not_gathered_in_backward, 2)
 {
     trainee m;
     ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], FROZEN_ALL, true, &m));
     freeze(fsdp_module_child(m.model, BLOCKS - 1), FROZEN_NONE);
-    ASSERT_OK(tree_step(&m, 0, LEAVES)); /* settles: the block's master is made */
+    /* Applies the pending dtypes: the block's master is created. */
+    ASSERT_OK(tree_step(&m, 0, LEAVES));
     const fsdp_comm_counters before = *fsdp_group_counters(t->group);
     ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
     const fsdp_comm_counters c = since(t->group, &before);
@@ -367,8 +371,8 @@ TEST_RANKS(frozen_parameters_train_alike_at_4_ranks, 4)
         trains_alike(t, &tree_variants[v]);
 }
 
-/* Frozen, unfrozen, frozen again, each for a step or two: values of the twin in every bit. What was
- * trained is never narrowed. */
+/* Freeze, unfreeze and freeze again, each for a step or two. All bits must equal those of the
+ * reference. Trained values are never narrowed. */
 static void changes_alike(fsdp_test *t, const fsdp_fully_shard_options *o)
 {
     static const frozen_set sets[] = {FROZEN_UP,       FROZEN_BUT_NORM, FROZEN_NONE,
@@ -406,8 +410,8 @@ TEST_RANKS(freezing_and_unfreezing_at_4_ranks, 4)
 
 /* --- between steps --- */
 
-/* What was loaded and never trained is narrowed when it is frozen; one value that does not fit, on
- * one rank, keeps the parameter on all. */
+/* A parameter that was loaded and never trained is narrowed when it is frozen. If one value on one
+ * rank would change, all ranks keep the dtype. */
 TEST_RANKS(freezing_narrows_only_what_stays_equal, 3)
 {
     trainee m;
@@ -434,8 +438,8 @@ TEST_RANKS(freezing_narrows_only_what_stays_equal, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The old memory is gone: the tensors that a state dict holds lie in the new one, and what is
- * written to them is the module's. */
+/* The old memory is freed. The tensors that a state dict holds are in the new memory, and writing
+ * them writes the module's parameters. */
 static void dict_follows(fsdp_test *t, const fsdp_fully_shard_options *o)
 {
     static const frozen_set sets[] = {FROZEN_BUT_NORM, FROZEN_NONE, FROZEN_UP};
@@ -470,7 +474,7 @@ TEST_RANKS(state_dicts_follow_what_is_unfrozen, 2)
     }
 }
 
-/* Rank 0 alone has loaded it: the others store it alike. */
+/* Only rank 0 has loaded it; the other ranks must store it in the same dtype. */
 TEST_RANKS(sync_module_states_of_what_rank_0_loaded, 2)
 {
     const fsdp_fully_shard_options o = {.sync_module_states = true,
@@ -490,7 +494,7 @@ TEST_RANKS(sync_module_states_of_what_rank_0_loaded, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* bfloat16 has no 1 + 2^-10; rank 0's dict may be the only one. */
+/* 1 + 2^-10 is not a bfloat16 value. With broadcast, only rank 0 has a state dict. */
 static void take_float32(fsdp_test *t, bool broadcast)
 {
     trainee m;
@@ -518,7 +522,7 @@ static void take_float32(fsdp_test *t, bool broadcast)
     ASSERT_OK(fsdp_tensor_to_floats(local, got));
     for (int64_t i = 0; i < fsdp_tensor_numel(local); i++)
         ASSERT_F32(got[i], v[i]);
-    ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* the others have kept their values */
+    ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* the other parameters have kept their values */
     fsdp_tensor_release(w);
     fsdp_state_dict_destroy(full);
     ASSERT_OK(trainee_close(&m));
@@ -531,7 +535,7 @@ TEST_RANKS(a_frozen_parameter_takes_float32_values_as_they_are, 2)
     take_float32(t, true);
 }
 
-/* A checkpoint of what trained, read where it is frozen. */
+/* A checkpoint of a parameter that trained, loaded where it is frozen. */
 TEST_RANKS(a_frozen_parameter_is_stored_as_a_checkpoint_has_it, 2)
 {
     const fsdp_fully_shard_options o = {0};

@@ -1,4 +1,4 @@
-/* FullyShardedDataParallel: each argument of FSDP1 does what it says. */
+/* FullyShardedDataParallel: each argument of FSDP1 has its effect. */
 #include <stdio.h>
 
 #include "src/comm/comm.h"
@@ -11,7 +11,7 @@ typedef fsdp_fully_sharded_data_parallel_options options;
 static const fsdp_wrap_policy every_tree = {
     .kind = FSDP_WRAP_TRANSFORMER, .transformer_layer_cls = (const char *const[]){"Tree", NULL}};
 
-/* The example, wrapped, with values. */
+/* Open the example, wrapped, with values. */
 static fsdp_status open_wrapped(fsdp_group *group, const options *o, trainee *m)
 {
     const bool bf16 = o->mixed_precision && o->mixed_precision->set_param_dtype;
@@ -80,18 +80,18 @@ TEST_RANKS(hybrid_strategies_replicate_over_the_mesh, 4)
     ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o),
-                 FSDP_ERR_INVALID, "wants a device_mesh of two dimensions");
+                 FSDP_ERR_INVALID, "needs a device_mesh of two dimensions");
     o.sharding_strategy = FSDP_SHARDING_FULL_SHARD;
     o.device_mesh = mesh;
     ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o),
-                 FSDP_ERR_INVALID, "wants a hybrid sharding_strategy");
+                 FSDP_ERR_INVALID, "needs a hybrid sharding_strategy");
     ASSERT(!fsdp_module_is_unit(m.model));
     ASSERT_OK(trainee_close(&m));
     fsdp_device_mesh_destroy(line);
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* All-gathers of a forward and a backward. */
+/* Number of all-gathers of a forward and a backward. */
 static uint64_t gathers_of_a_step(fsdp_test *t, fsdp_group *group, const options *o)
 {
     trainee m;
@@ -109,7 +109,7 @@ static uint64_t gathers_of_a_step(fsdp_test *t, fsdp_group *group, const options
     return n;
 }
 
-/* Four units: forward gathers each, backward all but the root, or none. */
+/* Four units: forward gathers each of them; backward gathers all but the root, or none. */
 TEST_RANKS(zero2_strategies_gather_once_a_step, 4)
 {
     fsdp_device_mesh *mesh;
@@ -153,7 +153,7 @@ TEST(cpu_offload_is_nothing_or_a_file)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Of an ignored module nothing is cut, gathered or reduced, and it is no unit. */
+/* An ignored module is not a unit, and its parameters are not sharded, gathered or reduced. */
 TEST_RANKS(what_is_ignored_stays_whole_and_is_not_reduced, 2)
 {
     trainee m;
@@ -184,7 +184,7 @@ TEST_RANKS(what_is_ignored_stays_whole_and_is_not_reduced, 2)
         ASSERT_OK(fsdp_tensor_to_floats(grad, own));
         const size_t bytes = (size_t)fsdp_tensor_numel(grad) * sizeof(float);
         ASSERT_OK(fsdp_all_gather(t->group, own, bytes, both));
-        ASSERT(memcmp((char *)both, (char *)both + bytes, bytes) != 0); /* each rank's own */
+        ASSERT(memcmp((char *)both, (char *)both + bytes, bytes) != 0); /* differ between ranks */
     }
     ASSERT_OK(trainee_close(&m));
 }
@@ -250,7 +250,7 @@ static fsdp_status fill(const fsdp_parameter *p, float value)
     return FSDP_OK;
 }
 
-/* Memory and values before anything is wrapped. */
+/* Allocate and set a module's parameters before anything is wrapped. */
 static fsdp_status load(trainee *m, fsdp_module *module, float value)
 {
     const tree *of = tree_of(module);
@@ -260,7 +260,7 @@ static fsdp_status load(trainee *m, fsdp_module *module, float value)
     return fill(of->down, value);
 }
 
-/* 7 for all that is the module's own. */
+/* Set all of the module's own parameters to 7. */
 static fsdp_status init_sevens(const char *path, fsdp_module *m, void *arg)
 {
     init_calls *calls = arg;
@@ -271,7 +271,7 @@ static fsdp_status init_sevens(const char *path, fsdp_module *m, void *arg)
     return fill(tree_of(m)->down, 7.0f);
 }
 
-/* Fails unless the whole matrix `up` of a module is `value`. */
+/* Check that all elements of a module's matrix `up` are `value`. */
 static void check_up(fsdp_test *t, const trainee *m, const char *path, float value)
 {
     float values[64];
@@ -325,7 +325,7 @@ TEST_RANKS(param_init_fn_is_not_called_for_what_is_ignored, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Rank 0 alone has values: when they are everybody's, nobody wants others. */
+/* Only rank 0 has values. After the sync all ranks have them, so param_init_fn is not called. */
 TEST_RANKS(param_init_fn_leaves_values_that_were_synced, 2)
 {
     trainee m;
@@ -354,7 +354,8 @@ TEST_RANKS(sync_module_states_makes_rank_0s_values_everybodys, 2)
         ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
         ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
-        ASSERT_OK(fsdp_module_init(m.model, 100 + (uint64_t)t->rank)); /* others on each rank */
+        /* Different values on each rank. */
+        ASSERT_OK(fsdp_module_init(m.model, 100 + (uint64_t)t->rank));
         ASSERT_OK(fsdp_fully_sharded_data_parallel(m.model, t->group, m.device, &o));
         ASSERT_OK(trainee_open_example(t->group, &(fsdp_fully_shard_options){0}, &first));
         ASSERT_OK(fsdp_module_init(first.model, 100));
@@ -394,7 +395,7 @@ TEST_RANKS(precision_prefetch_and_limits_reach_the_units, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST(frozen_beside_trainable_wants_use_orig_params)
+TEST(frozen_and_trainable_in_a_unit_need_use_orig_params)
 {
     for (int orig = 0; orig < 2; orig++) {
         trainee m;
@@ -407,7 +408,7 @@ TEST(frozen_beside_trainable_wants_use_orig_params)
         else
             ASSERT_ERROR(fsdp_fully_sharded_data_parallel(m.model, NULL, m.device, &o),
                          FSDP_ERR_INVALID,
-                         "'norm' and 'up' of unit 'second' differ in requires_grad, which wants "
+                         "'norm' and 'up' of unit 'second' differ in requires_grad, which needs "
                          "use_orig_params");
         ASSERT_OK(trainee_close(&m));
     }

@@ -1,5 +1,5 @@
-/* Sharded training equals single-rank training, bit for bit where design promises it, for widths
- * that split evenly, unevenly or not at all, with random delays before every phase. */
+/* Sharded training equals training on one rank, bit for bit where the design promises it, for
+ * widths that divide evenly, unevenly or not at all, with random delays before every phase. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,11 +21,11 @@ enum {
 
 typedef struct curve {
     double loss[STEPS][LEAVES];
-    float *params; /* all of them, in list order, after the last step */
+    float *params; /* all parameters in list order, after the last step */
     size_t n_params;
 } curve;
 
-/* Tokens of (step, leaf): the same whatever rank computes them. */
+/* The tokens depend on (step, leaf) only, so any rank can compute any leaf. */
 static void draw_tokens(const toy_shape *shape, int step, int leaf, int32_t *ids, int32_t *labels)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -51,7 +51,7 @@ static fsdp_status forward_backward(fsdp_device *device, fsdp_tape *tape, fsdp_m
     return status;
 }
 
-/* Plain SGD on the shards, between begin_write and end_write as an optimizer does it. */
+/* Plain SGD on the shards, between begin_write and end_write as in an optimizer. */
 static fsdp_status sgd(fsdp_module *model, float lr)
 {
     fsdp_parameter_list list;
@@ -99,7 +99,7 @@ typedef struct job {
     toy_shape shape;
     fsdp_fully_shard_options options;
     bool delays, no_fsdp;
-    curve *result; /* rank 0 fills it; losses are by leaf, so each rank fills its own */
+    curve *result; /* rank 0 fills it; each rank fills the losses of its own leaves */
 } job;
 
 static fsdp_status steps(const job *j, fsdp_group *group, fsdp_device *device, fsdp_tape *tape,
@@ -193,7 +193,7 @@ static double sum_of(const double *losses)
     return losses[0] + losses[1] + losses[2] + losses[3];
 }
 
-/* One rank with four micro-steps, two with two, four with one; and it learns its toy task. */
+/* Compare 1 rank with 4 micro-steps, 2 with 2 and 4 with 1. The model must learn its toy task. */
 static void compare_worlds(fsdp_test *t, const fsdp_fully_shard_options *options)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -246,8 +246,8 @@ TEST(no_shard_changes_no_bit)
     fsdp_free(b.params);
 }
 
-/* Three ranks do not divide the tree evenly: they agree among themselves and with a plain module
- * to rounding. Gradients of a plain module add up in one buffer. */
+/* Three ranks do not divide the tree evenly. They agree with each other, and up to rounding with a
+ * plain module, whose gradients accumulate in one buffer. */
 TEST(sharded_training_follows_a_module_without_sharding)
 {
     toy_shape shape = {.vocab = 13, .width = 15, .hidden = 7, .blocks = 2};

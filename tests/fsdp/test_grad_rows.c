@@ -1,6 +1,6 @@
-/* Gradients of embeddings as tables of the rows that were looked up (Note [Gradients by row]). What
- * is wanted in each case are the bits of whole gradients, as a model without units has them, added
- * over the ranks. */
+/* Gradients of embeddings as tables of the rows that were looked up (Note [Gradients by row] in
+ * src/fsdp/grad_rows.h). Every case must give the bits of whole gradients, computed by a model
+ * without units and added over the ranks. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -12,9 +12,9 @@
 #include "tests/test.h"
 
 enum {
-    V = 501, /* no multiple of a number of ranks */
+    V = 501, /* not a multiple of any number of ranks */
     D = 6,
-    MOST = 40, /* ids of a lookup */
+    MOST = 40, /* most ids of a lookup */
     MOST_LOOKUPS = 3
 };
 
@@ -24,8 +24,8 @@ typedef struct lookup_model {
     int32_t padding_idx;
     bool tied;
     int lookups;
-    int unused;     /* so many lookups more, which nothing reads */
-    int empty_leaf; /* which has no ids; 0: each has some */
+    int unused;     /* additional lookups that no operation reads */
+    int empty_leaf; /* this leaf has no ids; 0: all have some */
     int64_t n[MOST_LOOKUPS];
     int32_t ids[MOST_LOOKUPS][MOST];
 } lookup_model;
@@ -83,8 +83,8 @@ static fsdp_status open_model(fsdp_group *group, const fsdp_fully_shard_options 
     return fsdp_module_init(m->model, 3);
 }
 
-/* Ids of a leaf: other ones and another number of them on each rank, some twice, none for rank 1's
- * second lookup. */
+/* Draw the ids of a leaf. Ids and their number differ between ranks, some ids occur twice, and the
+ * second lookup of rank 1 has none. */
 static void draw(lookup_model *m, int step, int leaf)
 {
     for (int i = 0; i < m->lookups + m->unused; i++) {
@@ -113,7 +113,7 @@ static fsdp_status run(trainee *m, int step, int leaf, int micro_step, int micro
     return status;
 }
 
-/* sum[i] over leaves, as the aligned tree. */
+/* The sum over leaves, in the order of the aligned tree. */
 static void tree_add_leaves(float leaves[][V * D], int n)
 {
     for (int width = 1; width < n; width *= 2)
@@ -129,15 +129,15 @@ static void configure(const trainee *m, bool tied, int lookups, int32_t padding_
     model_of(m)->padding_idx = padding_idx;
 }
 
-/* The gradient that units must have of one step: over `ranks`, each of which adds up leaves of its
- * own first, as many as `tied` [micro_steps] has entries. */
+/* The gradient that units must have after one step over `ranks`. Each rank first adds up its own
+ * leaves, one for each entry of `tied` [micro_steps]. */
 typedef struct expected {
     int step, ranks, micro_steps, lookups;
     int32_t padding_idx;
     bool tied[2];
-    bool rounds;    /* each rank's, to bfloat16 */
-    int empty_leaf; /* see lookup_model */
-    bool freezes;   /* w, between the micro-steps */
+    bool rounds;    /* the gradient of each rank is rounded to bfloat16 */
+    int empty_leaf; /* as in lookup_model */
+    bool freezes;   /* w is frozen between the micro-steps */
 } expected;
 
 static void want_gradient(fsdp_test *t, const expected *e, float *want)
@@ -161,7 +161,7 @@ static void want_gradient(fsdp_test *t, const expected *e, float *want)
     ASSERT_OK(trainee_close(&plain));
 }
 
-/* Own rows of the table's gradient are those of `want` times scale. */
+/* Check that this rank's rows of the embedding's gradient are those of `want` times scale. */
 static void compare(fsdp_test *t, const trainee *m, const float *want, float scale)
 {
     static _Thread_local float got[V * D];
@@ -173,7 +173,7 @@ static void compare(fsdp_test *t, const trainee *m, const float *want, float sca
         ASSERT(got[e] == want[fsdp_parameter_shard(p).begin * D + e] * scale);
 }
 
-/* Three steps of one micro-step. */
+/* Run and check three steps of one micro-step. */
 static void check_steps(fsdp_test *t, const fsdp_fully_shard_options *options, expected e)
 {
     static _Thread_local float want[V * D];
@@ -231,7 +231,7 @@ TEST_RANKS(a_table_has_the_bits_of_a_whole_gradient_on_eight_ranks, 8)
     check_ranks(t, false, 2, 3);
 }
 
-/* The product is recorded after the lookup: known before backward begins. */
+/* The product is recorded after the lookup, so it is known before backward begins. */
 TEST_RANKS(a_weight_that_is_read_whole_too_has_both_gradients, 2)
 {
     check_ranks(t, true, 2, -1);
@@ -246,10 +246,10 @@ TEST_RANKS(replicas_add_what_their_shards_have_summed, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Without communication the second micro-step adds to an open slot, which has room for the first
- * one's rows alone, and may read the weight as a whole. Each announces rows that never come.
- * `told`: how many micro-steps there are. */
-static void check_adding_up(fsdp_test *t, bool told, expected e)
+/* Without communication the second micro-step adds to an open gradient buffer, which has room only
+ * for the rows of the first one, and may read the whole weight. Each micro-step announces rows that
+ * do not arrive. `declared`: the scope gives the number of micro-steps. */
+static void check_adding_up(fsdp_test *t, bool declared, expected e)
 {
     static _Thread_local float want[V * D];
     trainee m;
@@ -260,11 +260,11 @@ static void check_adding_up(fsdp_test *t, bool told, expected e)
         model_of(&m)->unused = e.lookups > 1;
         model_of(&m)->empty_leaf = e.empty_leaf;
         ASSERT_OK(fsdp_no_sync_begin(m.model));
-        ASSERT_OK(run(&m, e.step, t->rank, 0, told ? 2 : 0));
+        ASSERT_OK(run(&m, e.step, t->rank, 0, declared ? 2 : 0));
         ASSERT_OK(fsdp_no_sync_end(m.model));
         configure(&m, e.tied[1], e.lookups, e.padding_idx);
         fsdp_parameter_set_requires_grad(model_of(&m)->w, !e.freezes);
-        ASSERT_OK(run(&m, e.step, t->world_size + t->rank, told ? 1 : 0, told ? 2 : 0));
+        ASSERT_OK(run(&m, e.step, t->world_size + t->rank, declared ? 1 : 0, declared ? 2 : 0));
         fsdp_parameter_set_requires_grad(model_of(&m)->w, true);
         want_gradient(t, &e, want);
         CHECK_HERE();
@@ -274,7 +274,7 @@ static void check_adding_up(fsdp_test *t, bool told, expected e)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST_RANKS(micro_steps_that_add_up_in_the_slot_find_room, 3)
+TEST_RANKS(micro_steps_that_add_up_in_the_gradient_buffer_find_room, 3)
 {
     for (int i = 0; i < 8; i++) {
         check_adding_up(t, i & 4,
@@ -287,11 +287,12 @@ TEST_RANKS(micro_steps_that_add_up_in_the_slot_find_room, 3)
     }
 }
 
-/* One rank's second micro-batch is empty: it moves to the other slot as the others do. */
+/* The second micro-batch of one rank is empty. This rank moves to the new gradient buffer as the
+ * others do. */
 TEST_RANKS(micro_steps_that_add_up_may_be_empty_on_a_rank, 3)
 {
-    for (int told = 0; told < 2; told++) {
-        check_adding_up(t, told,
+    for (int declared = 0; declared < 2; declared++) {
+        check_adding_up(t, declared,
                         (expected){.ranks = t->world_size,
                                    .micro_steps = 2,
                                    .lookups = 1,
@@ -301,7 +302,8 @@ TEST_RANKS(micro_steps_that_add_up_may_be_empty_on_a_rank, 3)
     }
 }
 
-/* What is in the slot has its place when that is laid out anew, also if it does not train now. */
+/* A gradient in the buffer keeps a place in the new layout, even if its parameter does not train
+ * now. */
 TEST_RANKS(freezing_between_micro_steps_spoils_no_gradient, 2)
 {
     check_adding_up(t, true,
@@ -312,8 +314,8 @@ TEST_RANKS(freezing_between_micro_steps_spoils_no_gradient, 2)
                                .freezes = true});
 }
 
-/* A forward that no backward follows has announced rows that never come, other ones on each rank;
- * what comes later is foreseen anew. */
+/* A forward without backward announces rows that do not arrive, different ones on each rank. The
+ * next step plans its tables again. */
 TEST_RANKS(a_forward_without_its_backward_leaves_nothing_behind, 2)
 {
     static _Thread_local float want[V * D];
@@ -339,7 +341,7 @@ TEST_RANKS(a_forward_without_its_backward_leaves_nothing_behind, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Most memory of gradients, in bytes of this rank's part. */
+/* The peak of gradient memory, in bytes of this rank's part. */
 static void find_grad_peak(fsdp_test *t, bool tied, int64_t *bytes)
 {
     trainee m;
@@ -355,8 +357,9 @@ static void find_grad_peak(fsdp_test *t, bool tied, int64_t *bytes)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* A rank's slot has a table of 64 rows and row 0, and their ids, rather than V rows. */
-TEST_RANKS(a_slot_has_no_place_for_rows_that_nobody_looks_up, 2)
+/* A rank's part of the gradient buffer has a table of 64 rows and row 0, and their ids, instead of
+ * V rows. */
+TEST_RANKS(a_gradient_buffer_has_no_place_for_rows_that_are_not_looked_up, 2)
 {
     int64_t whole = 0, table = 0;
     find_grad_peak(t, true, &whole);

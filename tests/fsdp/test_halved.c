@@ -1,6 +1,6 @@
-/* Note [Halved masters] in src/fsdp/param_storage.h: float32 masters of which operations read the
- * upper halves train in the same bits as masters that are cast (those in a file are), and nothing
- * of them is cast, gathered or held twice. */
+/* Note [Halved masters] in src/fsdp/param_storage.h: float32 masters whose upper halves operations
+ * read train to the same bits as masters that are cast (as masters in a file are). They are never
+ * cast, gathered or stored twice. */
 #include <string.h>
 
 #include <fsdp/optim.h>
@@ -55,7 +55,7 @@ static fsdp_status pupil_open(fsdp_group *group, const fsdp_fully_shard_options 
     return create_optimizer(kind, p->m.model, &p->optimizer);
 }
 
-/* Masters in a file of its own: they are cast into a gathered copy. */
+/* The reference has its masters in a file, so they are cast into a gathered copy. */
 static fsdp_status reference_open(fsdp_test *t, const fsdp_fully_shard_options *o,
                                   optimizer_kind kind, pupil *p)
 {
@@ -119,7 +119,8 @@ static int last_dimension(const char *name, const fsdp_parameter *p, void *arg)
     return fsdp_parameter_ndim(p) - 1;
 }
 
-/* Three parameters in each of four units; the norms, vectors, have no other dimension. */
+/* There are three parameters in each of four units. The norms are vectors, so they are always
+ * sharded by rows. */
 static void check_count(fsdp_test *t, const fsdp_fully_shard_options *o, size_t want)
 {
     pupil p;
@@ -159,8 +160,8 @@ TEST(a_rank_alone_has_halves_unless_it_is_not_to_shard)
     check_count(t, &(fsdp_fully_shard_options){.mp_policy = bf16.mp_policy, .no_shard = true}, 0);
 }
 
-/* Per element 4 bytes of value, a bit, and what alignment takes; nothing is gathered. */
-TEST_RANKS(nothing_is_cast_and_nothing_lies_twice, 2)
+/* An element takes 4 bytes and a mark of one bit, plus alignment. Nothing is gathered. */
+TEST_RANKS(nothing_is_cast_and_nothing_is_stored_twice, 2)
 {
     const fsdp_comm_counters *n = fsdp_group_counters(t->group);
     pupil p;
@@ -183,7 +184,7 @@ TEST_RANKS(nothing_is_cast_and_nothing_lies_twice, 2)
     fsdp_device_memory(p.m.device, &stats);
     ASSERT(stats.tag_allocated[FSDP_TAG_PARAM] <=
            numel * 4 + numel / 8 + (int64_t)n_params * 3 * 64);
-    ASSERT_OK(pupil_step(&p, 1)); /* AdamW writes a unit once */
+    ASSERT_OK(pupil_step(&p, 1)); /* AdamW writes each unit once */
     ASSERT_INT(n->calls[FSDP_KIND_WRITE_SHARD], writes + 4);
     ASSERT_OK(pupil_close(&p));
 }
@@ -222,7 +223,7 @@ TEST_RANKS(halved_masters_train_in_the_same_bits_at_2_ranks, 2)
     all_train_alike(t);
 }
 
-/* Rows do not divide evenly, and end within a word of marks. */
+/* Rows do not divide evenly, and shards end within a word of marks. */
 TEST_RANKS(halved_masters_train_in_the_same_bits_at_3_ranks, 3)
 {
     all_train_alike(t);
@@ -258,7 +259,7 @@ static float hard_value(const fsdp_parameter *p, int64_t i)
     return fsdp_f32_from_bits(hard[(size_t)(begin * 5 + i) % FSDP_LENGTH(hard)]);
 }
 
-/* Writes the hard values into own rows, or looks for them there. */
+/* Write the hard values to own rows, or check that they are there. */
 static fsdp_status hard_rows(fsdp_parameter *p, bool writes)
 {
     fsdp_tensor *local = fsdp_parameter_local(p);
@@ -306,12 +307,12 @@ TEST_RANKS(values_keep_their_bits_in_other_memory, 3)
     ASSERT_OK(hard_model(&p, false));
     fsdp_full_params *full;
     ASSERT_OK(fsdp_summon_full_params_begin(p.m.model, NULL, &full));
-    ASSERT_OK(fsdp_summon_full_params_end(full)); /* which writes back what is there */
+    ASSERT_OK(fsdp_summon_full_params_end(full)); /* writes back the summoned values */
     ASSERT_OK(hard_model(&p, false));
     ASSERT_OK(pupil_close(&p));
 }
 
-/* What operations read is the cast of what the optimizer updates. */
+/* Operations read the values that the optimizer updates, cast to bfloat16. */
 TEST_RANKS(operations_read_the_rounded_values, 3)
 {
     pupil p;
@@ -365,7 +366,8 @@ TEST_RANKS(checkpoints_keep_the_bits, 3)
     ASSERT_OK(pupil_close(&to));
 }
 
-/* Frozen as bfloat16 where the file had that, and float32 again, between steps. */
+/* Between steps, parameters of a bfloat16 file are frozen, which stores them in bfloat16, and
+ * unfrozen to float32. */
 TEST_RANKS(freezing_gives_the_same_bits, 3)
 {
     pupil halved, cast;
@@ -414,7 +416,7 @@ TEST_RANKS(halves_have_data_between_begin_and_end, 2)
     ASSERT_OK(pupil_close(&p));
 }
 
-/* A write that gets no memory has not begun: the unit can be gathered, and written afterwards. */
+/* A write that fails for lack of memory has not begun. The unit can be gathered, then written. */
 TEST_RANKS(a_write_without_memory_does_not_begin, 2)
 {
     pupil p;
@@ -428,7 +430,7 @@ TEST_RANKS(a_write_without_memory_does_not_begin, 2)
     ASSERT_OK(pupil_close(&p));
 }
 
-/* Whoever holds a local longer than the module finds it empty, as any in memory of all ranks. */
+/* A local tensor that is kept longer than its module is empty, as always with shared memory. */
 TEST_RANKS(a_local_that_outlives_its_unit_is_empty, 2)
 {
     pupil p;
@@ -445,7 +447,7 @@ TEST_RANKS(a_local_that_outlives_its_unit_is_empty, 2)
     ASSERT_OK(trainee_close(&p.m));
 }
 
-/* Memory on meta is counted as it is. */
+/* On meta the same memory is counted. */
 TEST_RANKS(meta_counts_halves_alike, 2)
 {
     fsdp_memory_stats stats[2];

@@ -1,6 +1,6 @@
-/* What ranks that are processes hold together, as the kernel counts it (sum of PSS): float32
- * masters lie once, and gathering them adds nothing. Without the pages of files: what a rank is
- * said to hold of a library depends on who else on the machine has loaded it. */
+/* The memory of all ranks together, as processes, counted by the kernel (sum of PSS). float32
+ * masters are stored once, and gathering them adds nothing. Pages of files are not counted, because
+ * a rank's share of a library depends on the other processes on the machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,13 +23,13 @@ enum {
     BLOCKS = 4,
     NUMEL = BLOCKS * (WIDTH + 2 * WIDTH * WIDTH), /* 8 MiB in float32 */
     SLACK = NUMEL / 2,                            /* bytes: an eighth of that */
-    START_SLACK = 2 * NUMEL /* what else processes hold once they run: a second copy takes 4 */
+    START_SLACK = 2 * NUMEL /* other memory of running processes; a second copy would take 4 */
 };
 
 typedef struct job {
     fsdp_fully_shard_options options;
     bool frozen;
-    /* Bytes of all processes; by rank 0, in memory that they share. */
+    /* Bytes of all processes. Rank 0 writes them, in memory that all share. */
     int64_t before, sharded, unsharded;
     double sum;
 } job;
@@ -51,7 +51,7 @@ static fsdp_status open_blocks(fsdp_group *group, const job *j, trainee *m)
     return fsdp_module_init(m->model, 5);
 }
 
-/* This process's share of its memory that is no file's; -1: this kernel does not tell. */
+/* The PSS of this process without pages of files; -1: this kernel does not report it. */
 static int64_t own_pss(void)
 {
     static const char *const names[] = {"\nPss_Anon:", "\nPss_Shmem:"};
@@ -71,7 +71,7 @@ static int64_t own_pss(void)
     return bytes;
 }
 
-/* Of all ranks, while none of them does anything else. */
+/* Sum the memory of all ranks, while all of them only wait for this. */
 static fsdp_status measure(fsdp_group *group, int64_t *bytes)
 {
     FSDP_TRY(fsdp_barrier(group));
@@ -80,7 +80,7 @@ static fsdp_status measure(fsdp_group *group, int64_t *bytes)
     return fsdp_all_reduce(group, bytes, 1, FSDP_DTYPE_I64, FSDP_REDUCE_SUM);
 }
 
-/* Every rank reads all of it. */
+/* Every rank gathers and reads all parameters. */
 static fsdp_status unshard_and_read(const trainee *m, double *sum)
 {
     for (int i = 0; i < BLOCKS; i++) {
@@ -114,7 +114,7 @@ static fsdp_status hold(fsdp_group *group, void *arg)
     return trainee_close(&m);
 }
 
-/* What making the model and gathering it adds, in bytes; all ranks'. */
+/* Measure the bytes, over all ranks, that creating the model and gathering it add. */
 static void run(fsdp_test *t, int world_size, const fsdp_fully_shard_options *o, bool frozen,
                 int64_t *stored, int64_t *gathered)
 {
@@ -138,10 +138,11 @@ static void run(fsdp_test *t, int world_size, const fsdp_fully_shard_options *o,
         if (SANITIZED)                                                                             \
             SKIP("a sanitizer's memory is beside the program's");                                  \
         if (own_pss() < 0)                                                                         \
-            SKIP("/proc/self/smaps_rollup tells no PSS by kind");                                  \
+            SKIP("/proc/self/smaps_rollup does not report PSS by kind");                           \
     } while (0)
 
-/* Nor in bfloat16; and in float16 one copy for all ranks, which shows that this measures. */
+/* bfloat16 adds nothing either. float16 adds one copy for all ranks, which shows that the
+ * measurement works. */
 TEST(gathering_adds_nothing_to_what_processes_hold)
 {
     NEEDS_PSS();
@@ -168,8 +169,8 @@ TEST(gathering_adds_nothing_to_what_processes_hold)
     }
 }
 
-/* Without sharding everybody has all of it, but for what is frozen. */
-TEST(frozen_parameters_without_sharding_lie_once_for_all_processes)
+/* Without sharding every rank has all trained parameters, but frozen ones are stored once. */
+TEST(frozen_parameters_without_sharding_are_stored_once_for_all_processes)
 {
     NEEDS_PSS();
     const fsdp_fully_shard_options o = {.no_shard = true};

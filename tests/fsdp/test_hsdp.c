@@ -1,5 +1,5 @@
-/* HSDP: parameters sharded over one dimension of a mesh and replicated over the other. The same
- * bits as one rank, the collectives that FSDP2 makes, DTensors on the mesh. */
+/* HSDP: parameters sharded over one dimension of a mesh and replicated over the other. Checks the
+ * bits of one rank, the collectives of FSDP2, and DTensors on the mesh. */
 #include <stdio.h>
 
 #include <fsdp/ckpt.h>
@@ -34,7 +34,7 @@ static fsdp_status train(fsdp_group *group, int64_t width, const fsdp_fully_shar
     return FSDP_OK;
 }
 
-/* Ten steps over the mesh and on rank 0 alone. */
+/* Compare ten steps over the mesh with ten steps of one rank. */
 static void compare_with_one_rank(fsdp_test *t, const fsdp_device_mesh *mesh, int64_t width,
                                   const fsdp_fully_shard_options *options, int leaves)
 {
@@ -103,9 +103,9 @@ TEST_RANKS(a_mesh_of_one_dimension_is_its_group, 2)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- what FSDP2 shows --- */
+/* --- parity with FSDP2 --- */
 
-/* fully_shard(model, mesh=mesh["shard"]): the rows of the mesh know nothing of each other. */
+/* fully_shard(model, mesh=mesh["shard"]): rows of the mesh do not communicate with each other. */
 TEST_RANKS(a_slice_of_a_mesh_is_what_a_module_is_sharded_over, 4)
 {
     static const char *const shard[] = {"shard"};
@@ -128,7 +128,7 @@ TEST_RANKS(a_slice_of_a_mesh_is_what_a_module_is_sharded_over, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Of one row, too: (Replicate(), Shard(0)) over 1 x 4. */
+/* A mesh of one row, too: (Replicate(), Shard(0)) over 1 x 4. */
 TEST_RANKS(a_mesh_of_one_replica_is_the_parameters_mesh, 4)
 {
     fsdp_device_mesh *mesh;
@@ -170,7 +170,7 @@ TEST_RANKS(locals_gradients_and_moments_are_dtensors_on_the_mesh, 4)
         ASSERT_INT(p[0].kind, FSDP_REPLICATE);
         ASSERT_INT(p[1].kind, FSDP_SHARD);
         ASSERT_INT(p[1].dim, 0);
-        ASSERT_INT(all[i]->shape[0], t->rank % 2 ? 2 : 3); /* of 5 */
+        ASSERT_INT(all[i]->shape[0], t->rank % 2 ? 2 : 3); /* of 5 rows */
         ASSERT_INT(fsdp_dtensor_shape(all[i])[0], 5);
     }
     fsdp_unit_info info;
@@ -199,8 +199,8 @@ static uint64_t elements(fsdp_module *m, bool local)
     return n;
 }
 
-/* A unit and micro-step: one reduce of the whole unit over a row of the mesh, one all-reduce of
- * own rows over a column. The world's group hears of nothing. */
+/* For each unit and micro-step there is one reduce of the whole unit over a row of the mesh, and
+ * one all-reduce of own rows over a column. The world's group is not used. */
 TEST_RANKS(one_reduce_scatter_and_one_all_reduce_a_unit_and_micro_step, 4)
 {
     fsdp_device_mesh *mesh;
@@ -236,7 +236,7 @@ TEST_RANKS(one_reduce_scatter_and_one_all_reduce_a_unit_and_micro_step, 4)
 
 /* --- the rest of a training program --- */
 
-/* Gradients of sum over ranks; the mean over all four is the default. */
+/* The default is the mean over all four ranks. */
 TEST_RANKS(gradients_are_divided_by_the_ranks_of_the_whole_mesh, 4)
 {
     fsdp_device_mesh *mesh;
@@ -286,7 +286,7 @@ TEST_RANKS(the_global_norm_is_that_of_one_rank, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Rank 0 writes what all have; a single rank reads the same parameters from it. */
+/* Rank 0 writes a file of all parameters; a single rank reads the same values from it. */
 TEST_RANKS(one_file_is_written_and_read_back, 4)
 {
     char dir[512] = "";
@@ -315,10 +315,10 @@ TEST_RANKS(one_file_is_written_and_read_back, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* --- what goes wrong --- */
+/* --- errors --- */
 
-/* The second row of the mesh leaves a unit out: within a row all agree, but not across. */
-TEST_RANKS(replicas_that_ran_different_code_are_told, 4)
+/* The second row of the mesh leaves a unit out, so ranks differ across rows but not within one. */
+TEST_RANKS(replicas_that_ran_different_code_get_an_error, 4)
 {
     fsdp_device_mesh *mesh;
     trainee m;

@@ -1,5 +1,5 @@
-/* What fully_shard takes: several modules as one unit, parameters that it ignores, shared ones that
- * it refuses, and rank 0's values for all. */
+/* Arguments of fully_shard: several modules as one unit, ignored parameters, shared ones that are
+ * refused, and sync_module_states. */
 #include <stdio.h>
 
 #include <fsdp/dtensor.h>
@@ -13,10 +13,10 @@
 
 enum {
     STEPS = 10,
-    UNITS = 3 /* of the example once two of its four are one */
+    UNITS = 3 /* units of the example, after two of its four became one */
 };
 
-/* The example with "first" and "second.inner" as one unit. */
+/* Open the example with "first" and "second.inner" as one unit. */
 static fsdp_status open_joint(fsdp_group *group, const fsdp_fully_shard_options *options,
                               int64_t width, trainee *m)
 {
@@ -36,7 +36,7 @@ static fsdp_status open_plain(const fsdp_fully_shard_options *options, int64_t w
     return tree_example_shard(m->model, NULL, m->device, options);
 }
 
-/* Each step in one of several ways: as it is, without the one module, without the other. */
+/* Run steps in turn with both modules of the unit, without the first, and without the second. */
 static fsdp_status steps(trainee *m, int leaves, bool checkpointed)
 {
     fsdp_module_set_activation_checkpointing(trainee_unit(m, "first"), checkpointed);
@@ -84,7 +84,8 @@ TEST_RANKS(two_replicas_of_two_train_to_the_bits_of_one_rank, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Other units run between the two modules: still one gather in each direction, one reduce. */
+/* Other units run between the two modules. There must be one gather in each direction and one
+ * reduce. */
 TEST_RANKS(it_is_gathered_once_and_reduced_once, 3)
 {
     for (int v = 0; v < 2; v++) {
@@ -130,7 +131,7 @@ TEST_RANKS(calls_on_one_module_are_calls_on_the_unit, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Its numbers stand once. */
+/* Its numbers are printed once. */
 TEST(a_printed_tree_counts_it_once)
 {
     static const fsdp_print_form forms[] = {FSDP_PRINT_FSDP2, FSDP_PRINT_FSDP1};
@@ -149,7 +150,7 @@ TEST(a_printed_tree_counts_it_once)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The first module has run when the second fails. */
+/* The second module fails after the first one has run. */
 TEST_RANKS(a_failure_between_the_modules_leaves_nothing, 2)
 {
     trainee m, again;
@@ -212,7 +213,7 @@ TEST(modules_inside_of_units_that_know_nothing_of_each_other_are_refused)
 
 /* --- ignored --- */
 
-/* Whole on every rank, of no unit, its gradient the rank's own sum. */
+/* An ignored parameter is whole on every rank and in no unit. Its gradient is not reduced. */
 TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
 {
     trainee m, whole;
@@ -263,7 +264,7 @@ TEST(a_parameter_of_two_units_side_by_side_is_refused_naming_both)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Together they are one unit, which has it once. */
+/* As one unit they have the parameter once. */
 TEST(modules_that_share_a_parameter_are_a_unit_together)
 {
     trainee m;
@@ -280,7 +281,7 @@ TEST(modules_that_share_a_parameter_are_a_unit_together)
 
 /* --- sync_module_states --- */
 
-/* Every rank has other values, one has no memory, and all end with those of rank 0. */
+/* Every rank begins with other values, one without memory. All must get the values of rank 0. */
 static void check_sync(fsdp_test *t, const fsdp_device_mesh *mesh, fsdp_dtype param_dtype)
 {
     trainee m, first;
@@ -318,7 +319,7 @@ TEST_RANKS(rank_0s_values_are_those_of_all_replicas, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Nobody has memory yet: there is nothing to sync. */
+/* No rank has memory yet, so there is nothing to sync. */
 TEST_RANKS(without_values_sync_does_nothing, 2)
 {
     trainee m;

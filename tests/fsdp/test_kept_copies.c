@@ -1,5 +1,5 @@
-/* Note [Kept copies] in src/fsdp/param_storage.h: what is kept from step to step never differs from
- * what a gather would have cast. */
+/* Note [Kept copies] in src/fsdp/param_storage.h: a copy that is kept from step to step never
+ * differs from one that a gather would cast. */
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
@@ -15,9 +15,9 @@ enum {
 
 typedef enum writer {
     BY_ADAMW,
-    BY_ADAFACTOR, /* knows of no copy */
+    BY_ADAFACTOR, /* does not write the copy */
     BY_HAND,
-    BY_TURNS, /* and by hand a part of what the optimizer wrote before */
+    BY_TURNS, /* the optimizer, then by hand a part of what it wrote */
     WRITERS
 } writer;
 
@@ -57,7 +57,7 @@ static fsdp_param_group *unit_of(const fsdp_module *m)
     return ((fsdp_state *)m->fsdp_state)->param_group;
 }
 
-/* One pupil keeps its copies, the other one casts at each gather. */
+/* Train one model that keeps its copies and one that casts at each gather, and compare them. */
 static void check_same(fsdp_test *t, fsdp_fully_shard_options o, writer by, bool new_memory)
 {
     pupil keeps, casts;
@@ -105,7 +105,7 @@ TEST_RANKS(training_with_kept_copies_gives_the_same_bits, 2)
     check_all(t);
 }
 
-/* Rows do not divide evenly: some ranks have none of a parameter. */
+/* Rows do not divide evenly, so some ranks have no rows of a parameter. */
 TEST_RANKS(training_with_kept_copies_gives_the_same_bits_over_odd_ranks, 5)
 {
     check_all(t);
@@ -122,7 +122,7 @@ static int last_dimension(const char *name, const fsdp_parameter *p, void *arg)
     return fsdp_parameter_ndim(p) - 1;
 }
 
-/* Own columns are no piece of the copy: the optimizer cannot write them there. */
+/* Own columns are not contiguous in the copy, so the optimizer cannot write them there. */
 TEST_RANKS(columns_are_cast, 3)
 {
     const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16},
@@ -131,8 +131,8 @@ TEST_RANKS(columns_are_cast, 3)
     check_same(t, o, BY_TURNS, true);
 }
 
-/* The optimizer's store is the all-gather: nothing is left to cast. Without a write nothing is
- * written, in whatever number of micro-steps. */
+/* The optimizer's store is the all-gather, so the gather casts nothing. Without a write nothing is
+ * written, for any number of micro-steps. */
 TEST_RANKS(what_adamw_wrote_is_not_cast_again, 2)
 {
     const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16},

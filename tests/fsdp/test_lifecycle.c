@@ -1,6 +1,6 @@
-/* The life of a unit: when its parameters have data, and that what goes wrong or is left half-way
- * in one step leaves no trace in the next. Every test trains the same tree sharded over the ranks
- * and on one rank, and wants the same bits. */
+/* The life cycle of a unit: when its parameters have data, and that a step that fails or is
+ * abandoned has no effect on the next one. Every test trains the same tree sharded over the ranks
+ * and on one rank, and expects the same bits. */
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
@@ -15,10 +15,11 @@ enum {
     WIDTH = TREE_EXAMPLE_WIDTH
 };
 
-/* What happens besides plain steps. */
+/* What happens between plain steps. */
 typedef fsdp_status event(trainee *t, int step);
 
-/* Step, event (on the sharded model alone, if only_sharded), step; twice, in every variant. */
+/* Run a step, the event and a step, twice, in every variant. With only_sharded, the event happens
+ * only to the sharded model. */
 static void run_event(fsdp_test *t, event *e, bool only_sharded)
 {
     fsdp_group_set_delay(t->group, 3, 200);
@@ -126,7 +127,7 @@ static tree_call leaf_of(const trainee *t, int step, int micro_step, int leaf)
                        .n_micro_steps = LEAVES / trainee_world_size(t)};
 }
 
-/* Every leaf through f, then SGD. */
+/* Call f for every leaf of this rank, then run SGD. */
 static fsdp_status each_leaf(trainee *t, int step, fsdp_status (*f)(trainee *, const tree_call *))
 {
     const int world_size = trainee_world_size(t);
@@ -180,7 +181,7 @@ TEST_RANKS(two_forwards_then_one_backward, 2)
     run_event(t, two_forwards_one_backward, false);
 }
 
-/* No unit encloses the others: "first" and "second" are called one after the other. */
+/* Call "first" and "second" one after the other, without a unit around them. */
 static fsdp_status units_one_by_one(trainee *t, const tree_call *call)
 {
     fsdp_scope *s;
@@ -219,7 +220,7 @@ TEST_RANKS(a_nested_unit_trains_alone, 2)
     run_event(t, forward_of_a_nested_unit, false);
 }
 
-/* The output of "first" is used for nothing. */
+/* The output of "first" is not used. */
 static fsdp_status with_unused_output(trainee *t, const tree_call *call)
 {
     fsdp_scope *s;
@@ -277,7 +278,7 @@ TEST_RANKS(a_unit_that_only_an_earlier_micro_step_uses_keeps_its_gradient, 2)
     run_event(t, used_in_an_earlier_micro_step, false);
 }
 
-/* Two models on one tape and device, the second of which reads what the first made. */
+/* Two models on one tape and device. The second one reads the output of the first. */
 static fsdp_status step_through_both(trainee *a, trainee *b, int step)
 {
     const int world_size = trainee_world_size(a), micro_steps = LEAVES / world_size;
@@ -303,7 +304,7 @@ static fsdp_status step_through_both(trainee *a, trainee *b, int step)
 TEST_RANKS(two_models_share_a_tape, 2)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
-        trainee a[2], b[2]; /* over the group; over one rank */
+        trainee a[2], b[2]; /* [0] over the group, [1] over one rank */
         for (int i = 0; i < 2; i++) {
             ASSERT_OK(trainee_open_example(i ? NULL : t->group, &tree_variants[v], &a[i]));
             b[i] = a[i];
@@ -325,7 +326,7 @@ TEST_RANKS(two_models_share_a_tape, 2)
 
 /* --- gradients add up as in PyTorch --- */
 
-TEST_RANKS(a_gradient_that_nobody_zeroed_is_added_to, 2)
+TEST_RANKS(a_gradient_that_was_not_zeroed_is_added_to, 2)
 {
     trainee m;
     float *once = NULL, *twice = NULL;
@@ -365,7 +366,7 @@ TEST_RANKS(the_divide_factor_divides_and_zero_is_the_world_size, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* --- what is left half-way leaves no trace --- */
+/* --- abandoned steps --- */
 
 static fsdp_status evaluation(trainee *t, int step)
 {
@@ -379,7 +380,7 @@ TEST_RANKS(evaluation_between_steps_changes_nothing, 2)
     run_event(t, evaluation, true);
 }
 
-/* Evaluation must see the update: its output equals that of a fresh model with the same values. */
+/* Evaluation must see the update. Its output must equal that of a new model of these values. */
 TEST_RANKS(evaluation_sees_the_parameters_of_the_last_update, 2)
 {
     for (size_t v = 0; v < TREE_VARIANTS; v++) {
@@ -512,7 +513,7 @@ TEST_RANKS(a_failing_backward_is_cancelled, 2)
     run_event(t, failing_backwards, true);
 }
 
-/* A micro-step of a step that is never finished must not add to the next one. */
+/* The micro-steps of an abandoned step must not add to the next step. */
 static fsdp_status abandoned_step(trainee *t, int step)
 {
     return tree_forward_backward(t, t->model, &(tree_call){.step = step + 40, .n_micro_steps = 3});

@@ -1,5 +1,5 @@
-/* What a rank holds, by purpose: shards at rest, a few units at work, nothing at the end; and that
- * the meta device asks for the same. */
+/* The memory of a rank by purpose: shards between steps, a few units during a step, nothing at the
+ * end. The meta device must count the same. */
 #include <fsdp/optim.h>
 
 #include "src/comm/comm.h"
@@ -37,7 +37,7 @@ static fsdp_memory_stats memory(const trainee *m)
     return stats;
 }
 
-/* At rest: masters, 1 / W of them, whether shared or the rank's own. */
+/* Between steps a rank has 1 / W of the masters, in shared or private memory. */
 TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
@@ -46,7 +46,7 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
         const fsdp_fully_shard_options *o = &tree_variants[v];
         const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && !o->no_shard;
         int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (o->no_shard ? 1 : 4);
-        share += halved ? share / 32 : 0; /* a mark for each value */
+        share += halved ? share / 32 : 0; /* a mark of one bit for each value */
         fsdp_memory_stats s = memory(&m);
         ASSERT(s.tag_allocated[FSDP_TAG_PARAM] >= share);
         ASSERT(s.tag_allocated[FSDP_TAG_PARAM] <= share + BLOCKS * ALIGNMENT);
@@ -55,10 +55,10 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
     }
 }
 
-/* A copy for compute of one block, counted by one of four ranks. */
+/* One of four ranks' part of the cast copy of one block. */
 static const int64_t copy = (BLOCK_NUMEL * 2 + ALIGNMENT) / 4;
 /* One rank's gradients of one block, whole. */
-static const int64_t slot = BLOCK_NUMEL * 4 + ALIGNMENT;
+static const int64_t grad_buffer = BLOCK_NUMEL * 4 + ALIGNMENT;
 
 TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
 {
@@ -69,21 +69,21 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
     ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* with prefetch */
     fsdp_memory_stats s = memory(&m);
-    ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy); /* one at work, the next */
+    ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy); /* the current one and the next */
     for (int step = 0; step < 3; step++)
         ASSERT_OK(tree_step(&m, step, 4));
     s = memory(&m);
     ASSERT(s.tag_peak[FSDP_TAG_PARAM] <= params + 2 * copy);
-    /* The slot backward writes and the one being reduced; the sums are a shard. */
+    /* The gradient buffer that backward writes and the one being reduced; the sums are a shard. */
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
-    ASSERT(s.tag_peak[FSDP_TAG_GRAD] <= grads + 2 * slot);
+    ASSERT(s.tag_peak[FSDP_TAG_GRAD] <= grads + 2 * grad_buffer);
     ASSERT_INT(s.tag_allocated[FSDP_TAG_ACTIVATION], 0);
     fsdp_module_zero_grad(m.model);
     ASSERT_INT(s.tag_allocated[FSDP_TAG_GRAD] - memory(&m).tag_allocated[FSDP_TAG_GRAD], grads);
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Of halved masters there are no copies: at no time is there more than at rest. */
+/* Halved masters have no copies, so a step needs no more parameter memory than between steps. */
 TEST_RANKS(what_is_halved_takes_no_more_in_a_step, 4)
 {
     static const int variants[] = {1, 4};
@@ -105,8 +105,8 @@ TEST_RANKS(what_is_halved_takes_no_more_in_a_step, 4)
     }
 }
 
-/* After a step without its gradients: as much as the shards again at most, Note [Idle memory]; what
- * fits is kept, so that few ranks write to memory that they have. */
+/* After a step, pools hold at most as much as the shards (Note [Idle memory] in src/fsdp/buffer.h).
+ * All that fits is kept, so with few ranks no memory faults again. */
 static void idle_memory_is_bounded(fsdp_test *t)
 {
     for (int v = 0; v < 2; v++) {
@@ -123,8 +123,8 @@ static void idle_memory_is_bounded(fsdp_test *t)
             ASSERT(idle <= share);
             ASSERT(step < 2 || idle == before);
         }
-        ASSERT(t->world_size > 2 || idle >= 2 * slot - 2 * ALIGNMENT);
-        /* Less the marks of halves, in whole pages. */
+        ASSERT(t->world_size > 2 || idle >= 2 * grad_buffer - 2 * ALIGNMENT);
+        /* Without the marks of halves, in whole pages. */
         ASSERT(t->world_size < 16 || idle > share - share / 32 - FSDP_COMM_PAGE);
         ASSERT_OK(trainee_close(&m));
     }
@@ -140,7 +140,7 @@ TEST_RANKS(idle_memory_is_at_most_a_shard_at_16_ranks, 16)
     idle_memory_is_bounded(t);
 }
 
-/* Kept after forward: all copies at once; never more. */
+/* Units that are kept after forward hold all copies at once, and never more. */
 TEST_RANKS(units_kept_after_forward_are_held_once, 4)
 {
     const fsdp_fully_shard_options *o = &tree_variants[7];
@@ -175,14 +175,14 @@ TEST_RANKS(memory_is_the_same_after_every_step, 2)
     }
 }
 
-/* Sums of micro-steps lie in a stack of at most log2 of their number, sharded. */
+/* Sums of micro-steps are a stack of at most log2 of their number, and sharded. */
 TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
 {
     trainee m;
     ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
     ASSERT_OK(tree_step(&m, 0, 4 * 16));
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
-    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * slot);
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * grad_buffer);
     ASSERT_OK(trainee_close(&m));
 }
 
@@ -197,13 +197,13 @@ TEST_RANKS(frozen_units_have_no_gradient_memory, 2)
         fsdp_parameter_set_requires_grad(b->down, i == BLOCKS - 1);
     }
     ASSERT_OK(tree_step(&m, 0, 2));
-    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= slot + WIDTH * WIDTH * 4 / 2);
+    ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= grad_buffer + WIDTH * WIDTH * 4 / 2);
     ASSERT_OK(trainee_close(&m));
 }
 
 /* --- the meta device --- */
 
-/* Two steps with evaluation; what was asked for, by tag. */
+/* Run two steps with evaluation, and record the memory that was requested by tag. */
 static fsdp_status requests(fsdp_group *group, const char *device,
                             const fsdp_fully_shard_options *o, fsdp_memory_stats *stats)
 {

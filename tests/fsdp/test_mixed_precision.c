@@ -1,4 +1,4 @@
-/* mp_policy at the ends of a unit's forward, and FSDP1's MixedPrecision. */
+/* Casts by mp_policy at the beginning and end of a unit's forward, and FSDP1's MixedPrecision. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -11,12 +11,13 @@ enum {
     WIDTH = 7
 };
 
-/* y = x w^T, then the child, if there is one. Hands its table on, and remembers what came in. */
+/* y = x w^T, then the child, if there is one. Passes its table on, and records the dtypes of its
+ * inputs. */
 typedef struct probe {
     fsdp_parameter *w;
-    fsdp_dtype seen, seen_table, seen_inside; /* inputs; what the child returned */
-    fsdp_dtype seen_buffers;                  /* to which values of buffers are to be rounded */
-    fsdp_dtype cast_to;                       /* if cast_by_hand: before w is read */
+    fsdp_dtype seen, seen_table, seen_inside; /* dtypes of its inputs and of the child's output */
+    fsdp_dtype seen_buffers;                  /* buffer_dtype that the scope gives */
+    fsdp_dtype cast_to; /* if cast_by_hand: x is cast to it before w is read */
     bool cast_by_hand;
 } probe;
 
@@ -68,7 +69,7 @@ typedef struct model {
     fsdp_device *device;
     fsdp_tape *tape;
     fsdp_module *root, *inner;
-    fsdp_dtype input; /* of x; float32 at first */
+    fsdp_dtype input; /* of x; initially float32 */
 } model;
 
 static fsdp_status model_open(fsdp_group *group, const fsdp_mp_policy *root,
@@ -95,7 +96,7 @@ static void model_close(model *m)
     fsdp_device_destroy(m->device);
 }
 
-/* What one forward and backward gave. */
+/* The results of one forward and backward. */
 typedef struct outcome {
     fsdp_dtype dtype, table_dtype; /* of the outputs */
     float y[ROWS * WIDTH], dx[ROWS * WIDTH];
@@ -124,7 +125,7 @@ static fsdp_status call(model *m, fsdp_tensor *x, fsdp_tensor *ones, bool table,
     return status;
 }
 
-/* x in the model's input dtype, in place of x. */
+/* Replace *x by x in the model's input dtype. */
 static fsdp_status narrow(const model *m, fsdp_tensor **x)
 {
     fsdp_tensor *narrowed;
@@ -137,7 +138,7 @@ static fsdp_status narrow(const model *m, fsdp_tensor **x)
     return FSDP_OK;
 }
 
-/* wants_dx: the input is a leaf that wants a gradient. */
+/* wants_dx: the input is a leaf that requires a gradient. */
 static fsdp_status run(model *m, bool wants_dx, bool table, outcome *o)
 {
     static const int64_t shape[2] = {ROWS, WIDTH};
@@ -189,14 +190,14 @@ TEST_RANKS(inputs_are_cast_to_param_dtype_and_gradients_back, 2)
         ASSERT_OK(run(&m, true, false, &got));
         ASSERT_OK(run(&hand, true, false, &want));
         ASSERT_INT(probe_of(m.root)->seen, halves[d]);
-        ASSERT_INT(probe_of(m.root)->seen_table, halves[d]); /* no table: an activation */
+        ASSERT_INT(probe_of(m.root)->seen_table, halves[d]); /* not a table, so it is cast */
         ASSERT_INT(probe_of(hand.root)->seen, FSDP_DTYPE_F32);
         ASSERT_INT(got.dtype, halves[d]);
         ASSERT(same(&got, &want));
         fsdp_module_set_activation_checkpointing(m.root, true);
         ASSERT_OK(run(&m, true, false, &again));
         ASSERT(same(&got, &again));
-        ASSERT_OK(run(&m, false, true, &again)); /* an input without gradient */
+        ASSERT_OK(run(&m, false, true, &again)); /* an input that needs no gradient */
         ASSERT(memcmp(again.dw, got.dw, sizeof got.dw) == 0);
         model_close(&m);
         model_close(&hand);
@@ -227,7 +228,7 @@ TEST_RANKS(tables_keep_their_dtype, 2)
     model_close(&m);
 }
 
-/* Rounding the output to its own dtype is no change; to float32 none of the values. */
+/* Casting the output to its own dtype changes nothing; casting it to float32 changes no value. */
 TEST_RANKS(outputs_are_cast_to_output_dtype, 2)
 {
     const fsdp_mp_policy plain = {.param_dtype = FSDP_DTYPE_BF16},
@@ -245,7 +246,7 @@ TEST_RANKS(outputs_are_cast_to_output_dtype, 2)
     ASSERT_INT(b.dtype, FSDP_DTYPE_F32);
     ASSERT_INT(c.dtype, FSDP_DTYPE_BF16);
     ASSERT(same(&a, &b));
-    ASSERT(!same(&a, &c)); /* computed in float32 */
+    ASSERT(!same(&a, &c)); /* this one was computed in float32 */
     fsdp_module_set_activation_checkpointing(w.root, true);
     ASSERT_OK(run(&w, true, false, &b));
     ASSERT(same(&a, &b));
@@ -274,7 +275,7 @@ TEST_RANKS(output_dtype_of_a_wrapped_model_is_the_roots, 2)
     model_close(&m);
 }
 
-/* A root in float32 around a unit in half precision, and the other way round. */
+/* A root in float32 around a unit in half precision, and vice versa. */
 TEST_RANKS(nested_units_have_policies_of_their_own, 2)
 {
     for (size_t d = 0; d < 4; d++) {
@@ -356,7 +357,7 @@ static fsdp_dtype seen_by(fsdp_test *t, const fsdp_mixed_precision *mp, bool inn
     return seen;
 }
 
-/* A unit inside that gets float32 from a root that does not cast. */
+/* The inner unit gets float32 inputs from a root that does not cast. */
 TEST_RANKS(fsdp1_casts_what_is_given, 2)
 {
     const fsdp_mixed_precision none = {0},
@@ -372,29 +373,32 @@ TEST_RANKS(fsdp1_casts_what_is_given, 2)
     ASSERT_INT(seen_by(t, &root_alone, false), FSDP_DTYPE_BF16);
     ASSERT_INT(seen_by(t, &both, false), FSDP_DTYPE_BF16);
     ASSERT_OK(fsdp_mp_policy_from_fsdp1(&root_alone, FSDP_DTYPE_F32, &policy));
-    ASSERT_INT(policy.reduce_dtype, FSDP_DTYPE_BF16); /* not given: param_dtype */
+    ASSERT_INT(policy.reduce_dtype, FSDP_DTYPE_BF16); /* default: param_dtype */
     policy.cast_root_forward_inputs = false;
     model m;
     outcome o;
     ASSERT_OK(model_open(t->group, &policy, NULL, &m));
     ASSERT_ERROR(run(&m, false, true, &o), FSDP_ERR_INVALID, "x is float32 but w is bfloat16");
     model_close(&m);
-    /* cast_root_forward_inputs is of the outermost unit alone. */
+    /* cast_root_forward_inputs applies only to the outermost unit. */
     policy.cast_root_forward_inputs = true;
     ASSERT_OK(model_open(t->group, &(fsdp_mp_policy){0}, &policy, &m));
     ASSERT_ERROR(run(&m, false, true, &o), FSDP_ERR_INVALID, "x is float32 but w is bfloat16");
     model_close(&m);
 }
 
-/* An input in bfloat16: what the root sees and whether its float32 or bfloat16 weights take it. */
-TEST_RANKS(fsdp1_leaves_a_bfloat16_input_alone_unless_told, 2)
+/* An input in bfloat16: the dtype that the root gets, and whether its weights in float32 or
+ * bfloat16 accept it. */
+TEST_RANKS(fsdp1_casts_a_bfloat16_input_only_on_request, 2)
 {
     static const struct {
         fsdp_mixed_precision mp;
         fsdp_dtype seen;
         bool fits;
     } cases[] = {
-        {{0}, FSDP_DTYPE_BF16, false}, /* cast_root_forward_inputs is true, but to what? */
+        {{0},
+         FSDP_DTYPE_BF16,
+         false}, /* cast_root_forward_inputs is true, but there is no dtype to cast to */
         {{.cast_forward_inputs = true}, FSDP_DTYPE_BF16, false},
         {{.set_reduce_dtype = true, .set_buffer_dtype = true}, FSDP_DTYPE_BF16, false},
         {{.set_param_dtype = true}, FSDP_DTYPE_F32, true},
@@ -422,7 +426,7 @@ TEST_RANKS(fsdp1_leaves_a_bfloat16_input_alone_unless_told, 2)
     }
 }
 
-/* The outermost unit's, within all of it and again where it is recomputed. */
+/* That of the outermost unit applies in all modules below it, also in recomputation. */
 TEST_RANKS(buffer_dtype_is_the_roots_and_of_buffers_alone, 2)
 {
     const fsdp_mixed_precision given = {.set_buffer_dtype = true, .buffer_dtype = FSDP_DTYPE_F16},
@@ -439,7 +443,8 @@ TEST_RANKS(buffer_dtype_is_the_roots_and_of_buffers_alone, 2)
         const fsdp_dtype want = i == 1 ? FSDP_DTYPE_F32 : FSDP_DTYPE_F16;
         ASSERT_INT(probe_of(m.root)->seen_buffers, want);
         ASSERT_INT(probe_of(m.inner)->seen_buffers, want);
-        ASSERT_INT(probe_of(m.inner)->seen, FSDP_DTYPE_F32); /* no input is cast to it */
+        /* Inputs are not cast to buffer_dtype. */
+        ASSERT_INT(probe_of(m.inner)->seen, FSDP_DTYPE_F32);
         ASSERT_INT(o.dtype, FSDP_DTYPE_F32);
         model_close(&m);
     }

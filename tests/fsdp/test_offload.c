@@ -1,5 +1,5 @@
 /* Masters and moments in a file: the same bits as in memory, few units in memory at a time, and
- * errors of the disk that say where. */
+ * errors of the disk that name the unit. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -29,7 +29,7 @@ enum {
 
 typedef enum optimizer_kind {
     ADAMW,
-    ADAMW_GROUPS, /* matrices with decay, then norms without: each group goes through all units */
+    ADAMW_GROUPS, /* matrices with decay, norms without: each group visits all units */
     SGD,
     MOMENTUM,
     ADAFACTOR,
@@ -137,7 +137,7 @@ static fsdp_memory_stats memory(const run *r)
     return stats;
 }
 
-/* As a full disk: files may not grow beyond `bytes`. Returns the limit of before. */
+/* Simulate a full disk: files may not grow beyond `bytes`. Returns the previous limit. */
 static rlim_t limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -243,7 +243,7 @@ TEST_RANKS(offloaded_steps_are_equal_in_every_bit_at_4_ranks, 4)
     trains_alike(t, &tree_variants[1], ADAFACTOR);
 }
 
-/* Frozen parameters lie in the file too, each in its dtype; unfreezing makes the master there. */
+/* Frozen parameters are in the file too, each in its dtype. Unfreezing creates masters there. */
 TEST_RANKS(offloaded_units_are_frozen_and_unfrozen, 2)
 {
     for (int v = 0; v < 2; v++) {
@@ -302,7 +302,7 @@ static fsdp_status restore(run *r, const char *dir)
     return status;
 }
 
-/* Saved from the file and loaded into memory, and the other way round; then both go on alike. */
+/* Save from the file and load into memory, and vice versa. Both must train to the same bits. */
 TEST_RANKS(checkpoints_go_from_file_to_memory_and_back, 2)
 {
     const fsdp_fully_shard_options elsewhere = with_dir(t, &tree_variants[1]);
@@ -334,7 +334,8 @@ TEST_RANKS(checkpoints_go_from_file_to_memory_and_back, 2)
     }
 }
 
-/* What is stored anew takes the place of what was: the file does not grow with each change. */
+/* Parameters that are stored again reuse the space in the file, so it does not grow with each
+ * change. */
 TEST(the_file_does_not_grow_with_freezing_and_unfreezing)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
@@ -345,7 +346,7 @@ TEST(the_file_does_not_grow_with_freezing_and_unfreezing)
         up->loaded = true;
         up->loaded_dtype = FSDP_DTYPE_BF16;
     }
-    ASSERT_OK(set_all(&r, 0.25f)); /* fits into bfloat16 */
+    ASSERT_OK(set_all(&r, 0.25f)); /* a bfloat16 value */
     const rlim_t before = limit_files(2 * BLOCKS * BLOCK_NUMEL * 4);
     fsdp_status status = FSDP_OK;
     for (int round = 0; round < 20 && status == FSDP_OK; round++) {
@@ -355,14 +356,14 @@ TEST(the_file_does_not_grow_with_freezing_and_unfreezing)
         status = tree_evaluate(&r.m, r.m.model, round);
         const fsdp_tensor *up = fsdp_parameter_local(tree_of(fsdp_module_child(r.m.model, 0))->up);
         if (status == FSDP_OK && up->dtype != (round % 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16))
-            status = fsdp_error(FSDP_ERR_STATE, "round %d: it was not stored anew", round);
+            status = fsdp_error(FSDP_ERR_STATE, "round %d: it was not stored again", round);
     }
     limit_files(before);
     ASSERT_OK(status);
     ASSERT_OK(run_close(&r));
 }
 
-/* State that was given up leaves its place to state that comes, which begins with zeros. */
+/* The space of freed state is reused by new state, which begins with zeros. */
 static fsdp_status state_of_blocks(const run *r, float value)
 {
     fsdp_tensor *states[BLOCKS] = {0};
@@ -402,7 +403,7 @@ TEST(the_file_does_not_grow_with_state_that_comes_and_goes)
     ASSERT_OK(run_close(&r));
 }
 
-/* A rank without memory for what is offloaded fails, and all with it; the group goes on. */
+/* If one rank has no memory for staging in, all ranks fail, and the group remains usable. */
 TEST_RANKS(state_dicts_are_set_and_gathered_on_all_ranks_or_on_none, 2)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
@@ -427,7 +428,7 @@ TEST_RANKS(state_dicts_are_set_and_gathered_on_all_ranks_or_on_none, 2)
 
 /* --- memory --- */
 
-/* Masters and moments of three units at most, and copies of two that compute. */
+/* At most the masters and moments of three units, and the copies of two, are in memory. */
 static void stays_small(fsdp_test *t, const fsdp_fully_shard_options *o, optimizer_kind kind)
 {
     const fsdp_fully_shard_options elsewhere = with_dir(t, o);
@@ -443,7 +444,7 @@ static void stays_small(fsdp_test *t, const fsdp_fully_shard_options *o, optimiz
     ASSERT(s.tag_peak[FSDP_TAG_OPTIM] <= 3 * 2 * master + (1 << 18) * 4);
     float *values;
     size_t n;
-    ASSERT_OK(tree_params(r.m.model, &values, &n)); /* as saving reads them */
+    ASSERT_OK(tree_params(r.m.model, &values, &n)); /* reads them as saving does */
     fsdp_free(values);
     ASSERT(memory(&r).tag_peak[FSDP_TAG_PARAM] <= 3 * master + 2 * copy);
     ASSERT_OK(run_close(&r));
@@ -468,11 +469,11 @@ TEST_RANKS(few_units_are_in_memory_at_2_ranks, 2)
     stays_small(t, &tree_variants[0], ADAFACTOR_BETA1);
 }
 
-/* A step of a model under a limit in which its masters and moments would not fit. */
+/* A step of a model whose masters and moments would exceed the limit of memory. */
 TEST(a_limit_that_fails_without_offload_is_kept_with_it)
 {
-    const int64_t limit =
-        26 * BLOCK_NUMEL * 4; /* in memory: 8 masters, 8 gradients, 16 moments, 2 slots */
+    const int64_t limit = 26 * BLOCK_NUMEL *
+                          4; /* in memory: 8 masters, 8 gradients, 16 moments, 2 gradient buffers */
     for (int offload = 0; offload < 2; offload++) {
         const fsdp_fully_shard_options o =
             offload ? with_dir(t, &tree_variants[0]) : tree_variants[0];
@@ -527,7 +528,7 @@ static int count_files(const char *dir)
     return n;
 }
 
-/* There is no name to be left behind, whenever the process ends. */
+/* So no file is left behind, whenever the process ends. */
 TEST(the_file_has_no_name)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
@@ -539,7 +540,7 @@ TEST(the_file_has_no_name)
     ASSERT_INT(count_files(o.offload_policy.dir), 0);
 }
 
-TEST(a_full_disk_is_told_before_training)
+TEST(a_full_disk_is_reported_before_training)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
@@ -554,8 +555,9 @@ TEST(a_full_disk_is_told_before_training)
     ASSERT_INT(count_files(o.offload_policy.dir), 0);
 }
 
-/* What could not be written is told where its room is needed, by the unit's name, and not lost. */
-TEST(a_failed_write_is_told_at_the_next_use)
+/* A failed write is reported, with the name of the unit, at the next use of its memory. The values
+ * are not lost. */
+TEST(a_failed_write_is_reported_at_the_next_use)
 {
     const fsdp_fully_shard_options o = with_dir(t, &tree_variants[0]);
     run r;
@@ -603,7 +605,7 @@ TEST(policies_that_do_not_fit_are_refused)
     const fsdp_fully_shard_options nowhere = {.offload_policy = {.kind = FSDP_OFFLOAD_DIR}},
                                    odd = {.offload_policy = {.kind = (fsdp_offload_kind)7}},
                                    cpu = {.offload_policy = {.kind = FSDP_OFFLOAD_CPU}};
-    const char *const wrong[] = {"there is no folder", "offload_policy 7"};
+    const char *const wrong[] = {"no folder is given", "offload_policy 7"};
     const fsdp_fully_shard_options *const options[] = {&nowhere, &odd};
     for (int i = 0; i < 2; i++) {
         trainee m;
@@ -613,5 +615,5 @@ TEST(policies_that_do_not_fit_are_refused)
                      wrong[i]);
         ASSERT_OK(trainee_close(&m));
     }
-    trains_alike(t, &cpu, SGD); /* FSDP_OFFLOAD_CPU: as without */
+    trains_alike(t, &cpu, SGD); /* FSDP_OFFLOAD_CPU changes nothing */
 }

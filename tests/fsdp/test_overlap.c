@@ -1,6 +1,5 @@
-/* What of communication is hidden behind computing, on a network that is imagined
- * (network_testing.h): the clocks are counted, so every number here is exact, however busy the
- * machine is. */
+/* How much communication is hidden behind computation, on a simulated network (network_testing.h).
+ * The clocks are simulated, so every number here is exact, however busy the machine is. */
 #include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/comm/group_testing.h"
@@ -14,10 +13,10 @@ enum {
     MS = 1000000,
     LATENCY = 3 * MS,
 };
-/* Of one unit: WIDTH x WIDTH in bfloat16, gradients in float32. */
+/* A unit is WIDTH x WIDTH in bfloat16, with gradients in float32. */
 static const double bytes_per_ns = 1e-3;
 
-/* x W, then `forward_ns` of computing, and `backward_ns` in backward. */
+/* x W, then `forward_ns` of simulated computation, and `backward_ns` in backward. */
 typedef struct part {
     fsdp_parameter *w;
     fsdp_network *network;
@@ -28,13 +27,13 @@ typedef struct model {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_tape *tape;
-    fsdp_tensor *x; /* of every forward, and the gradient of every output */
+    fsdp_tensor *x; /* input of every forward, and gradient of every output */
     fsdp_module *root, *blocks[MAX_BLOCKS];
     int n_blocks;
     fsdp_network network;
 } model;
 
-/* ---- computing that takes as long as it says ---- */
+/* ---- simulated computation ---- */
 
 static void busy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                           fsdp_tensor **grad_in)
@@ -74,8 +73,8 @@ static void block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
     out->t[out->n++] = compute(s, fsdp_module_impl(self), in->t[0]);
 }
 
-/* The root computes before its blocks and after them, with the same matrix, as a model with tied
- * embeddings does. */
+/* The root computes before and after its blocks with the same matrix, like a model with tied
+ * embeddings. */
 static void root_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_tensor *x = compute(s, fsdp_module_impl(self), in->t[0]);
@@ -98,7 +97,8 @@ static fsdp_status add_part(fsdp_module *m, fsdp_forward_fn *forward, fsdp_netwo
     return fsdp_module_add_parameter(m, "w", 2, shape, (fsdp_init){.std = 0.3f}, &p->w);
 }
 
-/* Blocks that compute for so long in forward, twice as long in backward; the root as the first. */
+/* Block i computes for forward_ns[i] in forward and twice as long in backward. The root computes
+ * for as long as the first block. */
 static fsdp_status build(model *m, const int64_t *forward_ns, int n_blocks,
                          const fsdp_fully_shard_options *options)
 {
@@ -143,7 +143,7 @@ static void model_close(model *m)
     fsdp_group_set_network(m->group, NULL);
 }
 
-/* What one forward or backward took, and what of it was waiting. */
+/* The time of one forward or backward, and how much of it was waiting. */
 typedef struct spent {
     int64_t total, exposed[FSDP_KIND_COUNT];
     int waits[FSDP_KIND_COUNT];
@@ -159,7 +159,7 @@ static spent since(const model *m, const fsdp_network *before)
     return s;
 }
 
-/* As an optimizer would: what the root kept of the last step is out of date. */
+/* Write the root's parameters, as an optimizer would, so the copy that it kept is stale. */
 static fsdp_status write_root(const model *m)
 {
     fsdp_tensor *local = fsdp_parameter_local(((part *)fsdp_module_impl(m->root))->w);
@@ -168,7 +168,7 @@ static fsdp_status write_root(const model *m)
     return FSDP_OK;
 }
 
-/* All ranks begin at the same moment. */
+/* Forward and backward. All ranks begin at the same time. */
 static fsdp_status pass(model *m, spent *forward, spent *backward)
 {
     fsdp_scope *s;
@@ -187,9 +187,9 @@ static fsdp_status pass(model *m, spent *forward, spent *backward)
     return status == FSDP_OK ? write_root(m) : status;
 }
 
-/* ---- what each should take ---- */
+/* ---- expected times ---- */
 
-/* A collective that nothing hides. */
+/* The time of a collective that is not hidden. */
 static int64_t alone_ns(const fsdp_group *group, fsdp_dtype dtype)
 {
     const int world_size = fsdp_group_world_size(group);
@@ -214,21 +214,21 @@ static void check(fsdp_test *t, const spent *s, int gathers, int64_t gathers_ns,
     ASSERT_INT(s->waits[FSDP_KIND_REDUCE_SCATTER], reduces);
     ASSERT_INT(s->exposed[FSDP_KIND_REDUCE_SCATTER], reduces_ns);
     ASSERT_INT(s->waits[FSDP_KIND_WRITE_SHARD] + s->waits[FSDP_KIND_GRADIENT], 0);
-    /* Pools make their buffers in the first iteration, and all ranks wait for that. */
+    /* Pools create their buffers in the first iteration, and all ranks wait for this. */
     ASSERT_INT(s->total, computing_ns + gathers_ns + reduces_ns + s->exposed[FSDP_KIND_BUFFER]);
 }
 
 static const int64_t equal_blocks[] = {4 * MS, 4 * MS, 4 * MS, 4 * MS};
 
-/* The order is not known before the first forward has run; its backward follows it. Later only the
- * first gather and the last reduce are left. */
+/* The order is unknown in the first forward, so only its backward prefetches. Later only the first
+ * gather and the last reduce are exposed. */
 static void only_the_ends_are_exposed(fsdp_test *t)
 {
     model m;
     spent forward, backward;
     const int64_t gather = alone_ns(t->group, FSDP_DTYPE_F16);
     const int64_t computing = sum(equal_blocks, 4) + 2 * equal_blocks[0];
-    fsdp_group_set_delay(t->group, 3, 300); /* of the real clock: it changes no number */
+    fsdp_group_set_delay(t->group, 3, 300); /* in real time, which changes no number */
     ASSERT_OK(model_open(t->group, equal_blocks, 4, (fsdp_fully_shard_options){0}, &m));
     for (int iteration = 0; iteration < 3; iteration++) {
         const int gathers = iteration == 0 ? 5 : 1;
@@ -250,7 +250,8 @@ TEST_RANKS(on_three_ranks_the_first_gather_and_the_last_reduce_are_exposed, 3)
     only_the_ends_are_exposed(t);
 }
 
-/* One unit ahead hides no more than that unit computes: the rest of each gather is exposed. */
+/* Prefetching one unit ahead hides a gather only for as long as one unit computes. The rest of each
+ * gather is exposed. */
 TEST_RANKS(computing_that_is_too_short_hides_as_much_as_it_lasts, 2)
 {
     static const int64_t short_blocks[] = {MS, MS, MS};
@@ -264,7 +265,7 @@ TEST_RANKS(computing_that_is_too_short_hides_as_much_as_it_lasts, 2)
     model_close(&m);
 }
 
-/* Without reshard_after_forward backward gathers nothing. */
+/* Without reshard_after_forward, backward gathers nothing. */
 TEST_RANKS(what_is_kept_is_not_gathered_again, 2)
 {
     model m;
@@ -278,8 +279,8 @@ TEST_RANKS(what_is_kept_is_not_gathered_again, 2)
     model_close(&m);
 }
 
-/* Nothing ahead of time, or in backward only once the unit before it has computed: each gather is
- * exposed as a whole. Reduces overlap all the same. */
+/* Without prefetching, or with BACKWARD_POST, which begins a gather only after the unit before it
+ * has computed, every gather is exposed as a whole. Reduces still overlap. */
 static void every_gather_is_exposed(fsdp_test *t, fsdp_backward_prefetch backward_prefetch)
 {
     model m;
@@ -304,10 +305,10 @@ TEST_RANKS(without_prefetch_every_gather_is_exposed, 2)
     every_gather_is_exposed(t, FSDP_BACKWARD_POST);
 }
 
-/* Two small blocks in a row: one unit ahead is not enough for what follows them. */
+/* After two small blocks in a row, prefetching one unit ahead is not enough. */
 static const int64_t small_in_between[] = {4 * MS, MS / 4, MS / 4, 4 * MS};
 
-/* Block 0 gathers all others in forward, block 3 in backward. */
+/* Block 0 prefetches all others in forward, block 3 in backward. */
 static fsdp_status prefetch_explicitly(model *m)
 {
     fsdp_module *backward[] = {m->blocks[2], m->blocks[1], m->blocks[0]};
@@ -331,7 +332,7 @@ TEST_RANKS(explicit_prefetch_hides_what_implicit_does_not, 2)
         ASSERT(backward.waits[FSDP_KIND_ALL_GATHER] > 0);
         ASSERT_OK(prefetch_explicitly(&m));
         ASSERT_OK(pass(&m, &forward, &backward));
-        /* Two ahead: the third one's gather begins when block 1 is entered. */
+        /* With a limit of two, the gather of the third one begins when block 1 is entered. */
         check(t, &forward, unlimited ? 1 : 2, gather + (unlimited ? 0 : later), 0, computing);
         if (unlimited)
             ASSERT_INT(backward.waits[FSDP_KIND_ALL_GATHER], 0);
@@ -340,7 +341,7 @@ TEST_RANKS(explicit_prefetch_hides_what_implicit_does_not, 2)
     }
 }
 
-/* unshard(async_op=True) before the batch is loaded: not even the first gather is exposed. */
+/* With unshard(async_op=True) before the batch is loaded, not even the first gather is exposed. */
 TEST_RANKS(the_roots_gather_hides_behind_what_comes_before_forward, 2)
 {
     model m;
@@ -354,9 +355,9 @@ TEST_RANKS(the_roots_gather_hides_behind_what_comes_before_forward, 2)
     model_close(&m);
 }
 
-/* Nothing has to travel, as within a host, but each rank is late in a block of its own. Without a
- * limit the one that is ahead finds what the late one wrote before it was, and has a buffer that
- * nobody reads for the next: no rank waits. Otherwise all wait for the late one, block by block. */
+/* No bytes have to move, as within a host, but each rank is late in another block. Without a limit,
+ * the rank that is ahead finds the rows that the late rank wrote in advance, and has a free buffer
+ * for the next unit, so no rank waits. With a limit, all wait for the late rank in each block. */
 TEST_RANKS(prefetch_without_limit_hides_that_a_peer_is_late, 2)
 {
     static const int64_t late[2][5] = {{4 * MS, 6 * MS, 4 * MS, 4 * MS, 4 * MS},

@@ -1,5 +1,5 @@
-/* More ranks than cores, each delayed at random before every phase: the bits of one rank all the
- * same, with and without replicas, twice in a row. */
+/* More ranks than cores, each delayed at random before every phase, must give the bits of one rank,
+ * with and without replicas, twice in a row. */
 #include <fsdp/dtensor.h>
 
 #include "src/comm/comm.h"

@@ -1,5 +1,5 @@
-/* One unit's parameters over ranks: rows, empty shards, values, and gradients that are the same
- * whatever the number of ranks. */
+/* The parameters of one unit over ranks: rows, empty shards, values, and gradients, which must not
+ * depend on the number of ranks. */
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
@@ -31,8 +31,8 @@ static fsdp_status open_rows(fsdp_group *group, const fsdp_fully_shard_options *
     return fsdp_module_init(m->model, 8);
 }
 
-/* Local shapes follow FSDP2's rule, also where nothing is left; the whole is the same tensor at any
- * world size, and what operations read is the same too. */
+/* Local shapes follow FSDP2's rule, also for empty shards. The whole tensor, and what operations
+ * read, are the same at any world size. */
 static void check_rows(fsdp_test *t, const fsdp_fully_shard_options *o)
 {
     trainee m, one;
@@ -108,7 +108,7 @@ TEST_RANKS(rows_and_values_at_4_ranks, 4)
     check_all_rows(t);
 }
 
-/* Writing a local changes that rank's rows of what operations read, and no others. */
+/* Writing a local tensor changes this rank's rows of what operations read, and no others. */
 TEST_RANKS(a_written_local_is_what_all_ranks_gather, 3)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
@@ -143,7 +143,7 @@ TEST_RANKS(a_written_local_is_what_all_ranks_gather, 3)
     }
 }
 
-/* All parameters of a unit may be under way at once, as a fused optimizer has them. */
+/* All parameters of a unit may be written at once, as a fused optimizer does. */
 TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
@@ -154,7 +154,7 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
         for (int round = 0; round < 3; round++) {
             for (size_t i = 0; i < list.n; i++)
                 ASSERT_OK(fsdp_tensor_begin_write(fsdp_parameter_local(list.items[i].parameter)));
-            ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "end_write comes before");
+            ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "call end_write before");
             for (size_t i = 0; i < list.n; i++)
                 fsdp_tensor_end_write(fsdp_parameter_local(list.items[i].parameter));
             ASSERT_OK(fsdp_unit_unshard(m.model));
@@ -170,8 +170,8 @@ TEST_RANKS(locals_are_written_together_and_not_while_unsharded, 2)
     }
 }
 
-/* Output of a forward through equal blocks in float16, which take turns with the pool's buffers;
- * rank 1 is slow: so long in each block. */
+/* The output of a forward through equal blocks in float16, which take turns with the pool's
+ * buffers. Rank 1 pauses for pause_us in each block. */
 static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, float *values)
 {
     trainee m;
@@ -189,7 +189,7 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, floa
     FSDP_TRY(fsdp_fully_shard(m.model, t->group, m.device, &f16));
     FSDP_TRY(fsdp_module_init(m.model, 4));
     fsdp_group_test_skip_writer_wait(t->group, skip_wait);
-    for (int round = 0; round < 3; round++) { /* prefetch begins with the second */
+    for (int round = 0; round < 3; round++) { /* prefetching begins with the second round */
         FSDP_TRY(tree_scope(&m, NULL, &call, &s));
         fsdp_tensor *y = tree_forward(&m, s, m.model, &call);
         fsdp_status status = fsdp_scope_status(s);
@@ -203,8 +203,8 @@ static fsdp_status slow_forward(fsdp_test *t, bool skip_wait, int pause_us, floa
     return trainee_close(&m);
 }
 
-/* That ranks wait for each other's reads is what keeps a slow one right. Rank 1 becomes slower
- * until it is the slow one, however busy the machine is. */
+/* Results are correct on a slow rank only because writers wait for readers. The pause of rank 1
+ * grows until it is the slowest rank, however busy the machine is. */
 TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
 {
 #if UNDER_TSAN
@@ -225,7 +225,8 @@ TEST_RANKS(without_the_writers_wait_a_slow_rank_reads_the_next_unit, 2)
 
 /* --- training --- */
 
-/* `leaves` over the ranks, sharded, against one rank: the largest difference of a parameter. */
+/* Train `leaves` sharded over the ranks and on one rank, and return the largest difference of a
+ * parameter. */
 static double train_both(fsdp_test *t, int64_t width, const fsdp_fully_shard_options *o, int leaves)
 {
     trainee m, one;
@@ -263,7 +264,7 @@ static double train_both(fsdp_test *t, int64_t width, const fsdp_fully_shard_opt
     return largest;
 }
 
-/* A world that is a power of two divides the tree of leaves: every bit. */
+/* If the world size is a power of two, it divides the tree of leaves, and every bit agrees. */
 static void trains_alike(fsdp_test *t, int leaves, double tolerance)
 {
     for (int i = 1; i < N_ROWS; i++)
@@ -284,7 +285,8 @@ TEST_RANKS(four_ranks_train_as_one_in_every_bit, 4)
     trains_alike(t, 4, 0.0);
 }
 
-/* Partial sums of three leaves are not those of the aligned tree: equal to rounding. */
+/* Partial sums of three leaves are not those of the aligned tree, so the results are equal only up
+ * to rounding. */
 TEST_RANKS(three_ranks_train_as_one_to_rounding, 3)
 {
     trains_alike(t, 3, 0.0);
@@ -326,7 +328,7 @@ TEST_RANKS(gradients_rounded_to_bfloat16_add_up_in_float32, 2)
     ASSERT_OK(trainee_close(&exact));
 }
 
-/* A bfloat16 master: read without a copy by bfloat16 compute. */
+/* bfloat16 masters: operations in bfloat16 read them without a copy. */
 TEST_RANKS(bfloat16_masters_train_alike, 2)
 {
     const fsdp_fully_shard_options both = {.mp_policy = {.param_dtype = FSDP_DTYPE_BF16,
@@ -336,7 +338,7 @@ TEST_RANKS(bfloat16_masters_train_alike, 2)
     ASSERT_NEAR(train_both(t, 15, &wide, 4), 0.0, 0.0);
 }
 
-/* 70 ranks: more than any fixed table of sources. */
+/* For 70 ranks, more than any table of sources of fixed size has room for. */
 static fsdp_status one_step(fsdp_group *group, void *arg)
 {
     trainee m;
@@ -358,7 +360,7 @@ static fsdp_status write(fsdp_parameter *p)
     return FSDP_OK;
 }
 
-/* In one memory or not; also after other memory was made for it. */
+/* Whether parameters are in one memory or not, and also after new memory was allocated. */
 TEST_RANKS(every_parameter_needs_values, 2)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {

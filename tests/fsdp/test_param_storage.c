@@ -1,16 +1,16 @@
 /* Note [Param storages] in src/fsdp/param_storage.h: which storage a parameter gets, and that a
- * group may mix them. */
+ * group may combine storages. */
 #include <string.h>
 
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
 #include "tests/test.h"
 
-/* What the matrix `up` is: everything else is as the options say. */
+/* How the matrix `up` differs from the other parameters. */
 typedef enum up_is {
     TRAINED,
     FROZEN,      /* in float32 */
-    FROZEN_BF16, /* and loaded in bfloat16 */
+    FROZEN_BF16, /* frozen, and loaded in bfloat16 */
     EXTENDED
 } up_is;
 
@@ -53,7 +53,7 @@ static int last_dimension(const char *name, const fsdp_parameter *p, void *arg)
     return fsdp_parameter_ndim(p) - 1;
 }
 
-/* Is `up` of one unit stored so, and `down` as a trained parameter is? Then a step runs. */
+/* Check the storage of `up`, and that of `down`, which trains. Then run a step. */
 static void check(fsdp_test *t, fsdp_group *group, fsdp_fully_shard_options o, up_is is,
                   const char *storage_of_up, const char *storage_of_down)
 {
@@ -110,7 +110,7 @@ TEST_RANKS(parameters_that_are_whole_are_cast_or_stored_once_per_host, 2)
     check(t, t->group, o, FROZEN_BF16, "once per host", "cast copy");
 }
 
-/* A rank that is alone shares its frozen parameters with no other rank. */
+/* With one rank there are no peers to share frozen parameters with. */
 TEST(one_rank_stores_halves)
 {
     check(t, NULL, (fsdp_fully_shard_options){.mp_policy = bfloat16}, FROZEN, "halved master",

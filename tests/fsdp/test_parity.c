@@ -1,6 +1,6 @@
-/* The method of PyTorch's own suite: ten steps of a sharded model beside a replicated one, whose
- * gradients are averaged over the ranks by hand, with a rank that is late at one point or another.
- * Widths divide evenly over the ranks, or not, or leave some rank without rows. */
+/* The method of PyTorch's own suite: ten steps of a sharded model and of a replicated one, whose
+ * gradients are averaged over the ranks by hand, with a rank that is late at various points. Widths
+ * divide evenly over the ranks, or unevenly, or leave some rank without rows. */
 #include <math.h>
 #include <unistd.h>
 
@@ -19,12 +19,12 @@ enum {
 
 static const int64_t widths[] = {7, 15, 16, 17};
 
-/* Where a rank is late, another one in each step. */
+/* Where a rank is late. It is another rank in each step. */
 typedef enum late {
     NEVER,
     IN_FORWARD,
     AFTER_FORWARD,
-    BEFORE_COLLECTIVES, /* each of them, by a random time */
+    BEFORE_COLLECTIVES, /* before each collective, by a random time */
     BEFORE_OPTIMIZER,
     LATE_COUNT
 } late;
@@ -62,7 +62,7 @@ static fsdp_status average_gradients(fsdp_group *group, const fsdp_parameter_lis
     return FSDP_OK;
 }
 
-/* Forward, backward and update of one model, late where `when` says. */
+/* Forward, backward and update of one model, with a delay at `when`. */
 static fsdp_status run_step(fsdp_test *t, trainee *m, fsdp_optimizer *optimizer, int step,
                             late when)
 {
@@ -123,7 +123,7 @@ static void check_parity(fsdp_test *t, int64_t width, const fsdp_fully_shard_opt
     ASSERT_OK(trainee_close(&replicated));
 }
 
-/* Every width at every point of delay, with one of the ways to reshard and to prefetch each. */
+/* Try every width with every point of delay, each with another way to reshard and to prefetch. */
 static void check_all(fsdp_test *t)
 {
     for (int w = 0; w < 4; w++)
@@ -162,7 +162,7 @@ TEST_RANKS(eight_ranks_train_as_a_replicated_model, 8)
     check_parity(t, 15, &(fsdp_fully_shard_options){0}, BEFORE_COLLECTIVES);
 }
 
-/* A model that is sharded and not trained alike would be told: half the rate is seen. */
+/* The comparison is sharp enough: it detects half the learning rate. */
 TEST_RANKS(parity_is_sharp, 2)
 {
     trainee sharded, replicated;

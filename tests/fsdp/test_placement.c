@@ -1,5 +1,5 @@
-/* shard_placement_fn: parameters cut along any dimension train, load and save as those cut by rows,
- * even and uneven, over one and two dimensions of a mesh. */
+/* shard_placement_fn: parameters that are sharded along any dimension train, load and save like
+ * those sharded by rows, evenly and unevenly, over one and two dimensions of a mesh. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -15,7 +15,7 @@
 #include "tests/test.h"
 
 enum {
-    STEPS = UNDER_SANITIZER ? 3 : 10 /* which differ in values alone */
+    STEPS = UNDER_SANITIZER ? 3 : 10 /* steps differ only in values */
 };
 
 /* Matrices by columns, vectors by rows. */
@@ -46,7 +46,7 @@ static fsdp_status train(fsdp_group *group, int64_t width, const fsdp_fully_shar
     return FSDP_OK;
 }
 
-/* Steps of as many leaves, whoever computes them. */
+/* Train on one rank with the same leaves. */
 static fsdp_status train_alone(int64_t width, const fsdp_fully_shard_options *options, int leaves,
                                trainee *m)
 {
@@ -99,7 +99,7 @@ TEST_RANKS(replicas_train_to_the_bits_of_one_rank, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-TEST_RANKS(locals_lie_as_they_were_asked_to, 3)
+TEST_RANKS(locals_are_sharded_along_the_chosen_dimension, 3)
 {
     const fsdp_fully_shard_options o = {.shard_placement_fn = up_by_columns};
     static const int64_t columns[] = {3, 3, 1}, rows[] = {3, 3, 1};
@@ -123,7 +123,7 @@ TEST_RANKS(locals_lie_as_they_were_asked_to, 3)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* --- what knows of rows --- */
+/* --- operations that know of rows --- */
 
 /* A unit with a parameter of three dimensions, an embedding whose row 2 is zero, and a vector. */
 static fsdp_status open_shapes(fsdp_group *group, fsdp_shard_placement_fn *fn, void *arg,
@@ -171,7 +171,7 @@ TEST_RANKS(drawn_values_do_not_depend_on_the_dimension, 3)
     ASSERT_OK(trainee_close(&alone));
 }
 
-/* A file of any placement is read into any other. */
+/* A file that was written with any placement can be read with any other. */
 TEST_RANKS(files_are_written_and_read_whole, 3)
 {
     char dir[512] = "";
@@ -233,7 +233,8 @@ static fsdp_status norm_of(trainee *m, double type, double *norm)
     return status;
 }
 
-/* Parts are added by rank: equal to rounding, the largest magnitude in every bit. */
+/* The sum over ranks has another order, so the norm is equal up to rounding. The largest magnitude
+ * is equal in every bit. */
 TEST_RANKS(the_global_norm_is_that_of_one_rank, 4)
 {
     static const double types[] = {1.0, 2.0, 3.0, (double)INFINITY};
@@ -346,7 +347,7 @@ static fsdp_status run_cube(trainee *m, float *y)
     return status;
 }
 
-/* Whichever dimension is cut, all of it is computed with, and gradients go to where they belong. */
+/* For any sharded dimension, operations read the whole parameter, and each shard gets its part. */
 TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
 {
     float alone[CUBE], y[CUBE], grad[CUBE];
@@ -371,7 +372,7 @@ TEST_RANKS(any_of_three_dimensions_may_be_cut, 3)
     }
 }
 
-/* --- what does not make sense --- */
+/* --- invalid arguments --- */
 
 TEST_RANKS(adafactor_refuses_by_name_what_is_not_cut_by_rows, 2)
 {

@@ -1,11 +1,12 @@
-/* What is gathered ahead of time, and in which order units must run. Each expectation says of every
- * block which units are Sharded, Gathering or Unsharded at that moment (chain.h). */
+/* Which units are gathered ahead of time, and in which order units must run. Each expectation
+ * gives, at every block, which units are Sharded, Gathering or Unsharded (chain.h). */
 #include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/chain.h"
 #include "tests/test.h"
 
-/* Of float32 masters operations read the values, the upper halves or a cast copy. */
+/* With these param_dtypes, operations read float32 masters as they are, their upper halves, or a
+ * cast copy. */
 static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
 
 static const char none_in_forward[] = "a:USSSS b:SUSSS c:SSUSS d:SSSUS e:SSSSU";
@@ -21,8 +22,9 @@ static const char one_after_backward[] = "e:SSSGS d:SSGSS c:SGSSS b:GSSSS a:SSSS
             FAIL("%s\n  expected %s", got, want);                                                  \
     } while (0)
 
-/* No gather twice, and, where a gather writes a copy, none in vain: the root keeps its copy, so
- * `kept` of its gathers, before which nobody wrote a parameter, write nothing. */
+/* Check that no unit is gathered twice and, where gathers write copies, none is gathered in vain.
+ * The root keeps its copy, so `kept` of its gathers, before which no parameter was written, write
+ * nothing. */
 static void check_gathers(fsdp_test *t, chain *c, uint64_t gathers, uint64_t kept)
 {
     const fsdp_comm_counters n = chain_counts(c);
@@ -37,7 +39,7 @@ static void check_mode(fsdp_test *t, const fsdp_fully_shard_options *o, const ch
     chain c;
     ASSERT_OK(chain_open(t->group, o, &c));
     ASSERT_OK(chain_run(&c, 0));
-    ASSERT_TRACE(c.forward, none_in_forward); /* the first time there is nothing to go by */
+    ASSERT_TRACE(c.forward, none_in_forward); /* the first forward has no earlier order */
     for (int step = 1; step < 3; step++) {
         ASSERT_OK(chain_run(&c, step));
         ASSERT_TRACE(c.forward, forward);
@@ -77,7 +79,7 @@ TEST_RANKS(forward_prefetch_goes_by_the_last_order_or_is_off, 2)
 
 typedef fsdp_status set_fn(fsdp_module *module, fsdp_module *const *modules, size_t n);
 
-/* `of` prefetches the units named by letters. */
+/* Make unit `of` prefetch the units with these letters. */
 static fsdp_status set_letters(chain *c, set_fn *set, int of, const char *letters)
 {
     fsdp_module *modules[CHAIN_BLOCKS];
@@ -94,18 +96,18 @@ static void check_explicit(fsdp_test *t, fsdp_dtype dtype)
                   *const backward = fsdp_set_modules_to_backward_prefetch;
     chain c;
     ASSERT_OK(chain_open(t->group, &o, &c));
-    /* The tutorial's: two ahead, in both directions. */
+    /* As in PyTorch's tutorial: two units ahead, in both directions. */
     static const char *const next[] = {"bc", "cd", "de", "e", ""}, *const previous[] = {
                                                                        "", "a", "ba", "cb", "dc"};
     for (int i = 0; i < CHAIN_BLOCKS; i++) {
         ASSERT_OK(set_letters(&c, forward, i, next[i]));
         ASSERT_OK(set_letters(&c, backward, i, previous[i]));
     }
-    ASSERT_OK(chain_run(&c, 0)); /* needs no order of before */
+    ASSERT_OK(chain_run(&c, 0)); /* needs no earlier order */
     ASSERT_TRACE(c.forward, "a:UGGSS b:SUGGS c:SSUGG d:SSSUG e:SSSSU");
     ASSERT_TRACE(c.backward, "e:SSGGU d:SGGUS c:GGUSS b:GUSSS a:USSSS");
     check_gathers(t, &c, 2 * CHAIN_UNITS - 1, 0);
-    /* One unit's list replaces what is implicit for it, not for others. */
+    /* The list of one unit replaces implicit prefetching for that unit only. */
     for (int i = 0; i < CHAIN_BLOCKS; i++) {
         ASSERT_OK(set_letters(&c, forward, i, i == 0 ? "d" : ""));
         ASSERT_OK(set_letters(&c, backward, i, i == 4 ? "b" : ""));
@@ -157,7 +159,7 @@ TEST_RANKS(at_most_two_units_are_gathered_ahead_unless_unlimited, 2)
         }
 }
 
-/* "a" comes before its turn in the queue: it is gathered once, not again later. */
+/* "a" is entered before its turn in the queue. It must be gathered once, and not again later. */
 TEST_RANKS(a_unit_that_is_entered_before_its_turn_leaves_the_queue, 2)
 {
     for (int d = 0; d < 3; d++) {
@@ -174,7 +176,7 @@ TEST_RANKS(a_unit_that_is_entered_before_its_turn_leaves_the_queue, 2)
     }
 }
 
-/* A guess that was wrong costs a copy and leaves nothing behind. */
+/* A wrong prefetch costs a copy and is freed. */
 TEST_RANKS(what_is_prefetched_in_vain_is_freed, 2)
 {
     const fsdp_fully_shard_options o = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
@@ -187,7 +189,8 @@ TEST_RANKS(what_is_prefetched_in_vain_is_freed, 2)
         ASSERT(strstr(c.forward, "d:SSSUG"));
         const fsdp_comm_counters n = chain_counts(&c);
         ASSERT_INT(n.calls[FSDP_KIND_ALL_GATHER], 2 * CHAIN_UNITS - 3);
-        /* The root keeps its copy: from then on the write below begins what its gather ends. */
+        /* The root keeps its copy. After the first step, the write below opens the phase that its
+         * gather ends. */
         ASSERT_INT(n.calls[FSDP_KIND_WRITE_SHARD], 2 * CHAIN_UNITS - 3 + 1 - (step > 0));
         ASSERT_OK(tree_sgd(c.m.model, 0.1f));
         chain_counts(&c);
@@ -230,7 +233,7 @@ static void check_strict(fsdp_test *t, const fsdp_fully_shard_options *o)
     chain c;
     ASSERT_OK(chain_open(t->group, o, &c));
     set_calls(&c, "abde");
-    ASSERT_OK(tree_evaluate(&c.m, c.m.model, 0)); /* no iteration */
+    ASSERT_OK(tree_evaluate(&c.m, c.m.model, 0)); /* does not count as an iteration */
     set_calls(&c, "abcd");
     ASSERT_OK(chain_micro_step(&c, 0, 0, 2));
     ASSERT_OK(chain_micro_step(&c, 0, 1, 2));
@@ -261,8 +264,8 @@ TEST_RANKS(a_strict_order_is_that_of_the_first_iteration, 2)
                                                     .forward_prefetch = FSDP_FORWARD_STRICT});
 }
 
-/* One rank alone that departs from the order says so before it communicates; the others learn it
- * from its abort and name it. */
+/* A single rank that departs from the order fails before it communicates. The others get the error
+ * from its abort, and name that rank. */
 TEST_RANKS(a_strict_order_that_one_rank_leaves_fails_on_all, 3)
 {
     chain c;
@@ -292,7 +295,7 @@ TEST_RANKS(an_unknown_kind_of_prefetch_is_refused, 1)
     ASSERT_OK(chain_close(&c));
 }
 
-/* Whatever is gathered when, the numbers are the same. */
+/* Results do not depend on when units are gathered. */
 TEST_RANKS(prefetch_changes_no_bit, 2)
 {
     for (int d = 0; d < 3; d++)

@@ -1,6 +1,6 @@
-/* Random trees of random units, trained in random ways: sharded is unsharded. FSDP_TEST_SEED and
- * FSDP_TEST_CASES choose which; a failure prints its seed. Some modules run their forward a second
- * time in backward, which the reference does without. */
+/* Random trees of random units, trained in random ways, give the same results sharded as unsharded.
+ * FSDP_TEST_SEED and FSDP_TEST_CASES choose the cases; a failure prints its seed. Some modules run
+ * their forward a second time in backward, but never in the reference. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,28 +31,29 @@ static bool one_in(random_source *r, int n)
     return below(r, n) == 0;
 }
 
-/* What a seed stands for; the same on all ranks and for the reference. */
+/* The test case of a seed; the same on all ranks and for the reference. */
 typedef struct plan {
     uint64_t seed;
     int64_t width;
     int n_modules;
     int parent[MAX_MODULES], hidden[MAX_MODULES];
-    int tied_to[MAX_MODULES]; /* -1: none; itself: its own; else that module's, if it is around */
+    int tied_to[MAX_MODULES]; /* -1: no tied matrix; i: its own; else that of a module around it */
     bool is_unit[MAX_MODULES];
-    /* The reference's are not checkpointed. */
+    /* The reference does not checkpoint. */
     bool checkpointed[MAX_MODULES], keeps_results[MAX_MODULES];
     float dropout[MAX_MODULES];
     fsdp_fully_shard_options options[MAX_MODULES];
-    int calls[STEPS][MAX_MODULES]; /* in this step, by its parent */
+    int calls[STEPS][MAX_MODULES]; /* number of calls by its parent in each step */
     bool frozen[MAX_MODULES], evaluate[STEPS], fail[STEPS], forget[STEPS];
-    int joined_to[MAX_MODULES]; /* an earlier module that it is one unit with; 0: none */
+    int joined_to[MAX_MODULES]; /* this earlier module is in the same unit; 0: none */
     int leaves;
-    bool by_columns;  /* matrices are cut so, or so and by rows */
-    int replicas;     /* 1: all ranks shard; more: HSDP */
-    bool in_sections; /* the slots of all units; the reference's are not */
+    bool by_columns;  /* matrices are sharded by columns, or some of them by rows */
+    int replicas;     /* 1: FSDP; more: HSDP */
+    bool in_sections; /* gradient buffers of all units are in sections; those of the reference are
+                         not */
 } plan;
 
-/* Is `above` around m, with no unit in between? Then m's unit is above's too. */
+/* Is `above` around m, with no unit in between? Then both belong to the same unit. */
 static bool same_unit_above(const plan *p, int above, int m)
 {
     for (; m > above; m = p->parent[m])
@@ -74,7 +75,7 @@ static void draw_module(plan *p, random_source *r, int i)
     p->is_unit[i] = i == 0 ? !one_in(r, 6) : !one_in(r, 3);
     p->frozen[i] = i && one_in(r, 8);
     p->tied_to[i] = one_in(r, 3) ? i : -1;
-    /* A matrix of a module around it. One that a unit inside names too would belong to that. */
+    /* A matrix of a module around it. It must not belong to a unit in between. */
     if (i && one_in(r, 3)) {
         int owner = below(r, i);
         if (same_unit_above(p, owner, i) && p->tied_to[owner] == owner)
@@ -82,8 +83,9 @@ static void draw_module(plan *p, random_source *r, int i)
     }
 }
 
-/* Some pairs of units beside each other become one, if one is around all. What is around the second
- * has a lower number than the first, since units are made in falling order. */
+/* Join some pairs of units that are not nested into one, if a unit is around all. The modules
+ * around the second one must have lower numbers than the first, since units are made in descending
+ * order. */
 static void join_units(plan *p, random_source *r)
 {
     bool joined[MAX_MODULES] = {0};
@@ -114,7 +116,7 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
         p->options[i].no_shard = one_in(&r, 6);
         mp.master_dtype = FSDP_DTYPE_F32;
     }
-    /* Without a unit at the top, its parameters would not be reduced: it has none. */
+    /* Without a unit at the top, its parameters would not be reduced, so it has none. */
     if (!p->is_unit[0]) {
         p->hidden[0] = 0;
         p->tied_to[0] = -1;
@@ -182,14 +184,14 @@ static void freeze(const plan *p, fsdp_module *const *modules)
     }
 }
 
-/* All but the `up` of modules with long names, which is by rows. */
+/* Shard by columns, except `up` of modules with long names, which is sharded by rows. */
 static int cut_by_columns(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     (void)parameter, (void)arg;
     return strlen(name) > 5 && strstr(name, "up") ? 0 : -1;
 }
 
-/* Module i, and the one that is a unit with it. */
+/* Shard module i, together with the one that is joined to it. */
 static fsdp_status shard_unit(const plan *p, fsdp_module *const *modules, int i,
                               const fsdp_fully_shard_options *options, const trainee *m)
 {
@@ -231,7 +233,7 @@ static bool is_called(const plan *p, int step, int i)
     return true;
 }
 
-/* Does the step use anything that trains? Else there is nothing to run backward on. */
+/* Does the step use any parameter that trains? Otherwise there is no backward. */
 static bool trains(const plan *p, int step)
 {
     for (int i = 0; i < p->n_modules; i++)
@@ -250,7 +252,7 @@ static fsdp_status fail_in(trainee *m, fsdp_module *module, const tree_call *cal
     return fsdp_error(FSDP_ERR_STATE, "no failure on purpose but: %s", fsdp_last_error());
 }
 
-/* Events that leave no trace: the reference does without them. */
+/* Events that must not change the result. The reference runs without them. */
 static fsdp_status disturb(const plan *p, fsdp_module *const *modules, trainee *m, int step)
 {
     const tree_call call = {.step = step + 500, .n_micro_steps = 2};
@@ -269,8 +271,8 @@ static fsdp_status disturb(const plan *p, fsdp_module *const *modules, trainee *
     return FSDP_OK;
 }
 
-/* Train over the group (as `mesh`, or NULL), or over one rank, or without units; put all parameters
- * into *params. */
+/* Train over the group (as `mesh`, unless NULL), or on one rank, or without units. *params: all
+ * parameters after it. */
 static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mesh *mesh, bool plain,
                          float **params, size_t *n)
 {
@@ -312,8 +314,8 @@ static bool all_float32(const plan *p)
     return all;
 }
 
-/* Bit for bit against one rank; to rounding against a module without units, whose gradients add up
- * in one buffer. */
+/* Compare with one rank, bit for bit, and up to rounding with a module without units, whose
+ * gradients accumulate in one buffer. */
 static fsdp_status compare(const plan *p, const float *many, size_t n)
 {
     for (int plain = 0; plain < 1 + all_float32(p); plain++) {
@@ -335,8 +337,8 @@ static fsdp_status compare(const plan *p, const float *many, size_t n)
     return FSDP_OK;
 }
 
-/* `meshes`: of 1, 2 and 4 replicas, as far as there are so many ranks; a group can be split a few
- * times only. */
+/* `meshes` have 1, 2 and 4 replicas, if there are enough ranks. The caller creates them, because a
+ * group can be split only a few times. */
 static void run_case(fsdp_test *t, uint64_t seed, fsdp_device_mesh *const *meshes)
 {
     plan p;

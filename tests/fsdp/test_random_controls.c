@@ -1,6 +1,7 @@
-/* Random controls, set in the middle of random trainings: whatever is gathered, kept, held back or
- * asked for early, a step gives the bits of one rank that does without, and communicates what its
- * controls say. FSDP_TEST_SEED and FSDP_TEST_CASES choose which; a failure prints its seed. */
+/* Random controls, set in the middle of random training runs. Whatever is gathered, kept, delayed
+ * or requested early, a step must give the bits of one rank without controls, and communicate what
+ * its controls ask for. FSDP_TEST_SEED and FSDP_TEST_CASES choose the cases; a failure prints its
+ * seed. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -51,7 +52,7 @@ static fsdp_status set_random_list(random_source *r, chain *c, int of)
                         : fsdp_set_modules_to_backward_prefetch(c->units[of], modules, n);
 }
 
-/* Between micro-steps. */
+/* Set random controls between micro-steps. */
 static fsdp_status disturb(random_source *r, chain *c)
 {
     fsdp_module *unit = c->units[below(r, CHAIN_UNITS)];
@@ -77,14 +78,14 @@ static fsdp_status disturb(random_source *r, chain *c)
     }
 }
 
-/* Which blocks run in this micro-step: the same on every rank, and for every leaf of it. */
+/* Choose the blocks that run in this micro-step: the same on every rank and for every leaf. */
 static void set_calls(random_source *r, chain *c)
 {
     for (int i = 0; i < CHAIN_BLOCKS; i++)
         tree_of(c->m.model)->calls[i] = one_in(r, 5) ? below(r, 3) : 1;
 }
 
-/* All micro-steps; `controls` NULL: without any. */
+/* Run all micro-steps of a step. `controls` NULL: set no controls. */
 static fsdp_status run_step(random_source *calls, random_source *controls, chain *c, int step)
 {
     fsdp_module_zero_grad(c->m.model);
@@ -102,8 +103,8 @@ static fsdp_status run_step(random_source *calls, random_source *controls, chain
     return tree_sgd(c->m.model, 0.05f);
 }
 
-/* A reduce of each unit that ran and each micro-step, or of its two sections, unless it ran twice:
- * no more and no less, however late. */
+/* Check that there was exactly one reduce for each unit that ran and each micro-step, or one for
+ * each of its two sections, unless it ran twice. */
 static void check_reduces(fsdp_test *t, chain *c, bool in_sections)
 {
     uint64_t reduces = in_sections ? 2 : 1;
@@ -114,7 +115,7 @@ static void check_reduces(fsdp_test *t, chain *c, bool in_sections)
     ASSERT_INT(chain_counts(c).calls[FSDP_KIND_REDUCE_SCATTER], reduces * MICRO_STEPS);
 }
 
-/* Micro-steps of one rank, so that its leaves are those of all. */
+/* Run the micro-steps on one rank, with the leaves of all ranks. */
 static fsdp_status run_alone(random_source *calls, chain *one, int step, int world_size)
 {
     fsdp_module_zero_grad(one->m.model);

@@ -1,5 +1,5 @@
-/* reshard_after_forward as an integer: after forward the parameters cannot be read, what was
- * gathered stays, and backward's gather waits for nobody. */
+/* reshard_after_forward as an integer: after forward the parameters cannot be read, but the
+ * gathered memory is kept, and backward's gather does not wait for peers. */
 #include "src/comm/comm.h"
 #include "src/comm/group_testing.h"
 #include "src/fsdp/state.h"
@@ -9,7 +9,7 @@
 enum {
     STEPS = 10,
     UNITS = 4,
-    RANKS = 2 /* of 4 */
+    RANKS = 2 /* of 4 ranks */
 };
 
 static fsdp_fully_shard_options to_smaller(fsdp_dtype param_dtype)
@@ -19,7 +19,8 @@ static fsdp_fully_shard_options to_smaller(fsdp_dtype param_dtype)
                                       .reshard_ranks = RANKS};
 }
 
-/* Of float32 masters operations read the values, the upper halves or a cast copy. */
+/* With these param_dtypes, operations read float32 masters as they are, their upper halves, or a
+ * cast copy. */
 static const fsdp_dtype dtypes[] = {FSDP_DTYPE_F32, FSDP_DTYPE_BF16, FSDP_DTYPE_F16};
 
 TEST_RANKS(it_trains_to_the_bits_of_one_rank, 4)
@@ -43,7 +44,7 @@ TEST_RANKS(it_trains_to_the_bits_of_one_rank, 4)
     }
 }
 
-/* Between forward and backward nothing is readable, and nothing may be written. */
+/* Between forward and backward, parameters can be neither read nor written. */
 TEST_RANKS(between_forward_and_backward_parameters_are_hidden, 4)
 {
     for (int d = 0; d < 3; d++) {
@@ -70,7 +71,7 @@ TEST_RANKS(between_forward_and_backward_parameters_are_hidden, 4)
     }
 }
 
-/* FSDP2 gathers twice. Here the second time nobody writes, so nobody has to be waited for. */
+/* FSDP2 gathers twice. Here no rank writes for the second gather, so no rank has to wait. */
 TEST_RANKS(the_second_gather_counts_and_moves_nothing, 4)
 {
     for (int d = 0; d < 3; d++) {
@@ -98,7 +99,7 @@ TEST_RANKS(the_second_gather_counts_and_moves_nothing, 4)
     }
 }
 
-/* A forward whose backward never comes, and a step that fails, leave nothing hidden. */
+/* A forward without backward, and a step that fails, leave no parameters hidden. */
 TEST_RANKS(a_forward_without_backward_leaves_nothing, 4)
 {
     const fsdp_fully_shard_options o = to_smaller(FSDP_DTYPE_F16);
@@ -118,7 +119,7 @@ TEST_RANKS(a_forward_without_backward_leaves_nothing, 4)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* FSDP2's: 1 is false, as many as the ranks is true. */
+/* As in FSDP2, 1 means false, and the number of ranks means true. */
 TEST_RANKS(trivial_numbers_are_the_bool, 4)
 {
     fsdp_fully_shard_options o = to_smaller(FSDP_DTYPE_F32);

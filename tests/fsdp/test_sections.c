@@ -1,5 +1,5 @@
-/* Slots of sections (Note [Sections] in src/fsdp/grad_buffer.h): less memory, the same bits. Random
- * trees and controls are trained with them, too, in test_random.c and test_random_controls.c. */
+/* Gradient buffers in sections (Note [Sections] in src/fsdp/grad_buffer.h): less memory, the same
+ * bits. test_random.c and test_random_controls.c use sections as well. */
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/reader.h"
@@ -9,7 +9,7 @@ enum {
     STEPS = 3
 };
 
-/* The same program, in sections and in whole slots. */
+/* The same program with sections and with whole buffers. */
 typedef struct both {
     trainee sections, whole;
 } both;
@@ -26,7 +26,7 @@ static void set_both(const both *b, const char *program)
     reader_set(&b->whole, program, false);
 }
 
-/* An error unless they have trained alike. */
+/* Update both models. An error unless their parameters are equal. */
 static fsdp_status update_both(both *b)
 {
     FSDP_TRY(reader_update(&b->sections));
@@ -44,7 +44,7 @@ typedef struct counts {
     uint64_t calls, bytes;
 } counts;
 
-/* Of collectives since `before`, which is now from here on. */
+/* Collectives since `before`, which is then set to the present counts. */
 static counts since(const fsdp_group *group, fsdp_phase_kind kind, counts *before)
 {
     const fsdp_comm_counters *c = fsdp_group_counters(group);
@@ -61,7 +61,8 @@ static counts reduces(const fsdp_group *group, counts *before)
 
 /* --- which gradients are reduced together --- */
 
-/* Sections of what `program` reads give the bits of whole slots, which are reduced once. */
+/* Check that sections of what `program` reads give the bits of whole buffers, which are reduced
+ * once. */
 static void check_reads_as(fsdp_test *t, const char *program, bool in_parts, bool as_one_part,
                            uint64_t sections)
 {
@@ -85,9 +86,9 @@ static void check_reads_as(fsdp_test *t, const char *program, bool in_parts, boo
     ASSERT_OK(close_both(&b));
 }
 
-/* A program, and in how many sections its gradients come. */
+/* A program, and the number of sections of its gradients. */
 typedef struct expected {
-    const char *program; /* NULL: the list ends */
+    const char *program; /* NULL: end of the list */
     uint64_t sections;
 } expected;
 
@@ -109,7 +110,7 @@ TEST_RANKS(a_vector_comes_with_its_matrix, 2)
     check_reads(t, (const expected[]){{"ABCD", 4}, {"EFaBcD", 5}, {NULL, 0}});
 }
 
-/* With it "e", "f" and "a" would fit, and then the vector of the last one would not. */
+/* If matrices used that room, "e", "f" and "a" would fit, but not the vector of the last one. */
 TEST_RANKS(matrices_do_not_take_the_room_of_vectors, 2)
 {
     check_reads(t, (const expected[]){{"AEF", 2}, {NULL, 0}});
@@ -125,7 +126,7 @@ TEST_RANKS(a_unit_that_reads_something_twice_is_whole, 2)
     check_reads(t, (const expected[]){{"abcda", 1}, {"ABBC", 1}, {"daH", 1}, {NULL, 0}});
 }
 
-/* The head has opened a section before the other reads are known. */
+/* The head opens a section before the other reads are known. */
 TEST_RANKS(what_was_not_foreseen_makes_a_section_whole, 2)
 {
     check_reads(t, (const expected[]){{"Habc", 1}, {"Had", 1}, {"HAdB", 1}, {NULL, 0}});
@@ -134,13 +135,14 @@ TEST_RANKS(what_was_not_foreseen_makes_a_section_whole, 2)
 static void check_parts(fsdp_test *t, const expected *list)
 {
     for (const expected *e = list; e->program; e++)
-        for (int how = 1; how < 4; how++) { /* each read, all of them, parts within a part */
+        /* Checkpointed: each read, all together, parts within a part. */
+        for (int how = 1; how < 4; how++) {
             check_reads_as(t, e->program, how & 1, how & 2, e->sections);
             CHECK_HERE();
         }
 }
 
-TEST_RANKS(checkpointed_parts_tell_what_they_will_read, 2)
+TEST_RANKS(checkpointed_parts_announce_what_they_will_read, 2)
 {
     check_parts(t,
                 (const expected[]){{"abcd", 4}, {"ABCD", 4}, {"abcH", 4}, {"abcda", 1}, {NULL, 0}});
@@ -180,7 +182,8 @@ static fsdp_status hook_both(const both *b, int *of_sections, int *of_whole)
     return fsdp_set_all_reduce_hook(b->whole.model, count_calls, of_whole);
 }
 
-/* Its forward is said to communicate, and its backward not: a section stays open until the next. */
+/* The controls ask for communication in forward, but not in backward. A section stays open until
+ * the next backward. */
 static fsdp_status change_mind(trainee *m, int rank)
 {
     fsdp_scope *s = NULL;
@@ -213,7 +216,7 @@ TEST_RANKS(a_section_that_stays_open_ends_when_its_gradients_are_complete, 2)
     ASSERT_OK(close_both(&b));
 }
 
-/* Three micro-steps, of which only the last one adds over replicas if `once`. */
+/* Three micro-steps. With `once`, only the last one reduces over replicas. */
 static fsdp_status train_replicas(trainee *m, int rank, bool once)
 {
     for (int micro = 0; micro < 3; micro++) {
@@ -255,7 +258,7 @@ TEST_RANKS(replicas_add_each_gradient_once, 4)
     fsdp_device_mesh_destroy(mesh);
 }
 
-/* Two forwards, each checkpointed and on a tape of its own, then their backwards. */
+/* Two forwards, each checkpointed and on its own tape, then their backwards. */
 static fsdp_status run_two_tapes(trainee *m, int rank)
 {
     fsdp_tape *tapes[2] = {m->tape, NULL};
@@ -316,7 +319,7 @@ static int64_t peak_of_gradients(const trainee *m)
     return stats.tag_peak[FSDP_TAG_GRAD];
 }
 
-/* Of one step, in matrices. */
+/* *peak: gradient memory of one step, in matrices. */
 static fsdp_status measure_peak(fsdp_test *t, const char *program, bool in_sections, double *peak)
 {
     trainee m;
@@ -328,7 +331,8 @@ static fsdp_status measure_peak(fsdp_test *t, const char *program, bool in_secti
     return trainee_close(&m);
 }
 
-/* A rank's part of two sections, rather than of all; and its shard of all gradients. */
+/* Check that a rank holds its part of two sections instead of all gradients, and its shard of all
+ * gradients. */
 static void check_peak(fsdp_test *t, const char *program)
 {
     const double shard = (double)READER_LARGE / t->world_size;
@@ -353,8 +357,8 @@ TEST_RANKS(of_one_rank_alone_too, 1)
     check_peak(t, "abcd");
 }
 
-/* It is no section first and whole then. */
-TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_slot, 2)
+/* The buffer must not be a section first and whole later. */
+TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_buffer, 2)
 {
     const char *const programs[] = {"abcda", "ABBC", "abcdefab"};
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
@@ -367,7 +371,7 @@ TEST_RANKS(what_is_read_twice_takes_no_more_than_a_whole_slot, 2)
 
 /* --- failures --- */
 
-TEST_RANKS(ranks_whose_gradients_come_in_another_order_are_told, 2)
+TEST_RANKS(ranks_whose_gradients_come_in_another_order_get_an_error, 2)
 {
     trainee m;
     ASSERT_OK(reader_open(t->group, NULL, true, &m));
@@ -385,8 +389,8 @@ TEST_RANKS(and_ranks_with_gradients_of_other_matrices, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Nothing of what is frozen here has a gradient; what is published lies as it was laid out. */
-TEST_RANKS(what_is_published_does_not_move_when_others_are_frozen, 2)
+/* The parameters that are frozen here have no gradients. A posted buffer keeps its layout. */
+TEST_RANKS(a_posted_buffer_does_not_move_when_parameters_are_frozen, 2)
 {
     for (int which = 0; which < 2; which++) {
         both b;
@@ -408,7 +412,7 @@ TEST_RANKS(what_is_published_does_not_move_when_others_are_frozen, 2)
     }
 }
 
-/* In the step after `good` ones, when the pools are full. */
+/* Rank 1 reads other parameters in the step after `good` correct ones, when the pools are full. */
 static void check_other_reads(fsdp_test *t, int good)
 {
     trainee m;
@@ -423,7 +427,7 @@ static void check_other_reads(fsdp_test *t, int good)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST_RANKS(ranks_that_read_something_another_number_of_times_are_told, 2)
+TEST_RANKS(ranks_that_read_something_another_number_of_times_get_an_error, 2)
 {
     check_other_reads(t, 0);
 }
@@ -433,7 +437,8 @@ TEST_RANKS(and_in_a_later_step, 2)
     check_other_reads(t, 2);
 }
 
-/* The section that the head has opened has no room for it, and the next one no place. */
+/* The section that the head has opened has no room for the frozen parameter, and the next one has
+ * no place for it. */
 TEST_RANKS(what_was_frozen_after_its_forward_is_refused, 2)
 {
     trainee m;
@@ -449,7 +454,7 @@ TEST_RANKS(what_was_frozen_after_its_forward_is_refused, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* In the middle of a section; the next step is as if there had been none before. */
+/* Backward fails in the middle of a section. The next step must equal a first step. */
 TEST_RANKS(a_backward_that_fails_leaves_nothing, 2)
 {
     static const char *const programs[] = {"abcXd", "abXcd", "AXBcH"};
@@ -467,12 +472,12 @@ TEST_RANKS(a_backward_that_fails_leaves_nothing, 2)
     }
 }
 
-TEST_RANKS(a_unit_may_go_with_a_section_that_is_published, 2)
+TEST_RANKS(a_unit_may_be_destroyed_with_a_posted_section, 2)
 {
     trainee m;
     ASSERT_OK(reader_open(t->group, NULL, true, &m));
     reader_set(&m, "abcd", false);
     ASSERT_OK(fsdp_set_is_last_backward(m.model, false));
     ASSERT_OK(reader_step(&m, t->rank));
-    ASSERT_OK(trainee_close(&m)); /* which asks for leaks */
+    ASSERT_OK(trainee_close(&m)); /* checks for leaks */
 }

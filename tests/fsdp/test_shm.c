@@ -18,7 +18,7 @@ enum {
 typedef struct job {
     const fsdp_fully_shard_options *options;
     int replicas; /* 0: no mesh */
-    size_t n;     /* of params; rank 0 fills both, in memory that processes share */
+    size_t n;     /* of params; number of params; rank 0 fills both, in shared memory */
     float params[MAX_NUMEL];
 } job;
 
@@ -114,5 +114,5 @@ TEST(a_process_that_fails_ends_the_other)
     ASSERT_INT(results[1].status, FSDP_ERR_INVALID);
     ASSERT_INT(results[0].status, FSDP_ERR_COMM);
     ASSERT(strstr(report.text, "rank 1 failed in step 2, unit first, backward"));
-    ASSERT(results[0].ended_s < 60.0); /* not after the ten minutes of the timeout */
+    ASSERT(results[0].ended_s < 60.0); /* long before the timeout of ten minutes */
 }

@@ -1,4 +1,4 @@
-/* summon_full_params: whole parameters between steps, and what becomes of changes to them. */
+/* summon_full_params: whole parameters between steps, and the effect of changing them. */
 #include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/fsdp/state.h"
@@ -12,7 +12,7 @@ static fsdp_parameter *up_of(const trainee *m, const char *path)
     return tree_of(trainee_unit(m, path))->up;
 }
 
-/* Element i of each whole tensor becomes value + i. */
+/* Set element i of each whole tensor to value + i. */
 static void overwrite(const trainee *m, const fsdp_full_params *full, float value)
 {
     fsdp_parameter_list list;
@@ -27,7 +27,7 @@ static void overwrite(const trainee *m, const fsdp_full_params *full, float valu
     fsdp_parameter_list_free(&list);
 }
 
-/* They are what full_tensor() gives, in the masters' dtype. */
+/* Check that the whole tensor equals full_tensor(), in the dtype of the masters. */
 static void check_whole(fsdp_test *t, const fsdp_full_params *full, const fsdp_parameter *p,
                         const float *expected)
 {
@@ -51,7 +51,7 @@ static void shows_and_writes_back(fsdp_test *t, const fsdp_fully_shard_options *
         ASSERT_OK(
             fsdp_summon_full_params_begin(m.model, &(options){.no_writeback = !writeback}, &full));
         const fsdp_tensor *norm = fsdp_full_params_get(full, tree_of(m.model)->norm);
-        ASSERT(norm); /* the first of the list */
+        ASSERT(norm); /* the first in the list */
         check_whole(t, full, tree_of(m.model)->norm, before);
         CHECK_HERE();
         ASSERT(!fsdp_full_params_grad(full, up_of(&m, "first")));
@@ -63,7 +63,7 @@ static void shows_and_writes_back(fsdp_test *t, const fsdp_fully_shard_options *
             ASSERT_F32(after[1], 1.5f);
         fsdp_free(after);
     }
-    ASSERT_OK(tree_step(&m, 1, t->world_size)); /* it runs again, on the new values */
+    ASSERT_OK(tree_step(&m, 1, t->world_size)); /* training continues with the new values */
     fsdp_free(before);
     ASSERT_OK(trainee_close(&m));
 }
@@ -88,7 +88,7 @@ TEST(a_rank_alone_has_copies_too)
     shows_and_writes_back(t, &(fsdp_fully_shard_options){0});
 }
 
-/* Each rank writes other values: its own rows of its own tensors are what stays. */
+/* Each rank writes other values. It keeps its own rows of its own tensors. */
 TEST_RANKS(each_rank_writes_its_own_rows_back, 2)
 {
     trainee m;
@@ -101,7 +101,7 @@ TEST_RANKS(each_rank_writes_its_own_rows_back, 2)
     ASSERT_OK(fsdp_full_tensor(fsdp_parameter_local(up_of(&m, "first")), &whole));
     const float *data = fsdp_tensor_data(whole);
     const int64_t numel = fsdp_tensor_numel(whole),
-                  half = numel / 2; /* hidden is 4: two rows each */
+                  half = numel / 2; /* hidden is 4: two rows for each rank */
     ASSERT_F32(data[half - 1], (float)(half - 1));
     ASSERT_F32(data[half], 100.0f + (float)half);
     fsdp_tensor_release(whole);
@@ -124,7 +124,8 @@ TEST_RANKS(rank0_only_gives_the_others_nothing, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The list of units, and that of parameters, on one rank: its peers do not wait for it. */
+/* One rank has no memory for the list of units, or for that of parameters. Its peers must not wait
+ * for it. */
 TEST_RANKS(a_rank_without_memory_is_an_error_of_all, 2)
 {
     trainee m;
@@ -157,7 +158,7 @@ TEST_RANKS(without_recurse_the_outermost_units_alone_are_summoned, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Doubled whole gradients train as doubled shards would. */
+/* Doubling whole gradients has the effect of doubling their shards. */
 TEST_RANKS(gradients_come_with_grads_and_are_written_back, 2)
 {
     trainee m;
@@ -193,7 +194,7 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
     ASSERT_ERROR(fsdp_summon_full_params_begin(m.model, NULL, &again), FSDP_ERR_STATE,
                  "summoned already");
     ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
-                 "full parameters are summoned: fsdp_summon_full_params_end() comes first");
+                 "full parameters are summoned: call fsdp_summon_full_params_end() first");
     ASSERT_ERROR(fsdp_module_init(m.model, 5), FSDP_ERR_STATE, "are summoned");
     ASSERT_ERROR(fsdp_unit_unshard(m.model), FSDP_ERR_STATE, "are summoned");
     ASSERT_ERROR(fsdp_unit_unshard_async(m.model, &handle), FSDP_ERR_STATE, "are summoned");
@@ -206,7 +207,7 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* Stored in the file's bfloat16 while it was frozen. */
+/* It was stored in the file's bfloat16 while it was frozen. */
 TEST_RANKS(what_was_unfrozen_is_shown_as_its_master, 2)
 {
     trainee m;
@@ -229,7 +230,7 @@ TEST_RANKS(what_was_unfrozen_is_shown_as_its_master, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* What is gathered ahead would be stale. */
+/* A prefetched copy would be stale. */
 TEST_RANKS(a_prefetch_is_dropped, 2)
 {
     trainee m;
@@ -258,7 +259,7 @@ TEST(what_has_no_unit_has_nothing_to_summon)
     ASSERT_OK(trainee_close(&m));
 }
 
-TEST(every_failing_allocation_is_told_and_nothing_is_left_summoned)
+TEST(every_failing_allocation_is_reported_and_nothing_is_left_summoned)
 {
     trainee m;
     fsdp_status status = FSDP_ERR_NOMEM;

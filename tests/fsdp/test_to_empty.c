@@ -1,5 +1,5 @@
-/* Models that are sharded on the meta device and get their memory afterwards, as FSDP2's tutorial
- * does it. The twin is sharded where it is to run. */
+/* Models that are sharded on the meta device and get their memory afterwards, as in FSDP2's
+ * tutorial. The reference is sharded on the device on which it runs. */
 #include <string.h>
 
 #include <fsdp/optim.h>
@@ -14,7 +14,7 @@ enum {
     LEAVES = 4
 };
 
-/* A rank whose model is the sharded example on meta. */
+/* Open the sharded example on meta. */
 static fsdp_status open_on_meta(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m,
                                 fsdp_device **meta)
 {
@@ -75,7 +75,7 @@ TEST_RANKS(a_model_sharded_on_meta_trains_as_one_sharded_on_the_cpu_at_2_ranks, 
                         .offload_policy = {.kind = FSDP_OFFLOAD_DIR, .dir = "/tmp"}});
 }
 
-/* One rank, in a tree of units of which the root has no parameters. */
+/* One rank, with a tree of units whose root has no parameters. */
 TEST(units_without_parameters_move_as_well)
 {
     trainee m;
@@ -87,14 +87,15 @@ TEST(units_without_parameters_move_as_well)
     ASSERT_OK(tree_add(m.model, "a", 4, 4, &child));
     ASSERT_OK(fsdp_fully_shard(child, NULL, meta, NULL));
     ASSERT_OK(fsdp_fully_shard(m.model, NULL, meta, NULL));
-    /* Asked of the child, its surroundings move as well: they run together. */
+    /* Calling it for the child moves the modules around it as well, because they run together. */
     ASSERT_OK(fsdp_module_to_empty(child, m.device));
     ASSERT_OK(fsdp_module_init(m.model, SEED));
     ASSERT_OK(tree_step(&m, 0, 1));
     ASSERT_OK(close_both(&m, meta));
 }
 
-/* A forward on the CPU names what is on meta; one on meta runs, and is no obstacle later. */
+/* A forward on the CPU fails and names the module on meta. A forward on meta runs, and does not
+ * prevent moving later. */
 TEST_RANKS(a_forward_of_what_is_on_meta_is_an_error_that_names_it, 2)
 {
     for (int sharded = 0; sharded < 2; sharded++) {
@@ -118,7 +119,7 @@ TEST_RANKS(a_forward_of_what_is_on_meta_is_an_error_that_names_it, 2)
         }
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
         ASSERT_INT(allocated(meta), 0);
-        if (sharded) /* what was drawn on meta was nothing */
+        if (sharded) /* on meta no values were drawn */
             ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
                          "have memory but no values");
         ASSERT_OK(fsdp_module_init(m.model, SEED));
@@ -141,7 +142,7 @@ TEST_RANKS(state_dicts_and_optimizers_follow_or_refuse, 2)
     trainee as_planned = m;
     as_planned.device = meta;
     ASSERT_OK(tree_forward_backward(&as_planned, m.model, &(tree_call){.leaf = t->rank}));
-    ASSERT_OK(fsdp_optimizer_step(late, 1.0f)); /* makes its state, on meta */
+    ASSERT_OK(fsdp_optimizer_step(late, 1.0f)); /* creates its state on meta */
     ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
     ASSERT_OK(fsdp_module_init(m.model, SEED));
     const fsdp_tensor *shown = fsdp_state_dict_find(dict, "up")->tensor;
@@ -158,7 +159,7 @@ TEST_RANKS(state_dicts_and_optimizers_follow_or_refuse, 2)
     ASSERT_OK(close_both(&m, meta));
 }
 
-/* In float16 what is gathered lies in a pool that all units share. */
+/* In float16 gathered copies are in a pool that all units share. */
 TEST(a_unit_in_use_does_not_move)
 {
     const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}};
@@ -178,7 +179,7 @@ TEST(a_unit_in_use_does_not_move)
     ASSERT_OK(close_both(&m, meta));
 }
 
-/* Every allocation in turn fails: what has not moved by then is moved by the next call. */
+/* Every allocation in turn fails. The next call moves the units that have not moved yet. */
 TEST(moving_survives_every_failing_allocation)
 {
     fsdp_status status = FSDP_ERR_NOMEM;

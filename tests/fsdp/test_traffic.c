@@ -1,4 +1,5 @@
-/* How often units are gathered and reduced, what that moves, and that it is begun ahead of time. */
+/* How often units are gathered and reduced, how many bytes this moves, and that gathers begin ahead
+ * of time. */
 #include "src/comm/comm.h"
 #include "src/fsdp/state.h"
 #include "tests/fsdp/tree.h"
@@ -33,7 +34,7 @@ static uint64_t numel_of(fsdp_module *m)
     return n;
 }
 
-/* Gathers in backward of each variant: all but the root; all; none. */
+/* The number of gathers in backward: all units but the root, all, or none. */
 static uint64_t backward_gathers(const fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward == FSDP_RESHARD_FALSE)
@@ -65,8 +66,8 @@ static void check_counts(fsdp_test *t, const fsdp_fully_shard_options *o)
             ASSERT_INT(c.logical_bytes[FSDP_KIND_REDUCE_SCATTER],
                        numel * fsdp_dtype_size(o->mp_policy.reduce_dtype));
             ASSERT_INT(c.moved_bytes, 0);
-            /* A copy is made once for each gather: nothing is prefetched in vain. What is kept for
-             * backward is kept until somebody writes parameters. */
+            /* Each gather writes one copy, and no prefetch is in vain. Copies that are kept for
+             * backward are kept until parameters are written. */
             const bool copies = o->mp_policy.param_dtype == FSDP_DTYPE_F16;
             ASSERT_INT(c.calls[FSDP_KIND_WRITE_SHARD], copies ? 2 * backward_gathers(o) : 0);
         }
@@ -88,7 +89,7 @@ TEST_RANKS(one_gather_a_unit_and_pass_one_reduce_a_unit_and_micro_step, 3)
     check_counts(t, &half);
 }
 
-/* NO_SHARD gathers nothing and reduces all the same. */
+/* NO_SHARD gathers nothing but still reduces. */
 TEST_RANKS(whole_units_are_reduced_and_never_gathered, 2)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -123,8 +124,8 @@ TEST_RANKS(a_world_of_one_communicates_nothing, 1)
     }
 }
 
-/* The optimizer writes the shards of a unit that computes in float32 in place, and of one that
- * computes in bfloat16 their halves; no bytes move in a whole step. */
+/* For units that compute in float32, the optimizer writes the shards in place; for bfloat16 it
+ * writes their halves. No bytes move in a whole step. */
 TEST_RANKS(a_step_moves_no_byte, 4)
 {
     for (int v = 0; v < 2; v++) {
@@ -142,7 +143,7 @@ TEST_RANKS(a_step_moves_no_byte, 4)
 typedef struct watch {
     fsdp_region_hooks hooks;
     const fsdp_module *next_forward, *next_backward;
-    bool forward, backward; /* was the next unit on its way? */
+    bool forward, backward; /* was the next unit being gathered? */
 } watch;
 
 static bool under_way(const fsdp_module *m)
@@ -166,7 +167,7 @@ static fsdp_status watch_backward(void *self)
     return FSDP_OK;
 }
 
-/* Forward enters root, first, second, inner; backward root, second, inner, first. */
+/* Forward enters root, first, second, inner; backward enters root, second, inner, first. */
 TEST_RANKS(the_next_unit_is_gathered_ahead_of_time, 2)
 {
     static const char *const names[UNITS] = {"", "first", "second", "second.inner"};
@@ -187,7 +188,7 @@ TEST_RANKS(the_next_unit_is_gathered_ahead_of_time, 2)
     for (int step = 0; step < 3; step++) {
         ASSERT_OK(tree_step(&m, step, 4));
         for (int i = 0; i < UNITS; i++) {
-            /* The first forward has nothing to go by; step 0 has a second one. */
+            /* The first forward has no earlier order, but step 0 has a second forward. */
             ASSERT(watches[i].forward == (next_forward[i] >= 0));
             ASSERT(watches[i].backward == (next_backward[i] >= 0));
         }

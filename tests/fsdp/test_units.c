@@ -102,12 +102,13 @@ TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
         ASSERT_OK(tree_sgd(m.model, 0.1f));
     }
     ASSERT_OK(fsdp_unit_unshard(trainee_unit(&m, "second")));
-    ASSERT_ERROR(tree_sgd(m.model, 0.1f), FSDP_ERR_STATE, "unit 'second'"); /* by its whole name */
+    /* With its whole path. */
+    ASSERT_ERROR(tree_sgd(m.model, 0.1f), FSDP_ERR_STATE, "unit 'second'");
     ASSERT_OK(fsdp_unit_reshard(trainee_unit(&m, "second")));
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The outer one is not sharded, the inner ones are, and the other way round. */
+/* The outer unit is not sharded and the inner ones are, and vice versa. */
 TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
 {
     for (int outer = 0; outer < 2; outer++) {
@@ -132,8 +133,8 @@ TEST_RANKS(sharded_and_whole_units_in_one_tree, 2)
     }
 }
 
-/* Parameters of "first" that the root reads too, which works while they are held. With `call` 0
- * "first" never runs: its gradients come from outside of its own backward. */
+/* The root also reads parameters of "first", which works while they are held. With `call` 0,
+ * "first" does not run, so its gradients arrive outside of its own backward. */
 static fsdp_status train_held(trainee *m, int call)
 {
     fsdp_module *first = trainee_unit(m, "first");
@@ -185,7 +186,7 @@ TEST_RANKS(a_held_units_parameters_are_read_and_trained_by_others, 2)
         }
 }
 
-/* Not held, they are gone when the root reads them. */
+/* If they are not held, they are resharded when the root reads them. */
 TEST_RANKS(a_parameter_of_another_unit_is_an_error_where_it_is_read, 2)
 {
     trainee m;
@@ -210,7 +211,7 @@ TEST_RANKS(values_of_before_are_kept, 2)
         ASSERT_OK(
             fsdp_fully_shard(trainee_unit(&m, "first"), t->group, m.device, &tree_variants[v]));
         ASSERT_OK(fsdp_fully_shard(m.model, t->group, m.device, &tree_variants[v]));
-        ASSERT(!fsdp_parameter_grad(tree_of(m.model)->up)); /* whole, it would not fit */
+        ASSERT(!fsdp_parameter_grad(tree_of(m.model)->up)); /* a whole gradient would not fit */
         ASSERT_OK(tree_params(m.model, &after, &n_after));
         ASSERT_INT(n, n_after);
         ASSERT(memcmp(before, after, n * sizeof *before) == 0);
@@ -271,7 +272,7 @@ TEST_RANKS(fully_shard_refuses_and_changes_nothing, 2)
     ASSERT_OK(fsdp_module_init(second, 1));
     ASSERT_OK(tree_evaluate(&m, second, 0));
     ASSERT_ERROR(fsdp_fully_shard(m.model, t->group, m.device, NULL), FSDP_ERR_STATE,
-                 "'second' inside has run already");
+                 "'second' inside it has run already");
     ASSERT_OK(tree_evaluate(&m, second, 0));
     ASSERT_OK(trainee_close(&m));
 }
@@ -302,7 +303,7 @@ static fsdp_status open_outer(fsdp_group *group, const fsdp_fully_shard_options 
                                      &tree_of(m->model)->tied);
 }
 
-/* A tree with a matrix that another tree's unit had; that has run a step and is gone. */
+/* A tree with a matrix that was in a unit of another tree, which ran a step and was destroyed. */
 static fsdp_status open_survivor(fsdp_group *group, const fsdp_fully_shard_options *o, trainee *m)
 {
     FSDP_TRY(open_outer(group, o, m));
@@ -354,8 +355,8 @@ TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_anothers, 2)
     }
 }
 
-/* Whole, and with gradients of its own. */
-TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_nobodys, 2)
+/* The matrix is whole, and accumulates its own gradients. */
+TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_in_no_unit, 2)
 {
     trainee m, fresh;
     ASSERT_OK(open_survivor(t->group, &tree_variants[0], &m));

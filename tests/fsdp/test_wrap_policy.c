@@ -1,5 +1,5 @@
-/* Which modules a wrap policy makes units, on toy trees and models; the same bits with all of them;
- * what units say of themselves, and how a tree is printed. */
+/* Which modules a wrap policy makes units, in toy trees and models; that all policies give the same
+ * bits; fsdp_unit_get_info(), and how a tree is printed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +42,8 @@ static fsdp_status append_unit(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* The units below the root, which is one, are `expected`: their paths, parents first. */
+/* Check that the root is a unit, and that the units below it are `expected`: their paths, parents
+ * first. */
 static void check_units(fsdp_test *t, fsdp_module *root, const char *expected)
 {
     fsdp_str text = {0};
@@ -66,7 +67,7 @@ static fsdp_status open_model(fsdp_group *group, const char *device,
     return fsdp_model_create(config, &m->model);
 }
 
-/* `config` wrapped by `policy`, on no device's memory, has the units `expected`. */
+/* Check the units of the model `config` when wrapped by `policy`, without allocating memory. */
 static void check_model_units(fsdp_test *t, const fsdp_model_config *config,
                               const fsdp_wrap_policy *policy, const char *expected)
 {
@@ -207,7 +208,7 @@ TEST(other_classes_can_be_excluded_or_leaves)
     check_sizes(t, &policy, "MultiheadAttention", "first second second.inner");
 }
 
-/* Without its two matrices `second` has 56 with what is inside it. */
+/* Without its two matrices, `second` has 56 elements, including those of modules inside it. */
 TEST(what_is_ignored_does_not_count)
 {
     for (int enough = 0; enough < 2; enough++) {
@@ -225,7 +226,8 @@ TEST(what_is_ignored_does_not_count)
     }
 }
 
-/* Layers 0 and 1 of two are one unit, also with units inside of them, which have no neighbours. */
+/* Layers 0 and 1 of two form one unit, also if there are units inside them, which have no
+ * neighbours. */
 TEST(neighbours_may_be_one_unit)
 {
     const char *const *classes = NAMES("BertLayer", "BertSelfOutput");
@@ -252,7 +254,7 @@ TEST(neighbours_may_be_one_unit)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* The root's in bfloat16, layer 1's in float16. */
+/* bfloat16 for the root, float16 for layer 1. */
 static void set_dtypes(const char *path, const fsdp_module *module, void *arg,
                        fsdp_fully_shard_options *options)
 {
@@ -379,7 +381,7 @@ static fsdp_status train(trainee *m, const fsdp_batch *batch)
     return FSDP_OK;
 }
 
-/* On two ranks with `policy` as on one with a single unit. */
+/* Check that two ranks with `policy` give the bits of one rank with a single unit. */
 static void check_bits(fsdp_test *t, const fsdp_model_config *config, model_rows rows,
                        const fsdp_wrap_policy *policy, const fsdp_fully_shard_options *options)
 {
@@ -411,7 +413,7 @@ static void check_bits_of_all(fsdp_test *t, const fsdp_model_config *config, mod
         }
 }
 
-/* T5Stack alone: encoder, decoder and head read the root's embedding. */
+/* With T5Stack as the only class: encoder, decoder and head read the root's embedding. */
 TEST_RANKS(t5_trains_to_the_same_bits_with_any_policy, 2)
 {
     const fsdp_wrap_policy policies[] = {
@@ -449,7 +451,7 @@ TEST_RANKS(t5_s_shared_embedding_stays_with_the_root, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* A matrix of inner and second. */
+/* A matrix that inner and second share. */
 static fsdp_status open_tied(fsdp_group *group, const fsdp_fully_shard_options *o,
                              const fsdp_wrap_policy *policy, trainee *m)
 {
@@ -485,9 +487,9 @@ TEST_RANKS(a_parameter_of_two_units_belongs_to_the_one_around_both, 2)
     }
 }
 
-/* --- what units say --- */
+/* --- unit info --- */
 
-TEST_RANKS(a_unit_tells_its_numbers, 2)
+TEST_RANKS(the_info_of_a_unit_has_its_numbers, 2)
 {
     trainee m;
     fsdp_unit_info info;
@@ -503,7 +505,7 @@ TEST_RANKS(a_unit_tells_its_numbers, 2)
     ASSERT_INT(info.mp_policy.master_dtype, FSDP_DTYPE_F32);
     ASSERT_INT(info.n_parameters, 6);
     ASSERT_INT(info.numel, 77 + 63);
-    /* Of norms' 7 rows 4 and 3; of up's 5 and 4 rows 3 and 2, 2 and 2; of down's 7 again. */
+    /* The first rank has 4 of 7 rows of the norms and of `down`, 3 of 5 and 2 of 4 rows of `up`. */
     const int64_t first = 4 + 3 * 7 + 4 * 5 + 4 + 2 * 7 + 4 * 4;
     ASSERT_INT(info.local_numel, t->rank ? 77 + 63 - first : first);
     ASSERT_OK(fsdp_unit_get_info(trainee_unit(&m, "second"), &info));
@@ -612,7 +614,7 @@ TEST(layers_are_printed_as_torch_prints_them)
                       "\n              (dropout): Dropout(p=0.2, inplace=False)\n"));
 }
 
-/* Four equal neighbours in a list of six, and the same ones in no list. */
+/* Four equal neighbours in a list of six modules, and the same ones without a list. */
 static fsdp_status list_tree(const char *class_name, fsdp_module **root)
 {
     static const int64_t hidden[] = {2, 3, 3, 3, 3, 2};
@@ -720,7 +722,7 @@ TEST(a_unit_s_line_says_in_which_dtype_it_reduces_and_what_it_returns)
     }
 }
 
-TEST(a_full_disk_is_told)
+TEST(a_full_disk_is_reported)
 {
     fsdp_module *m;
     FILE *full = fopen("/dev/full", "w");
@@ -734,7 +736,7 @@ TEST(a_full_disk_is_told)
 
 /* --- out of memory --- */
 
-TEST(every_failing_allocation_is_told_and_nothing_leaks)
+TEST(every_failing_allocation_is_reported_and_nothing_leaks)
 {
     fsdp_status status = FSDP_ERR_NOMEM;
     const fsdp_wrap_policy all = by_size(1);

@@ -1,6 +1,5 @@
 /* A small model for sharding tests: an embedding, blocks of two linear layers around a norm with a
- * residual, a tied head. Its widths are chosen by the test, so that rows split unevenly or not at
- * all. */
+ * residual, a tied head. The test chooses its widths, so rows may divide unevenly or not at all. */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -18,7 +17,7 @@ typedef struct toy_batch {
 } toy_batch;
 
 FSDP_MUST_CHECK fsdp_status toy_create(const toy_shape *shape, fsdp_module **model);
-/* Each block and the root over `group`. */
+/* Shard each block and the root over `group`. */
 FSDP_MUST_CHECK fsdp_status toy_shard(fsdp_module *model, fsdp_group *group, fsdp_device *device,
                                       const fsdp_fully_shard_options *options);
 /* Loss of a batch; the model's root is called through its hooks. Owned by s. */

@@ -46,7 +46,7 @@ static void failing_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op failing_op = {.name = "tree", .backward = failing_backward};
 
-/* x, behind a node whose backward fails. */
+/* A copy of x, by a node whose backward fails. */
 static fsdp_tensor *with_failing_backward(fsdp_scope *s, fsdp_tensor *x)
 {
     fsdp_tensor *y = fsdp_scale(s, x, 1.0f);

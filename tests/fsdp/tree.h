@@ -1,5 +1,5 @@
-/* A module tree whose shape and whose calls the test chooses, and ranks that train it: for the life
- * of units, their memory and traffic, and random trees. */
+/* A module tree whose shape and calls the test chooses, and ranks that train it: for tests of the
+ * life cycle of units, their memory and traffic, and for random trees. */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -12,16 +12,17 @@ enum {
     TREE_VARIANTS = 8
 };
 
-/* One module: x + down(gelu(up(norm(x)))) if it has parameters, then its children in order, then
- * x + linear(x, tied) if it has a tied matrix. Tests change the fields between forwards. */
+/* A module that computes x + down(gelu(up(norm(x)))) if it has parameters, then its children in
+ * order, then x + linear(x, tied) if it has a tied matrix. Tests change the fields between
+ * forwards. */
 typedef struct tree {
     int64_t width;
     fsdp_parameter *norm, *up, *down; /* NULL: none */
     fsdp_parameter *tied;             /* [width, width] or NULL */
-    float dropout;                    /* of what is added to x */
+    float dropout;                    /* applied to the term added to x */
     int pause_us;                     /* in forward, before the parameters are read */
-    int calls[TREE_MAX_CHILDREN];     /* how often child i is called; 1 at first */
-    bool fail_forward, fail_backward; /* on purpose */
+    int calls[TREE_MAX_CHILDREN];     /* how often child i is called; initially 1 */
+    bool fail_forward, fail_backward; /* fail on purpose */
     bool check_unsharded;             /* fail unless the parameters have data */
 } tree;
 
@@ -35,8 +36,7 @@ FSDP_MUST_CHECK fsdp_status tree_example(int64_t width, fsdp_module **root);
 FSDP_MUST_CHECK fsdp_status tree_example_shard(fsdp_module *root, fsdp_group *group,
                                                fsdp_device *device,
                                                const fsdp_fully_shard_options *options);
-/* However small units are, their slots are of sections: Note [Sections] in src/fsdp/grad_buffer.h.
- */
+/* Use sections in all units, however small: Note [Sections] in src/fsdp/grad_buffer.h. */
 FSDP_MUST_CHECK fsdp_status tree_in_sections(fsdp_module *root);
 /* Options that every property should hold with. */
 extern const fsdp_fully_shard_options tree_variants[TREE_VARIANTS];
@@ -48,7 +48,7 @@ typedef struct trainee {
     fsdp_tape *tape;
     fsdp_module *model;
     fsdp_dtype dtype; /* of activations: the units' param_dtype */
-    bool plain;       /* the model has no units: its gradients are sums */
+    bool plain;       /* the model has no units, so its gradients are sums over leaves */
 } trainee;
 
 /* device NULL: the default, which FSDP_DEVICE sets. */
@@ -56,12 +56,12 @@ FSDP_MUST_CHECK fsdp_status trainee_open(fsdp_group *group, const char *device, 
                                          trainee *t);
 /* An error if anything is still allocated afterwards. */
 FSDP_MUST_CHECK fsdp_status trainee_close(trainee *t);
-/* With the sharded example, on the default device. */
+/* The same with the sharded example, on the default device. */
 FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
                                                  const fsdp_fully_shard_options *options,
                                                  trainee *t);
 fsdp_module *trainee_unit(const trainee *t, const char *path);
-/* Has no unit of the example data? */
+/* Are all units of the example resharded? */
 bool trainee_is_resharded(const trainee *t);
 int trainee_rank(const trainee *t);
 int trainee_world_size(const trainee *t);
@@ -75,21 +75,21 @@ fsdp_tensor *tree_forward(trainee *t, fsdp_scope *s, fsdp_module *module, const 
 /* Forward and backward of `module` for one leaf. */
 FSDP_MUST_CHECK fsdp_status tree_forward_backward(trainee *t, fsdp_module *module,
                                                   const tree_call *call);
-/* Backward alone from the outputs of n calls. */
+/* Only the backward, from the outputs of n calls. */
 FSDP_MUST_CHECK fsdp_status tree_backward(trainee *t, fsdp_tensor *const *outputs,
                                           const tree_call *calls, int n);
 /* Forward without a tape. */
 FSDP_MUST_CHECK fsdp_status tree_evaluate(trainee *t, fsdp_module *module, int step);
 FSDP_MUST_CHECK fsdp_status tree_scope(trainee *t, fsdp_tape *tape, const tree_call *call,
                                        fsdp_scope **s);
-/* All of `leaves` over the ranks and micro-steps, then SGD. */
+/* Run all `leaves`, distributed over ranks and micro-steps, then SGD. */
 FSDP_MUST_CHECK fsdp_status tree_step(trainee *t, int step, int leaves);
-/* Plain SGD on the shards, as an optimizer does it. Masters of float32 or bfloat16. */
+/* Plain SGD on the shards, as in an optimizer. Masters may be float32 or bfloat16. */
 FSDP_MUST_CHECK fsdp_status tree_sgd(fsdp_module *model, float lr);
 /* All parameters whole, in list order; freed with fsdp_free(). Collective. */
 FSDP_MUST_CHECK fsdp_status tree_params(fsdp_module *model, float **values, size_t *n);
 /* The gradient of a parameter, whole; NULL if it has none. */
 FSDP_MUST_CHECK fsdp_status tree_full_grad(const fsdp_parameter *p, float **values);
-/* An error unless all parameters are equal bit for bit. Collective. b is NULL on ranks that only
- * show their parts of a: one rank can train what the others would train alike. */
+/* An error unless all parameters are equal bit for bit. Collective. b may be NULL on ranks that
+ * only contribute their parts of a, since one rank can train the reference for all. */
 FSDP_MUST_CHECK fsdp_status tree_same_params(const trainee *a, const trainee *b);
