@@ -9,10 +9,10 @@
 extern "C" {
 #endif
 
-/** One tensor of an open file; borrowed from it. */
+/** One tensor of an open file, borrowed from it. */
 typedef struct fsdp_checkpoint_entry {
     const char *name;
-    const char *path;       /**< the file it lies in */
+    const char *path;       /**< the file that contains it */
     const char *dtype_name; /**< the format's name: "F32", "BF16", "F8_E4M3", "BOOL", ... */
     const int64_t *shape;   /**< [ndim] */
     int ndim;               /**< 0: a scalar */
@@ -23,36 +23,37 @@ typedef struct fsdp_checkpoint_entry {
 } fsdp_checkpoint_entry;
 
 /**
- * The dtype of `entry`'s elements.
- * @return FSDP_ERR_UNSUPPORTED, naming file and tensor, for types this library has no arithmetic
- *         for (8-bit floats, bool, ...): their bytes can still be copied.
+ * Get the dtype of `entry`'s elements.
+ * @return FSDP_ERR_UNSUPPORTED, naming file and tensor, for types that this library cannot compute
+ *         with (8-bit floats, bool, ...). Their bytes can still be copied.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_checkpoint_entry *entry,
                                                                  fsdp_dtype *dtype);
 
 /**
- * FSDP_OK if `entry` has exactly this shape; else FSDP_ERR_FORMAT naming file, tensor and both.
+ * Check that `entry` has exactly this shape.
  * @param shape [ndim]
+ * @return FSDP_ERR_FORMAT naming file, tensor and both shapes
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
     const fsdp_checkpoint_entry *entry, const int64_t *shape, int ndim);
 
 /**
- * Rows [begin, end) along dimension 0, so that a rank touches only the pages of its own shard.
+ * Get rows [begin, end) along dimension 0, so that a rank touches only the pages of its own shard.
  * A scalar has one row.
  *
  * @param data  out: first byte, borrowed; may be unaligned
- * @param bytes out: of all rows; 0 if begin == end
+ * @param bytes out: size of all these rows; 0 if begin == end
  * @return FSDP_ERR_INVALID unless 0 <= begin <= end <= rows
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_rows(const fsdp_checkpoint_entry *entry,
                                                                 int64_t begin, int64_t end,
                                                                 const void **data, size_t *bytes);
 
-/** What is about to happen to mapped bytes. Hints: nothing fails. */
+/** Hints on the use of mapped bytes; they cannot fail. */
 typedef enum fsdp_checkpoint_advice {
-    FSDP_CHECKPOINT_WILL_READ, /**< start reading them from the disk */
-    FSDP_CHECKPOINT_DONE,      /**< copied: they need not stay in this process's memory */
+    FSDP_CHECKPOINT_WILL_READ, /**< start reading the bytes from the disk */
+    FSDP_CHECKPOINT_DONE,      /**< the bytes were copied and need not stay in memory */
 } fsdp_checkpoint_advice;
 FSDP_API void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advice advice);
 

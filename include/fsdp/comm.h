@@ -146,11 +146,10 @@ FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
 
 /**
- * How many threads a rank computes with, when nobody says (fsdp_device_options.threads): the cores
- * that it may run on, shared out among the ranks that may run on the same ones, and no more than
- * the CPU quota of a container; at least 1.
- * Collective.
- * @param group told of it: its waits spin only where each thread has a core. NULL: a rank alone
+ * The default number of threads of a rank (fsdp_device_options.threads): the cores that the rank
+ * may use, divided among the ranks that may use the same ones, and no more than the CPU quota of a
+ * container; at least 1. Collective.
+ * @param group remembers the number: its waits spin only if each thread has a core. NULL: one rank
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

@@ -21,12 +21,12 @@ extern "C" {
 typedef struct fsdp_safetensors fsdp_safetensors;
 
 /**
- * Map a file and check its header completely: length, JSON, dtypes, shapes, and that the tensors
- * cover the data without hole, overlap or rest. Data are not touched. Unknown fields are ignored,
- * of a name given twice the last counts.
+ * Map a file and check its whole header: length, JSON, dtypes, shapes, and that the tensors cover
+ * the data without holes, overlaps or a remainder. Does not read the data. Unknown fields are
+ * ignored; if a name is given twice, the last one counts.
  *
  * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
- *             shortened meanwhile.
+ *             shortened while it is open.
  * @return FSDP_ERR_FORMAT naming path and tensor; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_open(const char *path,
@@ -41,7 +41,7 @@ FSDP_API const fsdp_checkpoint_entry *fsdp_safetensors_find(const fsdp_safetenso
 /** Value of `key` in the header's __metadata__, e.g. "format"; NULL if there is none. */
 FSDP_API const char *fsdp_safetensors_metadata(const fsdp_safetensors *file, const char *key);
 
-/** All tensors of a model, wherever they lie. */
+/** All tensors of a model, in one file or several. */
 typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
 
 /**
@@ -51,18 +51,18 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  *
  * Files named .bin, .pt or .pth are read as torch.save writes them (since PyTorch 1.6): a dict of
  * names and tensors, or a dict that holds one under "state_dict", "model_state_dict" or "model".
- * Their pickles are read as data: no code is run, and objects of classes (NumPy's scalars, paths,
- * namespaces) are passed over. What the state dict holds beside tensors is ignored. Of checksums
- * those of the pickle and of storages up to 4 KiB are compared; larger storages are not read
- * through. Tensors that are not contiguous (transposed, expanded) are copied when the file is
- * opened; all others are data of the mapped file, also when several share a storage.
+ * Pickles are read as data: no code is run, and objects of classes (NumPy's scalars, paths,
+ * namespaces) are skipped. Values of the state dict that are not tensors are ignored. Checksums of
+ * the pickle and of storages up to 4 KiB are compared; larger storages are not read at this time.
+ * Tensors that are not contiguous (transposed, expanded) are copied when the file is opened. All
+ * others are data of the mapped file, also when several share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
  *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor of the index or holds one that the
  *         index does not name; FSDP_ERR_UNSUPPORTED, saying what to do in PyTorch, for files of
  *         torch.save in the format before 1.6, TorchScript programs, big-endian data, compressed
- *         archives, and files that are one object, such as a whole module.
+ *         archives, and files that contain one object, such as a whole module
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);
@@ -92,17 +92,18 @@ typedef struct fsdp_safetensors_spec {
     int ndim;               /**< 0: a scalar */
 } fsdp_safetensors_spec;
 
-/** A file being written: its layout is fixed at the start, data come in any order and pieces. */
+/** A file that is being written. Its layout is fixed at the start; data come in any order, in
+ * pieces of any size. */
 typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
 
 /**
- * Begin the file that will be `path`, lay out all tensors as the safetensors library does (by
- * dtype, then name; `__metadata__` is {"format": "pt"}, which older transformers insist on),
- * reserve its size on the disk and write its header. Equal tensors give equal bytes.
+ * Begin a file that will become `path`: lay out all tensors as the safetensors library does (by
+ * dtype, then name; `__metadata__` is {"format": "pt"}, which older versions of transformers
+ * require), reserve its size on the disk and write its header. Equal tensors give equal bytes.
  *
  * @param specs  [n], names distinct
- * @param writer out: owned by the caller, ended by finish or discard. Until it is finished nothing
- *               exists under `path` but what was there before.
+ * @param writer out: owned by the caller, ended by finish or discard. `path` does not change before
+ *               finish
  * @return FSDP_ERR_INVALID naming the tensor; FSDP_ERR_IO naming path and bytes if the disk is full
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -120,14 +121,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_write(fsdp_safetens
                                                                    const void *data, size_t bytes);
 
 /**
- * Check that every byte was written, sync, and rename to `path`. `writer` is gone afterwards, also
- * on failure, which leaves nothing behind.
+ * Check that every byte was written, sync, and rename to `path`. Frees `writer`, also on failure,
+ * which leaves no file behind.
  * @return FSDP_ERR_STATE naming the first incomplete tensor; FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_safetensors_writer_finish(fsdp_safetensors_writer *writer);
 
-/** Give up: nothing is left behind. Accepts NULL. */
+/** Abandon the file, which is deleted. Accepts NULL. */
 FSDP_API void fsdp_safetensors_writer_discard(fsdp_safetensors_writer *writer);
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
 /**
  * @file
- * Progress bars: tqdm.
+ * Progress bars like tqdm's.
  *
- * A bar with tqdm's look on a terminal
+ * On a terminal a bar
  *
  *     r0 Training Epoch:  45%|████▌     | 90/200 [00:12<00:15,  7.21it/s, loss=2.345]
  *
- * and, where the stream is no terminal (a log file, a pipe), a plain line now and then without
- * carriage returns. For one thread.
+ * and, if the stream is not a terminal (a log file, a pipe), a plain line from time to time,
+ * without carriage returns. For use by one thread.
  */
 #pragma once
 #include <stdio.h>
@@ -38,25 +38,25 @@ typedef struct fsdp_progress_options {
     int64_t total;           /**< steps to do; 0: unknown */
     fsdp_progress_colour colour;
     fsdp_progress_style style;
-    int64_t line_steps; /**< LINES: a line every so many steps instead; 0: as said above */
+    int64_t line_steps; /**< LINES: one line each `line_steps` steps; 0: as described above */
 } fsdp_progress_options;
 
 typedef struct fsdp_progress fsdp_progress;
 
 /**
- * Draws the empty bar.
+ * Create a bar and draw it empty.
  * @param progress out: owned by the caller, ended by fsdp_progress_destroy()
  * @return FSDP_ERR_NOMEM
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_options *options,
                                                           fsdp_progress **progress);
-/** Draws the last state and ends its line. Accepts NULL. */
+/** Draw the last state, end the line and free the bar. Accepts NULL. */
 FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
-/** `steps` more are done. `postfix` ("loss=2.345") stands at the end of the bar until the next one
- * that is not NULL. Accepts a NULL progress. */
+/** Advance the bar by `steps`. `postfix` ("loss=2.345") is shown at the end of the bar until
+ * another one is given; NULL keeps it. Accepts a NULL progress. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
-/** A line of its own above the bar, as tqdm.write; a newline is added. */
+/** Print a line above the bar, as tqdm.write(); a newline is added. */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_progress_print(fsdp_progress *progress, const char *format,
                                                     ...);
 

@@ -13,7 +13,7 @@
 enum {
     PIECE_ELEMENTS = 1 << 18,
     MAX_ELEMENT_BYTES = 8,
-    TOLD_VALUE_BYTES = 1 << 20
+    REPORTED_VALUE_BYTES = 1 << 20
 };
 
 typedef struct side {
@@ -164,8 +164,8 @@ static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle
                                  const fsdp_pickle_value *b)
 {
     fsdp_str a_text = {0}, b_text = {0};
-    fsdp_source_repr(a, TOLD_VALUE_BYTES, &a_text);
-    fsdp_source_repr(b, TOLD_VALUE_BYTES, &b_text);
+    fsdp_source_repr(a, REPORTED_VALUE_BYTES, &a_text);
+    fsdp_source_repr(b, REPORTED_VALUE_BYTES, &b_text);
     at->kind = FSDP_DIFFERENCE_VALUE;
     at->value_a = a_text.data;
     at->value_b = b_text.data;

@@ -88,8 +88,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_t
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *ids,
                                                          int64_t n, int32_t padding_idx,
                                                          fsdp_grad_rows *out);
-/* Post the open buffer, when backward has left the group or completed a section. No effect if no
- * buffer is open. */
+/* Post the open buffer, when backward has left the group or completed a section. First reduces what
+ * this group posted before, if that is still pending. No effect if no buffer is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
 /* Reduce the pending buffer, which was posted before this one. If this one is posted, it becomes
  * the pending buffer. */

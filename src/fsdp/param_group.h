@@ -88,7 +88,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);
 /* Hide the gathered parameters from operations until the next unshard, which then waits for no
  * peer. The group must be unsharded. */
 void fsdp_param_group_hide(fsdp_param_group *g);
-/* Free the gathered parameters; drop a prefetch and a request. No effect if sharded. */
+/* Hide the gathered parameters, and give copies back to their pool unless the group keeps them.
+ * Drops a prefetch and a request. No effect if sharded. */
 void fsdp_param_group_reshard(fsdp_param_group *g);
 /* Give back kept copies, before their memory is freed or gets another layout. */
 void fsdp_param_group_drop_copies(fsdp_param_group *g);

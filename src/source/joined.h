@@ -1,6 +1,6 @@
 /* A tensor whose parts, which are boxes of it, are in several files. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/arena.h"
 #include "src/torchfile/torch_archive.h"

@@ -1,6 +1,6 @@
 /* What the files that implement source.h share. */
 #pragma once
-#include <fsdp/ckpt.h>
+#include <fsdp/hf.h>
 
 #include "src/base/arena.h"
 #include "src/base/io.h"
