@@ -60,8 +60,8 @@ typedef struct fsdp_batch {
      * made by fsdp_batch_from_padded(). */
     const int64_t *source_positions, *target_positions;
 
-    /** Key of dropout and of reports: seed of the run, epoch from 0, optimizer step from 0 over all
-     * epochs, and leaf, a * world_size + rank in micro-step a. */
+    /** Key of dropout and of reports: the run's seed; the epoch, from 0; the optimizer step, from 0
+     * over all epochs; and the leaf, which is micro_step * world_size + rank. */
     uint64_t seed;
     uint32_t epoch, step, leaf;
 } fsdp_batch;

@@ -241,7 +241,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
                                                        fsdp_dataset **out);
 
-/** A dataset with functions of the caller. On failure `self` is not closed. */
+/** Create a dataset that calls the caller's functions `ops`. On failure `self` is not closed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self,
                                                          fsdp_dataset **out);
 

@@ -2,16 +2,18 @@
  *
  * Note [Derived results]. The result of a norm, a gelu or a gated activation takes one pass over
  * tensors that its own backward keeps anyway. So an operation that reads such a result in backward
- * does not hold it but only knows the node that made it, and the result's memory is freed when
- * forward no longer needs it. In backward the node recomputes it, with the same kernel and so with
- * the same bits, before the first operation that reads it. It is released after the last of these
- * operations, or at the latest after the backward of its own node, which runs after all of them.
- * (In the second run of a checkpointed part, where memory matters more, it is released after each
- * of them.) A result that something holds until then is read as it is; so is the one at which the
- * second run of a checkpointed part stops. A result that is computed from a derived result is kept:
- * otherwise a chain of them would be recomputed from its beginning. torch.compile makes the same
- * decision where it splits forward from backward. An operation with such a result has a `derive`
- * function. */
+ * does not hold the result. It only refers to the node that made it, and the result's memory is
+ * freed when forward no longer needs it. In backward, before the first operation that reads the
+ * result, the node recomputes it with the same kernel, so with the same bits. The recomputed result
+ * is released after the last operation that reads it, or at the latest after the backward of its
+ * own node, which runs after all of them. (In the second run of a checkpointed part, where memory
+ * matters more, it is released after each operation that reads it.)
+ *
+ * Two kinds of results are read as they are, without recomputation: those that something still
+ * holds when backward reads them, and the one at which the second run of a checkpointed part stops.
+ * A result that is computed from a derived result is kept: otherwise a chain of them would be
+ * recomputed from its beginning. torch.compile makes the same decision where it splits forward from
+ * backward. An operation whose result can be recomputed has a `derive` function. */
 #pragma once
 #include "src/autograd/autograd.h"
 

@@ -14,9 +14,9 @@
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Count the elements that became infinite in float16, the only type whose range is smaller than a
- * weight may need. They come from the wider floating-point type `from`, whose exponents are in the
- * last two bytes. */
+/* Count the elements that are finite in `raw`, of the wider floating-point type `from`, but
+ * infinite in `halves`, their float16 values. No other target type may have too small a range for
+ * weights. The exponent of `from` is in the last two bytes of each element. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {

@@ -10,8 +10,8 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* The position of a row in `ids`: its source, then its labels, then positions and types if it has
- * them, as many of each as source ids. */
+/* Where a row begins in `ids`, and what it has there: source ids, then labels, then, if the row has
+ * them, as many positions and as many types as it has source ids. */
 typedef struct row {
     size_t at;
     uint32_t source, labels; /* numbers of ids; a line has at most 64 MiB */

@@ -37,8 +37,9 @@ typedef struct fsdp_dcp_tensor {
     int ndim;
     int64_t begin,
         end; /* this rank's rows [begin, end), which may be empty; a scalar has one row */
-    /* This rank's box, [ndim] each, copied when the tensor is added; used instead of begin and end.
-     * Only the first FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: use begin and end. */
+    /* Compute the offsets and sizes, [ndim] each, of the box that another rank of the saving group
+     * holds, from what every rank knows of `owner`. Returns false if that box is not known here. If
+     * this is NULL, or returns false on any rank, the ranks exchange their boxes. */
     const int64_t *offsets, *sizes;
     /* Compute the box of another rank of the saving group, [ndim] each, from what every rank knows
      * of `owner`. Returns false if it is not known here. If this is NULL, or false on any rank, the

@@ -16,7 +16,7 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    COMPARED_BYTES = 4 << 20, /* of tied tensors at a time */
+    COMPARED_BYTES = 4 << 20, /* bytes of each of two tied tensors compared at a time */
     MAX_TEXT = 1024,
     MAX_KEYS = 32
 };

@@ -23,6 +23,6 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
  * naming the parameter. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* rows = scale * the sum over all parts of `slice` of the tensor at element `offset`. */
+/* Take `slice` of the tensor at element `offset` of every part; rows = scale * their sum. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
                          const fsdp_slice *slice, fsdp_tensor *rows, float scale);

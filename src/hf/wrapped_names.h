@@ -26,9 +26,9 @@ typedef struct fsdp_name_change {
 void fsdp_name_unwrap(char *name);
 /* Remove "module." at any position, in place. */
 void fsdp_name_drop_modules(char *name);
-/* Length of the prefix, made of "module." and "base_model.model." in any order and number, that all
- * of names [n] begin with. "n_averaged", which AveragedModel adds, need not have it. Other wrappers
- * must have been removed from the names. */
+/* All of names [n] begin with the same prefix, made of "module." and "base_model.model." in any
+ * order and number; returns its length. The name "n_averaged", which AveragedModel adds, need not
+ * have the prefix. Other wrappers must have been removed from the names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* `name` after its wrapper prefix of `length` bytes, if it has one. */
 const char *fsdp_name_without(const char *name, size_t length);

@@ -52,7 +52,7 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert, check and store a value, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
-/* Why option `i` has no effect, from whatever source it was set; NULL if it has one. */
+/* The reason why option `i` has no effect, whichever source set it; NULL if it has an effect. */
 const char *fsdp_options_in_vain(const fsdp_options *options, size_t i);
 /* Store the value of an option without a default that was not given. */
 void fsdp_option_clear(const fsdp_option *option, void *place);

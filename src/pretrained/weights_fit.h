@@ -12,7 +12,7 @@ typedef struct fsdp_weights_use {
     size_t n;
 } fsdp_weights_use;
 
-void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts all zero */
+void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts a struct that is all zero */
 
 /* Compare names and shapes of the model's state dict in `weights` with those of the model described
  * by the config.json of `model`, a folder or hub name. Data are not read.

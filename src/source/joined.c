@@ -23,7 +23,7 @@ fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena, const fsdp_j
     return FSDP_OK;
 }
 
-/* ---- do they make the whole? ----------------------------------------------------------------- */
+/* ---- checking that the parts make up the whole tensor ---------------------------------------- */
 
 static fsdp_status bad(const fsdp_joined_part *part, const char *name, const char *what)
 {

@@ -224,7 +224,7 @@ typedef struct fsdp_train_config {
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    int generate_examples; /* number of first validation rows to generate texts for at the end */
+    int generate_examples;     /* how many validation rows, from the first, get texts at the end */
 
     /* checkpoints that a run can be resumed from */
     int save_strategy;          /* fsdp_save_strategy; if not given: STEPS with save_steps */

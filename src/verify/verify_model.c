@@ -13,9 +13,9 @@
 
 /* --- configurations --- */
 
-/* The meaning of the configuration in `path`, as text: the config.json that this library would
- * write. Whether the head is tied is left out if the weights decide it (Note [Tied heads] in
- * registry.c). */
+/* Write what the configuration in `path` means as text: the config.json that this library would
+ * write. If the weights decide whether the head is tied, the text does not depend on that setting
+ * (Note [Tied heads] in registry.c). */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;

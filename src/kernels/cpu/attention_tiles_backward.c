@@ -9,7 +9,7 @@
 enum {
     ROWS = FSDP_TILE_ROWS,
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a tile */
-    BLOCK_ROWS = 64,                          /* over which a product for dK and dV sums */
+    BLOCK_ROWS = 64,                          /* rows that a product for dK and dV sums over */
     AMX_BLOCK_ROWS = 128,                     /* the same with AMX, whose products are faster */
     /* Elements of P^T, and of dS^T: long sequences have shorter blocks. */
     BLOCK_ELEMENTS = 1 << 17,

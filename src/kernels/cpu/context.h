@@ -23,8 +23,8 @@ enum {
     FSDP_KERNEL_SCRATCH_MIN = 1 << 18
 };
 
-/* The context of fsdp_kernels_cpu_open(), which adds the table; ended by fsdp_kernels_cpu_close().
- */
+/* Create the context for fsdp_kernels_cpu_open(), which then adds the table of kernels.
+ * fsdp_kernels_cpu_close() destroys it. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int threads,
                                                        fsdp_kernel_context **context);
 /* For fsdp_parallel_for. */

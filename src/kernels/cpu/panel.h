@@ -4,8 +4,8 @@
 #include "src/kernels/cpu/context.h"
 
 typedef struct fsdp_cpu_panels {
-    /* dst [dst_rows, dst_columns], dense: src [rows, columns] with zeros below and to the right.
-     * `from` is a float dtype; `to` is `from` or f32. */
+    /* Copy src [rows, columns] to dst [dst_rows, dst_columns], which is dense, and set the rest of
+     * dst, below and to the right, to zero. `from` is a float dtype; `to` is `from` or f32. */
     void (*pack)(void *dst, fsdp_dtype to, int64_t dst_rows, int64_t dst_columns, const void *src,
                  fsdp_dtype from, int64_t ld, int64_t rows, int64_t columns);
     /* dst [rows, columns] with leading dimension ld: the upper left part of src, dense with

@@ -115,7 +115,7 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Not if dst is a source, whose lines are in cache already. */
+/* May dst be written past the caches? Not if it is a source: its lines are in cache already. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
