@@ -210,7 +210,8 @@ typedef struct fsdp_unit_info {
     fsdp_group *replicate_group; /**< HSDP: ranks that hold the same rows; else NULL */
     const fsdp_device_mesh *mesh; /**< of the options */
     int mesh_ndim;                /**< 1 without a mesh */
-    /** [mesh_ndim] of its parameters, except those with another shard_placement_fn() */
+    /** [mesh_ndim] placements of the unit's parameters, except parameters that
+     * shard_placement_fn() shards along another dimension */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
     bool reshard_after_forward; /**< with FSDP_RESHARD_DEFAULT resolved, given the units that
@@ -556,8 +557,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_all_reduce_hook(fsdp_module *modul
 typedef struct fsdp_summon_full_params_options {
     bool no_recurse;     /**< recurse=False: only the outermost units in the module */
     bool no_writeback;   /**< writeback=False: changes are lost at the end */
-    bool rank0_only;     /**< only the first rank of the units' groups has them, others get NULL;
-                              needs no_writeback */
+    bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, the
+                              other ranks get NULL; requires no_writeback = true */
     bool offload_to_cpu; /**< no effect: they are in host memory */
     bool with_grads;     /**< summon gradients, too */
 } fsdp_summon_full_params_options;

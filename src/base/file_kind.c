@@ -108,7 +108,8 @@ static bool is_safetensors(content c)
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
-/* What a file system leaves of a file whose space was reserved, but not written. */
+/* Does the file begin with zeros? A file system leaves this if a file's space was reserved, but
+ * not written. */
 static bool begins_with_zeros(content c)
 {
     size_t n = 0;

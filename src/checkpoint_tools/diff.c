@@ -184,7 +184,7 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
-    if (same && a.value->opaque) { /* of the same class, but its content was not read */
+    if (same && a.value->opaque) { /* the classes are the same, but the contents were not read */
         d->result->compared--;
         d->result->unread++;
     }

@@ -148,10 +148,11 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
     }
 }
 
-/* Discarding is a READ phase, since everything that was written has been read; the next WRITE waits
- * for its end on all ranks. Without a WRITE in between, a rank could reach its next discard before
- * another has reached this one. It would be counted for both while the other rank is still reading.
- * Therefore it first waits until all ranks have ended the previous discard. */
+/* A discard is a READ phase: everything that was written has been read, and the next WRITE waits
+ * until all ranks have ended the discard. Without a WRITE in between, a fast rank could begin its
+ * next discard before a slow rank has begun this one. The fast rank would then be counted twice,
+ * and memory would be discarded while the slow rank is still reading it. So each discard first
+ * waits until all ranks have ended the previous one. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

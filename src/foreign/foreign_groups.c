@@ -14,7 +14,7 @@
 
 static const char GROUPS[] = "param_groups.";
 
-/* ---- which state and group is whose ---------------------------------------------------------- */
+/* ---- the state and the group of each parameter ----------------------------------------------- */
 
 /* Get the list `key` of group g; NULL if there is none. */
 static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,

@@ -27,10 +27,11 @@ typedef struct fsdp_foreign_run {
     fsdp_foreign_optimizer at;           /* place of the optimizer in its source */
     fsdp_foreign_slot *slots;            /* [n_slots] in the optimizer's order */
     size_t n_slots;
-    fsdp_arena arena;          /* texts and plain values */
-    fsdp_state_dict *reads[2]; /* of the model and of the optimizer: tensors with the checkpoint's
-                                  keys; the same dict if one source has both */
-    fsdp_state_dict *state;    /* {"state"} for fsdp_set_optimizer_state_dict() */
+    fsdp_arena arena; /* texts and plain values */
+    /* What is read from the model's source and from the optimizer's source: tensors under the
+     * checkpoint's keys. Both point to the same dict if one source has both. */
+    fsdp_state_dict *reads[2];
+    fsdp_state_dict *state; /* {"state"} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;
 
 /* Formatted text in the run's arena; NULL if memory ran out. */

@@ -32,5 +32,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_prefetch_after_backward(fsdp_state *state);
 
 /* Reshard units that were prefetched but not entered, and empty the queue. */
 void fsdp_prefetch_drop(fsdp_state_context *c);
-/* Call this when a step failed: the iteration begins again. */
+/* Drop prefetches as above, and go back to the beginning of the iteration. Call this when a step
+ * failed. */
 void fsdp_prefetch_cancel(fsdp_state_context *c);

@@ -159,8 +159,8 @@ static char *find_part(const char *dir)
     return NULL;
 }
 
-/* Which program wrote trainer_state.json? That of `fsdp train` has its configuration, that of
- * transformers has global_step. */
+/* Find out which program wrote trainer_state.json. `fsdp train` writes its configuration into the
+ * file. transformers writes global_step, but no configuration. */
 static void read_kind(const char *dir, bool *is_own, bool *is_trainers, char **model)
 {
     fsdp_json *doc = read_document(dir, trainer_state);

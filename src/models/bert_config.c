@@ -151,7 +151,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Names in the source are kept if it has as many labels; two labels need no names. */
+/* Keep the label names of the source if there are n of them; otherwise make new ones. A source
+ * without names needs none for two labels. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

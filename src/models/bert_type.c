@@ -43,8 +43,9 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* Weights of keys and values, and weights of the rest of a layer, which the last layer computes
-     * for one query per sequence (Note [First tokens] in bert.c). */
+    /* kv: number of weights in a layer's key and value projections. rest: number of weights in its
+     * other products, which the last layer computes for only one query per sequence (Note [First
+     * tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
     const double pairs = n * (before_last * s * s + s);

@@ -7,13 +7,13 @@
  * called as modules, so each can be a unit of its own.
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label, and
- * generation reads only the last row of each prompt. From the rows before these, for example a
- * masked prompt, only the last layer's keys and values are needed. So a body has a second forward.
- * In its last layer, queries and all that follows attention have only the rows of each sequence
- * from the first that is read. These are the last rows of the sequence, so causal attention sees
- * the same keys. The rows that are left out would have a gradient of zero. Parameters are read in
- * the same order as in the first forward, so ranks that train together may choose either forward,
- * depending on their batches. */
+ * generation reads only the last row of each prompt. The rows before the first row that is read,
+ * for example those of a masked prompt, are needed only for the keys and values of the last layer.
+ * So a body has a second forward. In each sequence, its last layer computes queries, and all that
+ * follows attention, only for the first row that is read and the rows after it. These are the last
+ * rows of the sequence, so causal attention sees the same keys. The rows that are left out would
+ * have a gradient of zero. Parameters are read in the same order as in the first forward, so ranks
+ * that train together may choose either forward, depending on their batches. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"

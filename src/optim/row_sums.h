@@ -1,14 +1,15 @@
 /* Sums over the rows of whole tensors that are sharded by rows, with the same bits at any world
  * size, in one gather for all tensors.
  *
- * Note [Row sums]. Numbers of rows are added in double as the aligned binary tree over the rows of
- * the whole tensor. A node covers 2^k rows from a multiple of 2^k on and is the sum of its two
- * halves; if the right half is beyond the last row, the node equals its left half. The rows of a
- * rank are cut into the largest such segments, at most two of each size. Each rank adds up its
- * segments and sends the sums. Then every rank joins the segments of all ranks to the same tree,
- * whichever rank they came from. So a rank sends at most 2 log2(rows) numbers, and only one if rows
- * and ranks are powers of two. (If a tensor is cut along another dimension, no rank has whole rows,
- * and each rank sends one number.) */
+ * Note [Row sums]. Each row contributes numbers, which are added up over the rows of the whole
+ * tensor, in double and in the order of an aligned binary tree. A node covers 2^k rows, beginning
+ * at a multiple of 2^k, and is the sum of its two halves; if the right half is beyond the last row,
+ * the node equals its left half. The rows of a rank are cut into the largest such segments, at most
+ * two of each size. Each rank adds up its segments and sends the sums. Then every rank joins the
+ * segments of all ranks into the same tree, whichever rank they came from. So a rank sends at most
+ * 2 log2(rows) numbers, and only one if the numbers of rows and ranks are powers of two. (If a
+ * tensor is cut along another dimension, no rank has whole rows, and each rank sends one
+ * number.) */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>

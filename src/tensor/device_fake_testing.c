@@ -6,7 +6,9 @@
 #include "src/tensor/device_testing.h"
 
 enum {
-    LAUNCHED_BYTES = 1 << 16 /* that a copy from the host takes with it; for more it waits */
+    /* A copy from the host of up to so many bytes is launched, and its source is copied at once. A
+     * larger copy waits for the stream. */
+    LAUNCHED_BYTES = 1 << 16
 };
 
 static fsdp_fake_stream *stream_of(const fsdp_device *device)

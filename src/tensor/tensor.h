@@ -64,8 +64,8 @@ struct fsdp_tensor {
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
     int64_t offset;                /* elements, from the storage's start */
     fsdp_storage *storage;
-    /* Operations take it in float32 whatever dtype activations have (rotary tables, T5's bias by
-     * distance), so mixed precision does not cast it. */
+    /* A table, such as rotary tables or T5's bias by distance. Operations read it in float32,
+     * whatever the dtype of activations is, so mixed precision does not cast it. */
     bool is_table;
     /* autograd: the node that made it (index + 1 in the tape of this generation; 0: none) */
     uint32_t node;

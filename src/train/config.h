@@ -113,7 +113,7 @@ typedef struct fsdp_train_config {
     int val_max_target_length; /* for validation rows; 0: max_target_length */
     /* also cut rows of token ids, because the length was given; not options */
     bool cut_sources, cut_targets;
-    /* other tasks: tokens of a row; 0: the model's limit, or 1024 in token files */
+    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, or 1024 in token files */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
     double dropout;         /* NAN: the value in the model's config.json */

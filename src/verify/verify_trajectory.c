@@ -249,10 +249,10 @@ static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node her
     return FSDP_OK;
 }
 
-/* Note [Splits]. The labels of the leaves of one step. The loss of each leaf is the mean over its
- * own labels, and a step's gradient is the mean over leaves. So the weight of a label is 1 /
- * (leaves * labels of its leaf). Another number of ranks has the same gradients only if each label
- * has the same weight. */
+/* Note [Splits]. A split is the number of labels in each leaf of one step. The loss of a leaf is
+ * the mean over its own labels, and the gradient of a step is the mean over its leaves. So a label
+ * has the weight 1 / (leaves * labels of its leaf). Two runs with different numbers of ranks have
+ * the same gradients only if each label has the same weight in both runs. */
 typedef struct split {
     int64_t *labels; /* [leaves] */
     int64_t leaves;
