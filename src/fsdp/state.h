@@ -15,7 +15,7 @@
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
- * The folder has more than 25 source files, because each way to store a parameter and each topic of
+ * The folder has more than 27 source files, because each way to store a parameter and each topic of
  * the public calls has its own. The layers above keep them apart.
  *
  * Note [Upcalls]. Lower layers do not include this one. They call it only through these tables of
