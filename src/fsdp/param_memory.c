@@ -28,6 +28,26 @@ void fsdp_param_memory_count_gather(const fsdp_param_memory *m)
                          fsdp_param_memory_phase(m, FSDP_KIND_ALL_GATHER).bytes);
 }
 
+fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m, fsdp_buffer *buffer)
+{
+    const fsdp_phase_info info = fsdp_param_memory_phase(m, FSDP_KIND_ALL_GATHER);
+    FSDP_TRY(fsdp_buffer_begin(buffer, FSDP_PHASE_READ, &info));
+    fsdp_storage_set_data(m->view, fsdp_buffer_data(buffer));
+    return FSDP_OK;
+}
+
+void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer)
+{
+    fsdp_param_memory_count_gather(m);
+    fsdp_storage_set_data(m->view, fsdp_buffer_data(buffer));
+}
+
+fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m)
+{
+    fsdp_tensor *first = m->params[0]->local;
+    return fsdp_tensor_is_held_elsewhere(first) ? fsdp_tensor_prefetch(first) : m->ops->gather(m);
+}
+
 fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p, const int64_t *shape,
                                fsdp_tensor **local)
 {

@@ -142,6 +142,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
 /* Count the all-gather that FSDP2 would make, where this memory only shows what it holds. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
+/* An unshard for memories whose view is a whole buffer: wait until all ranks have written `buffer`,
+ * and show it. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m,
+                                                             fsdp_buffer *buffer);
+/* The corresponding show: the buffer is still in its READ phase. */
+void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
+/* A prefetch for memories that read `local`: start to stage it if it is in a file, else gather. */
+FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of own rows in private memory, with the write guards of m. If the group is
  * offloaded, the memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p,

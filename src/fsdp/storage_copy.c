@@ -104,25 +104,14 @@ static fsdp_status gather(fsdp_param_memory *base)
     return status;
 }
 
-static fsdp_status prefetch(fsdp_param_memory *base)
-{
-    fsdp_tensor *first = base->params[0]->local;
-    return fsdp_tensor_is_held_elsewhere(first) ? fsdp_tensor_prefetch(first) : gather(base);
-}
-
 static fsdp_status unshard(fsdp_param_memory *base)
 {
-    const fsdp_copy_memory *m = copy_of(base);
-    const fsdp_phase_info info = fsdp_param_memory_phase(base, FSDP_KIND_ALL_GATHER);
-    FSDP_TRY(fsdp_buffer_begin(m->buffer, FSDP_PHASE_READ, &info));
-    fsdp_storage_set_data(base->view, fsdp_buffer_data(m->buffer));
-    return FSDP_OK;
+    return fsdp_param_memory_unshard_buffer(base, copy_of(base)->buffer);
 }
 
 static void show(fsdp_param_memory *base)
 {
-    fsdp_param_memory_count_gather(base);
-    fsdp_storage_set_data(base->view, fsdp_buffer_data(copy_of(base)->buffer));
+    fsdp_param_memory_show_buffer(base, copy_of(base)->buffer);
 }
 
 static void reshard(fsdp_param_memory *base)
@@ -145,7 +134,7 @@ static fsdp_status allocate(fsdp_param_memory *base)
 const fsdp_param_memory_ops fsdp_memory_copy = {.bytes = sizeof(fsdp_copy_memory),
                                                 .allocate = allocate,
                                                 .gather = gather,
-                                                .prefetch = prefetch,
+                                                .prefetch = fsdp_param_memory_prefetch,
                                                 .unshard = unshard,
                                                 .show = show,
                                                 .reshard = reshard,

@@ -170,12 +170,6 @@ static fsdp_status gather(fsdp_param_memory *base)
     return status;
 }
 
-static fsdp_status prefetch(fsdp_param_memory *base)
-{
-    fsdp_tensor *first = base->params[0]->local;
-    return fsdp_tensor_is_held_elsewhere(first) ? fsdp_tensor_prefetch(first) : gather(base);
-}
-
 /* --- unpacking --- */
 
 static fsdp_status unpack_rows(const packed_memory *m, const place *at, int64_t first)
@@ -246,7 +240,7 @@ static fsdp_status unshard(fsdp_param_memory *base)
 const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory),
                                                   .allocate = fsdp_param_memory_create_view,
                                                   .gather = gather,
-                                                  .prefetch = prefetch,
+                                                  .prefetch = fsdp_param_memory_prefetch,
                                                   .unshard = unshard,
                                                   .reshard = reshard,
                                                   .drop = reshard,

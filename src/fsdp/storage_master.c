@@ -54,17 +54,12 @@ static fsdp_status allocate(fsdp_param_memory *base)
 
 static fsdp_status unshard(fsdp_param_memory *base)
 {
-    const master_memory *m = master_of(base);
-    const fsdp_phase_info info = fsdp_param_memory_phase(base, FSDP_KIND_ALL_GATHER);
-    FSDP_TRY(fsdp_buffer_begin(m->buffer, FSDP_PHASE_READ, &info));
-    fsdp_storage_set_data(base->view, fsdp_buffer_data(m->buffer));
-    return FSDP_OK;
+    return fsdp_param_memory_unshard_buffer(base, master_of(base)->buffer);
 }
 
 static void show(fsdp_param_memory *base)
 {
-    fsdp_param_memory_count_gather(base);
-    fsdp_storage_set_data(base->view, fsdp_buffer_data(master_of(base)->buffer));
+    fsdp_param_memory_show_buffer(base, master_of(base)->buffer);
 }
 
 static void reshard(fsdp_param_memory *base)
