@@ -206,11 +206,16 @@ static fsdp_status set_from_environment(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
+static bool says(const struct option_source *source)
+{
+    return source->origin > FSDP_ORIGIN_ENV && !source->says_nothing;
+}
+
 static void find_in_vain(fsdp_options *options, const void *target)
 {
     const fsdp_options_spec *spec = options->spec;
     for (size_t i = 0; spec->in_vain && i < spec->count; i++)
-        if (fsdp_options_says(options, spec->table[i].name))
+        if (says(&options->sources[i]))
             options->sources[i].in_vain = spec->in_vain(target, options, spec->table[i].name);
 }
 
@@ -320,8 +325,7 @@ fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *
 
 bool fsdp_options_says(const fsdp_options *options, const char *name)
 {
-    const struct option_source *source = source_of(options, name);
-    return source->origin > FSDP_ORIGIN_ENV && !source->says_nothing;
+    return says(source_of(options, name));
 }
 
 const char *fsdp_options_where(const fsdp_options *options, const char *name)

@@ -274,7 +274,8 @@ static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, 
 static fsdp_status store_list(fsdp_options *options, const fsdp_option *option,
                               const fsdp_option_given *given, void *place)
 {
-    fsdp_option_list list = {.items = given->items, .count = given->n_items};
+    fsdp_option_list list = {.items = given->n_items ? given->items : NULL,
+                             .count = given->n_items};
     if (!given->items)
         FSDP_TRY(split_list(options, option, given->text, &list));
     memcpy(place, &list, sizeof list);
@@ -341,14 +342,14 @@ static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
     double real = 0;
     int small = 0;
     fsdp_dtype dtype = FSDP_DTYPE_F32;
-    if (option->type == FSDP_OPTION_BOOL)
-        return store_bool(option, given, place);
-    if (option->type == FSDP_OPTION_BOOL_OR_INT)
-        return store_bool_or_int(option, given, place);
     if (option->type == FSDP_OPTION_LIST)
         return store_list(options, option, given, place);
     if (given->items)
         return fsdp_error(FSDP_ERR_INVALID, "takes one value, not a sequence");
+    if (option->type == FSDP_OPTION_BOOL)
+        return store_bool(option, given, place);
+    if (option->type == FSDP_OPTION_BOOL_OR_INT)
+        return store_bool_or_int(option, given, place);
     switch (option->type) {
     case FSDP_OPTION_INT:
         FSDP_TRY(number_from_text(option, given->text, &integer, &real));
@@ -485,11 +486,14 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
     if (status == FSDP_OK && option->instead && given->origin != FSDP_ORIGIN_DEFAULT &&
         !is_default_in_any_spelling(option, given, place))
         status = refuse_unsupported(option, given);
-    if (status != FSDP_OK && given->key)
-        fsdp_error_context(status, "%s: %s", given->where, given->key);
-    else if (status != FSDP_OK)
-        fsdp_error_context(status, "%s", given->where ? given->where : option->name);
-    if (status == FSDP_OK && is_silence(option, given, place))
+    if (status != FSDP_OK) {
+        if (given->key)
+            fsdp_error_context(status, "%s: %s", given->where, given->key);
+        else
+            fsdp_error_context(status, "%s", given->where ? given->where : option->name);
+        return status;
+    }
+    if (is_silence(option, given, place))
         options->sources[given->index] = (struct option_source){.origin = FSDP_ORIGIN_DEFAULT};
     else if (given->origin != FSDP_ORIGIN_DEFAULT)
         options->sources[given->index] =
@@ -497,7 +501,7 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
                                    .where = given->where,
                                    .text = given->text,
                                    .says_nothing = says_nothing(options, option, given, place)};
-    return status;
+    return FSDP_OK;
 }
 
 static void append_bool_or_int(const fsdp_option *option, int value, fsdp_str *out)

@@ -444,6 +444,8 @@ TEST(yaml_errors_name_file_and_line)
         {"lr: 1\na:\n  learning_rate: 2\n", "run.yaml:3: learning_rate was already given on line 1",
          FSDP_ERR_INVALID},
         {"lr: [1, 2]\n", "run.yaml:1: lr: takes one value", FSDP_ERR_INVALID},
+        {"model: [a]\n", "run.yaml:1: model: takes one value", FSDP_ERR_INVALID},
+        {"overwrite: [false]\n", "run.yaml:1: overwrite: takes one value", FSDP_ERR_INVALID},
         {"data: [[1]]\n", "run.yaml:1: data: items", FSDP_ERR_INVALID},
         {"lr: 1\n  x: : 3\n", "run.yaml:2", FSDP_ERR_FORMAT},
         {"- lr\n", "run.yaml:1: expected 'option: value'", FSDP_ERR_FORMAT},
