@@ -272,13 +272,14 @@ static void list_names(const fsdp_dataset_options *o, char *text, size_t size)
 static fsdp_status refuse_name(const reading *r, const char *key)
 {
     const fsdp_dataset_options *o = r->options;
-    char names[120];
-    if (!o->class_names)
+    char names[120] = "";
+    if (o->class_names)
+        list_names(o, names, sizeof names);
+    if (!*names)
         return fsdp_json_mismatch(
             r->object, key,
             "an integer: id2label of the model's config.json gives no names to its classes%s%s",
             o->class_hint ? "; " : "", o->class_hint ? o->class_hint : "");
-    list_names(o, names, sizeof names);
     return fsdp_json_mismatch(r->object, key, "one of %s, or an integer from 0 to %" PRId64, names,
                               o->num_classes - 1);
 }

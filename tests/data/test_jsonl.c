@@ -679,10 +679,13 @@ TEST(a_class_may_be_given_by_its_name)
     ASSERT_ERROR(
         fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
         "label: expected one of \"no\", \"\xC3\xA9t\xC3\xA9\", or an integer from 0 to 2, found");
-    options.class_names = NULL;
-    ASSERT_ERROR(
-        fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
-        "id2label of the model's config.json gives no names to its classes; there is no more");
+    static const char *const unnamed[] = {NULL, NULL, NULL}, *const *none[] = {unnamed, NULL};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        options.class_names = none[i];
+        ASSERT_ERROR(
+            fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
+            "id2label of the model's config.json gives no names to its classes; there is no more");
+    }
     path = write_text(t, "a.jsonl", "{\"input_ids\": [5], \"label\": 3}\n");
     ASSERT_ERROR(
         fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
