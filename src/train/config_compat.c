@@ -99,7 +99,7 @@ const fsdp_option fsdp_train_compat[] = {
      .no_effect = "fsdp launch binds ranks to their cores"},
     {.name = "enable-fsdp", .type = FSDP_OPTION_BOOL, NOWHERE,
      .no_effect = "FSDP is always used"},
-    {.name = "report-to", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
+    {.name = "report-to", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
 #include "src/train/config_trainer.inc"

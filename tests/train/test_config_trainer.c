@@ -89,7 +89,22 @@ TEST(schedules_have_transformers_names)
     ASSERT_F32(c.min_lr, 0);
     ASSERT_ERROR(parse(&c, "--lr-schedule linear --num-cycles 2"), FSDP_ERR_INVALID,
                  "--num-cycles is for --lr-schedule cosine-with-restarts");
+#ifdef FSDP_HAVE_YAML
+    ASSERT_ERROR(parse(&c, "--lr-schedule linear --config {lr_power:+2}"), FSDP_ERR_INVALID,
+                 "--lr-power is for --lr-schedule polynomial");
+    ASSERT_OK(parse(&c, "--lr-schedule linear --config {lr_power:+1}"));
+#endif
 }
+
+#ifdef FSDP_HAVE_YAML
+TEST(lists_of_trainer_files_are_accepted)
+{
+    fsdp_train_config c;
+    ASSERT_OK(parse(&c, "--config {report_to:+[tensorboard,+wandb],+include_for_metrics:+[]}"));
+    ASSERT_OK(parse(&c, "--num-labels 3 --config {class_names:+[]}"));
+    ASSERT(c.class_names.items == NULL && c.class_names.count == 0);
+}
+#endif
 
 TEST(strategies_say_when_to_validate)
 {
