@@ -102,23 +102,18 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
     return c->task != FSDP_TRAIN_AUTO;
 }
 
-static bool given_by_hand(const fsdp_options *options, const char *name)
-{
-    return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
-}
-
 /* `accelerate launch` exports the values of every policy. Drop those of policies that are not
  * chosen. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
-        given_by_hand(options, "min-num-params"))
+        fsdp_train_given_by_hand(options, "min-num-params"))
         c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
     if (c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED &&
-        !given_by_hand(options, "min-num-params"))
+        !fsdp_train_given_by_hand(options, "min-num-params"))
         c->min_num_params = 0;
     if (c->auto_wrap_policy != FSDP_AUTO_WRAP_TRANSFORMER_BASED &&
-        !given_by_hand(options, "transformer-layer-cls-to-wrap"))
+        !fsdp_train_given_by_hand(options, "transformer-layer-cls-to-wrap"))
         c->transformer_layer_cls_to_wrap = (fsdp_option_list){0};
 }
 
@@ -369,7 +364,7 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_says(options, rates[i]) ||
-            (i < 2 && given_by_hand(options, rates[i]))) /* any rate, and any schedule */
+            (i < 2 && fsdp_train_given_by_hand(options, rates[i]))) /* any rate, and any schedule */
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
                               "rate itself",
@@ -385,7 +380,7 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
                           "--min-lr %g: only --lr-schedule linear, cosine, polynomial and "
                           "cosine-with-restarts end there",
                           c->min_lr);
-    FSDP_TRY(fsdp_train_check_schedule(c, options));
+    FSDP_TRY(fsdp_train_check_steps(c));
     FSDP_TRY(check_sgd(c));
     FSDP_TRY(check_adafactor(c, options));
     FSDP_TRY(check_of_optimizer(c, options));
@@ -520,19 +515,19 @@ static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_optio
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
     if (c->save_strategy != FSDP_SAVE_STEPS && c->save_steps > 0 &&
-        given_by_hand(options, "save-steps"))
+        fsdp_train_given_by_hand(options, "save-steps"))
         return fsdp_error(FSDP_ERR_INVALID, "--save-strategy %s contradicts --save-steps %.15g",
                           saves ? "epoch" : "no", c->save_steps);
     if (c->checkpoint_dir && !*c->checkpoint_dir)
         return fsdp_error(FSDP_ERR_INVALID, "--checkpoint-dir is empty");
     if (saves)
         return FSDP_OK;
-    if (c->save_total_limit > 0 && given_by_hand(options, "save-total-limit"))
+    if (c->save_total_limit > 0 && fsdp_train_given_by_hand(options, "save-total-limit"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--save-total-limit %lld: without --save-steps or --save-strategy no "
                           "checkpoint is saved",
                           (long long)c->save_total_limit);
-    if (c->checkpoint_dir && !c->resume && given_by_hand(options, "checkpoint-dir"))
+    if (c->checkpoint_dir && !c->resume && fsdp_train_given_by_hand(options, "checkpoint-dir"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--checkpoint-dir %s: without --save-steps or --save-strategy no "
                           "checkpoint is saved",

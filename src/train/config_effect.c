@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/train/config_trainer.h"
 #include "src/train/precision.h"
 #include "src/train/sources.h"
 
@@ -15,6 +16,16 @@ typedef bool acts_fn(const fsdp_train_config *c);
 static bool has_step_schedule(const fsdp_train_config *c)
 {
     return c->lr_schedule == FSDP_LR_STEP;
+}
+
+static bool has_polynomial_schedule(const fsdp_train_config *c)
+{
+    return c->lr_schedule == FSDP_LR_POLYNOMIAL;
+}
+
+static bool has_restarts(const fsdp_train_config *c)
+{
+    return c->lr_schedule == FSDP_LR_COSINE_RESTARTS;
 }
 
 static bool has_changing_rate(const fsdp_train_config *c)
@@ -97,6 +108,8 @@ static const struct {
 } rules[] = {
     {"gamma", has_step_schedule, STEP_SCHEDULE, true},
     {"step-size", has_step_schedule, STEP_SCHEDULE, true},
+    {"lr-power", has_polynomial_schedule, "is for --lr-schedule polynomial", true},
+    {"num-cycles", has_restarts, "is for --lr-schedule cosine-with-restarts", true},
     {"schedule-unit", has_changing_rate, "needs another --lr-schedule than constant", true},
     {"dampening", has_dampened_momentum, "needs --momentum", true},
     {"adafactor-eps2", scales_parameters, "needs --scale-parameter", true},
@@ -147,7 +160,7 @@ static fsdp_status refuse(const fsdp_options *options, const char *option, const
 static fsdp_status check_lr_decay(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool decays = c->lr_schedule != FSDP_LR_CONSTANT;
-    if (fsdp_options_origin(options, "lr-decay") <= FSDP_ORIGIN_ENV || c->given_lr_decay == decays)
+    if (!fsdp_train_given_by_hand(options, "lr-decay") || c->given_lr_decay == decays)
         return FSDP_OK;
     return refuse(options, "lr-decay",
                   decays ? "false contradicts an --lr-schedule whose rate decays"

@@ -46,24 +46,12 @@ static fsdp_status check_whole(const char *option, double steps)
         steps);
 }
 
-/* Only options given on the command line are checked, as with the options of optimizers. */
-fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c, const fsdp_options *options)
+fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 {
-    static const struct {
-        const char *option, *schedule;
-        int kind;
-    } rows[] = {{"lr-power", "polynomial", FSDP_LR_POLYNOMIAL},
-                {"num-cycles", "cosine-with-restarts", FSDP_LR_COSINE_RESTARTS}};
     FSDP_TRY(check_whole("warmup-steps", c->warmup_steps));
     FSDP_TRY(check_whole("evaluation-steps", c->evaluation_steps));
     FSDP_TRY(check_whole("logging-steps", c->logging_steps));
-    FSDP_TRY(check_whole("save-steps", c->save_steps));
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (c->lr_schedule != rows[i].kind &&
-            fsdp_options_origin(options, rows[i].option) == FSDP_ORIGIN_FLAG)
-            return fsdp_error(FSDP_ERR_INVALID, "--%s is for --lr-schedule %s", rows[i].option,
-                              rows[i].schedule);
-    return FSDP_OK;
+    return check_whole("save-steps", c->save_steps);
 }
 
 /* ---- when to validate and to log ---- */
@@ -172,11 +160,6 @@ static fsdp_words read_words(const char *text)
     return words;
 }
 
-static bool given_by_hand(const fsdp_options *options, const char *name)
-{
-    return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
-}
-
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!c->fsdp)
@@ -184,10 +167,10 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
     const fsdp_words words = read_words(c->fsdp);
     if (words.offload && !fsdp_options_given(options, "cpu-offload"))
         c->cpu_offload = true;
-    if (words.strategy < 0 || given_by_hand(options, "sharding-strategy"))
+    if (words.strategy < 0 || fsdp_train_given_by_hand(options, "sharding-strategy"))
         return;
     c->sharding_strategy = words.strategy;
-    if (!given_by_hand(options, "reshard-after-forward"))
+    if (!fsdp_train_given_by_hand(options, "reshard-after-forward"))
         c->reshard_after_forward = words.strategy == FSDP_SHARDING_FULL_SHARD ||
                                    words.strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
@@ -202,7 +185,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
                           "--fsdp %.200s: '%.*s' is none of full_shard, shard_grad_op, "
                           "hybrid_shard, hybrid_shard_zero2, no_shard, offload and auto_wrap",
                           c->fsdp, words.unknown_length, words.unknown);
-    if (words.strategy >= 0 && given_by_hand(options, "sharding-strategy") &&
+    if (words.strategy >= 0 && fsdp_train_given_by_hand(options, "sharding-strategy") &&
         words.strategy != c->sharding_strategy)
         return fsdp_error(
             FSDP_ERR_INVALID, "--fsdp %.200s contradicts --sharding-strategy %s", c->fsdp,

@@ -3,6 +3,12 @@
 #pragma once
 #include "src/train/config.h"
 
+/* Given by a flag or a file. `accelerate launch` exports variables for options that the user did not give. */
+static inline bool fsdp_train_given_by_hand(const fsdp_options *options, const char *name)
+{
+    return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
+}
+
 /* Optimizer steps of `epochs` epochs; a fraction of a step counts as one. */
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch);
 
@@ -19,9 +25,8 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
 /* Set the strategy and offload that --fsdp names, unless their own options are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* FSDP_ERR_INVALID for a number of steps that is not whole, or an option of another schedule. */
-FSDP_MUST_CHECK fsdp_status fsdp_train_check_schedule(const fsdp_train_config *c,
-                                                      const fsdp_options *options);
+/* FSDP_ERR_INVALID for a number of steps from 1 that is not whole. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
 
 /* FSDP_ERR_INVALID for unknown words of --fsdp, and for contradictions. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c,
