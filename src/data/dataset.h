@@ -55,6 +55,8 @@ void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 /* Whether `path` is a token file, a pattern of files, or a folder that contains token files. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
+/* Whether `path` ends with ".csv" in any case. */
+bool fsdp_is_csv_path(const char *path);
 /* Whether `path` is a file of JSON lines, by its name, or else by its first bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 

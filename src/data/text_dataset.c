@@ -39,6 +39,11 @@ static bool ends_with(const char *text, const char *ending)
     return length >= n && strcasecmp(text + length - n, ending) == 0;
 }
 
+bool fsdp_is_csv_path(const char *path)
+{
+    return ends_with(path, ".csv");
+}
+
 static int next_visible(FILE *file)
 {
     int byte = fgetc(file);
@@ -52,7 +57,7 @@ static int next_visible(FILE *file)
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
-    if (*jsonl || ends_with(path, ".csv"))
+    if (*jsonl || fsdp_is_csv_path(path))
         return FSDP_OK;
     FILE *file = fopen(path, "rb");
     if (!file)

@@ -113,7 +113,7 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
 
 fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 {
-    *have = fsdp_path_is_directory(path) || fsdp_ends_with(path, ".csv");
+    *have = fsdp_path_is_directory(path) || fsdp_is_csv_path(path);
     return *have ? FSDP_OK : fsdp_is_jsonl_path(path, have);
 }
 
