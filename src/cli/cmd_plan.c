@@ -107,14 +107,12 @@ static bool is_looked_at(const char *name)
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
-    const size_t real = FSDP_LENGTH(own) + train->count;
-    fsdp_option *table = fsdp_calloc(real + train->n_compat, sizeof *table);
+    *count = FSDP_LENGTH(own) + train->count;
+    fsdp_option *table = fsdp_calloc(*count, sizeof *table);
     if (!table)
         return NULL;
     memcpy(table, own, sizeof own);
     memcpy(table + FSDP_LENGTH(own), train->table, train->count * sizeof *table);
-    memcpy(table + real, train->compat, train->n_compat * sizeof *table);
-    *count = real + train->n_compat;
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
@@ -174,6 +172,8 @@ int fsdp_cmd_plan(int argc, char **argv)
                     "  fsdp plan --model t5-3b --world-size 8 --batch-size 4 --bf16 --schedule\n",
         .table = table,
         .count = count,
+        .compat = fsdp_train_options()->compat,
+        .n_compat = fsdp_train_options()->n_compat,
         .derive = derive,
         .check = fsdp_train_options()->check,
         .in_vain = fsdp_train_options()->in_vain,
