@@ -207,7 +207,7 @@ fsdp_status fsdp_train_check_devices(const char *devices, int world_size)
     if (strcasecmp(devices, "auto") == 0 || strcmp(devices, "-1") == 0)
         return FSDP_OK;
     const long n = strtol(devices, &end, 10);
-    if (end == devices || *end || n < 1)
+    if (end == devices || *end || n < 1 || n > INT_MAX)
         return fsdp_error(FSDP_ERR_INVALID, "--devices %.200s: must be a number of ranks, or auto",
                           devices);
     if (n == world_size)

@@ -216,4 +216,6 @@ TEST(devices_are_the_ranks_that_are_started)
                  "--devices 3: 1 rank is started; 'fsdp launch -n 3 train ...' starts 3");
     ASSERT_ERROR(fsdp_train_check_devices("0", 1), FSDP_ERR_INVALID, "a number of ranks, or auto");
     ASSERT_ERROR(fsdp_train_check_devices("2x", 2), FSDP_ERR_INVALID, "a number of ranks, or auto");
+    ASSERT_ERROR(fsdp_train_check_devices("99999999999999999999", 1), FSDP_ERR_INVALID,
+                 "--devices 99999999999999999999: must be a number of ranks");
 }
