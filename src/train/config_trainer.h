@@ -3,7 +3,8 @@
 #pragma once
 #include "src/train/config.h"
 
-/* Given by a flag or a file. `accelerate launch` exports variables for options that the user did not give. */
+/* Given by a flag or a file. `accelerate launch` exports variables for options that the user did
+ * not give. */
 static inline bool fsdp_train_given_by_hand(const fsdp_options *options, const char *name)
 {
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;

@@ -679,7 +679,7 @@ TEST(a_class_may_be_given_by_its_name)
     ASSERT_ERROR(
         fsdp_dataset_open(path, &options, &dataset), FSDP_ERR_FORMAT,
         "label: expected one of \"no\", \"\xC3\xA9t\xC3\xA9\", or an integer from 0 to 2, found");
-    static const char *const unnamed[] = {NULL, NULL, NULL}, *const *none[] = {unnamed, NULL};
+    static const char *const unnamed[] = {NULL, NULL, NULL}, *const * none[] = {unnamed, NULL};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         options.class_names = none[i];
         ASSERT_ERROR(
