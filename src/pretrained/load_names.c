@@ -74,6 +74,7 @@ bool fsdp_load_is_old_buffer(const char *name)
         ".attn.bias",
         ".attn.masked_bias",
         "embeddings.position_ids",
+        "embeddings.token_type_ids",
         "EncDecAttention.relative_attention_bias.weight",
     };
     size_t length = strlen(name);
