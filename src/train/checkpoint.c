@@ -167,10 +167,15 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
         fsdp_free(path);
     }
     fsdp_free(names);
+    if (status != FSDP_OK) {
+        fsdp_free(found);
+        *n = 0;
+        return status;
+    }
     if (*n)
         qsort(found, *n, sizeof *found, by_step);
     *steps = found;
-    return status;
+    return FSDP_OK;
 }
 
 /* Remove what killed runs left half written or half removed. */
@@ -439,7 +444,7 @@ static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;
     size_t count;
-    int64_t newest = -1;
+    int64_t newest = -1, previous = -1;
     if (!fsdp_path_is_directory(folder))
         return FSDP_OK;
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
@@ -447,15 +452,19 @@ static fsdp_status choose_of_accelerate(const char *folder, choice *out)
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         const char *rest = "";
         const int64_t number = number_after(ACCELERATE_PREFIX, names[i], &rest);
-        if (number < 0 || *rest || number <= newest)
+        if (number <= previous || *rest)
             continue;
         char *path = fsdp_path_join(folder, names[i]);
-        if (!path)
-            status = FSDP_ERR_NOMEM;
-        else if (is_complete(path)) {
+        const bool complete = path && is_complete(path);
+        status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+        if (complete && number > newest) {
             snprintf(out->previous, PATH_MAX, "%s", out->path);
             snprintf(out->path, PATH_MAX, "%s", path);
+            previous = newest;
             newest = number;
+        } else if (complete) {
+            snprintf(out->previous, PATH_MAX, "%s", path);
+            previous = number;
         }
         fsdp_free(path);
     }
