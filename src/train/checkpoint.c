@@ -86,18 +86,10 @@ static int64_t step_of(const char *name, const char **rest)
     return number_after(PREFIX, name, rest);
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = fsdp_path_join(dir, name);
-    bool yes = path && fsdp_path_is_file(path);
-    fsdp_free(path);
-    return yes;
-}
-
 static bool is_complete(const char *dir)
 {
     return fsdp_checkpoint_files_exist(dir) &&
-           (has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
+           (fsdp_directory_has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
 /* Is it something other than a checkpoint of this program? A damaged checkpoint counts as ours. */
@@ -111,7 +103,7 @@ static fsdp_status is_foreign(const char *dir, bool *yes)
         return FSDP_OK;
     FSDP_TRY(fsdp_directory_list(dir, &names, &count));
     fsdp_free(names);
-    if (count > 0 && !has_file(dir, FSDP_TRAINER_STATE))
+    if (count > 0 && !fsdp_directory_has_file(dir, FSDP_TRAINER_STATE))
         return FSDP_OK;
     *yes = false;
     char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
@@ -588,7 +580,7 @@ static fsdp_status choose_given(const char *given, choice *out)
         FSDP_TRY(choose_newest(given, out));
     if (*out->path)
         return FSDP_OK;
-    if (!has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
+    if (!fsdp_directory_has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
         FSDP_TRY(refuse_unusable(given));
     snprintf(out->path, PATH_MAX, "%s", given);
     return choose_newest_next_to(given, out);
