@@ -42,7 +42,7 @@ row() {
 MOST_SOURCES=27
 for folder in $(git ls-files 'src/*.c' 'src/*.cc' 'src/*.cu' | xargs -n 1 dirname | sort -u); do
     n=$(git ls-files "$folder/*.c" "$folder/*.cc" "$folder/*.cu" | grep -c "^$folder/[^/]*$")
-    [ "$folder" = src/fsdp ] || [ "$n" -le $MOST_SOURCES ] || say "$folder: $n source files, at most $MOST_SOURCES: is it two rooms?"
+    [ "$folder" = src/fsdp ] || [ "$n" -le $MOST_SOURCES ] || say "$folder: $n source files, at most $MOST_SOURCES: is it two ideas?"
 done
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc' 'include/fsdp/*.h'); do

@@ -25,6 +25,9 @@ bool fsdp_path_is_directory(const char *path); /* links followed */
 /* Whether anything of that name exists, including a dangling link. For a dangling link,
  * fsdp_path_is_file() is false, but opening it reports why it cannot be read. */
 bool fsdp_path_is_there(const char *path);
+/* Whether `dir` has a regular file of that name, links followed; also false if the joined path is
+ * longer than PATH_MAX. */
+bool fsdp_directory_has_file(const char *dir, const char *name);
 /* FSDP_OK for a regular file, a directory, or a path that does not exist. FSDP_ERR_INVALID for
  * pipes and devices; FSDP_ERR_IO if the path cannot be examined, as with a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);

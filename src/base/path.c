@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,13 @@ bool fsdp_path_is_file(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool fsdp_directory_has_file(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", name);
+    return n >= 0 && (size_t)n < sizeof path && fsdp_path_is_file(path);
 }
 
 bool fsdp_path_is_directory(const char *path)

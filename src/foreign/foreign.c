@@ -1,7 +1,4 @@
 /* See foreign.h. */
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <fsdp/pretrained.h>
@@ -13,84 +10,13 @@
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/foreign/foreign_internal.h"
+#include "src/pretrained/load_names.h"
 #include "src/tensor/tensor.h"
 
 enum {
     COMPARED_BYTES = 4 << 20, /* bytes of each of two tied tensors compared at a time */
-    MAX_TEXT = 1024,
     MAX_KEYS = 32
 };
-
-/* ---- texts and values ------------------------------------------------------------------------ */
-
-const char *fsdp_foreign_text(fsdp_foreign_run *run, const char *format, ...)
-{
-    char text[MAX_TEXT];
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= sizeof text) {
-        (void)fsdp_error(FSDP_ERR_UNSUPPORTED, "a name of more than %d bytes", MAX_TEXT);
-        return NULL;
-    }
-    char *copy = fsdp_arena_alloc(&run->arena, (size_t)n + 1);
-    if (copy)
-        memcpy(copy, text, (size_t)n + 1);
-    return copy;
-}
-
-fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
-{
-    char text[MAX_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    fsdp_foreign_report *r = run->report;
-    return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
-}
-
-/* Read a tensor of one number, such as a learning rate or a count of steps. A float32 is converted
- * to the shortest decimal number that it represents, which is what the user gave. */
-static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
-                             fsdp_plain *value, bool *known)
-{
-    const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
-    _Alignas(8) char bytes[8] = {0};
-    char text[32];
-    *known = item->numel == 1 && item->bytes <= (int64_t)sizeof bytes && dtype &&
-             (dtype->fsdp_dtype == FSDP_DTYPE_F32 || strcmp(dtype->name, "F64") == 0 ||
-              dtype->fsdp_dtype == FSDP_DTYPE_I64);
-    if (!*known)
-        return FSDP_OK;
-    FSDP_TRY(fsdp_source_read(run->optim->source, item, 0, bytes, (size_t)item->bytes));
-    *value = (fsdp_plain){.kind = FSDP_PLAIN_FLOAT};
-    if (dtype->fsdp_dtype == FSDP_DTYPE_F32) {
-        float f;
-        memcpy(&f, bytes, sizeof f);
-        snprintf(text, sizeof text, "%.7g", (double)f);
-        value->as.number = strtod(text, NULL);
-    } else if (dtype->fsdp_dtype == FSDP_DTYPE_I64) {
-        int64_t i;
-        memcpy(&i, bytes, sizeof i);
-        value->as.number = (double)i;
-    } else {
-        memcpy(&value->as.number, bytes, sizeof value->as.number);
-    }
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp_source_item *item,
-                               fsdp_plain *value, bool *known)
-{
-    const fsdp_pickle_value *from;
-    *known = true;
-    if (item->dtype_name)
-        return number_of(run, item, value, known);
-    FSDP_TRY(fsdp_source_value(run->optim->source, item, &from));
-    return fsdp_state_read_plain(from, &run->arena, value, known);
-}
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -130,27 +56,25 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* Compare this rank's share of two tensors, in bytes of whole elements. */
+/* Compare this rank's share of two tensors of the same dtype and shape. The shares are whole
+ * blocks, which are whole elements of every dtype, also of those smaller than a byte. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
-    const uint64_t size = (uint64_t)(a->bytes / a->numel),
+    const uint64_t n = (uint64_t)a->bytes, blocks = (n + COMPARED_BYTES - 1) / COMPARED_BYTES,
                    ranks = (uint64_t)fsdp_group_world_size(run->group),
-                   rank = (uint64_t)fsdp_group_rank(run->group), n = (uint64_t)a->numel,
-                   begin = n / ranks * rank + (rank < n % ranks ? rank : n % ranks),
-                   end = begin + n / ranks + (rank < n % ranks);
+                   rank = (uint64_t)fsdp_group_rank(run->group);
     unsigned char *bytes = fsdp_calloc(2, COMPARED_BYTES);
     fsdp_status status = bytes ? FSDP_OK : FSDP_ERR_NOMEM;
-    for (uint64_t at = begin; at < end && *same && status == FSDP_OK;) {
-        const uint64_t most = COMPARED_BYTES / size;
-        const uint64_t count = end - at < most ? end - at : most;
-        status = fsdp_source_read(run->model.source, a, at * size, bytes, (size_t)(count * size));
+    for (uint64_t block = blocks * rank / ranks;
+         block < blocks * (rank + 1) / ranks && *same && status == FSDP_OK; block++) {
+        const uint64_t at = block * COMPARED_BYTES;
+        const size_t count = (size_t)(n - at < COMPARED_BYTES ? n - at : COMPARED_BYTES);
+        status = fsdp_source_read(run->model.source, a, at, bytes, count);
         if (status == FSDP_OK)
-            status = fsdp_source_read(other, b, at * size, bytes + COMPARED_BYTES,
-                                      (size_t)(count * size));
+            status = fsdp_source_read(other, b, at, bytes + COMPARED_BYTES, count);
         if (status == FSDP_OK)
-            *same = memcmp(bytes, bytes + COMPARED_BYTES, (size_t)(count * size)) == 0;
-        at += count;
+            *same = memcmp(bytes, bytes + COMPARED_BYTES, count) == 0;
     }
     fsdp_free(bytes);
     return status;
@@ -217,17 +141,6 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Is it a buffer that is computed from the configuration? */
-static bool is_buffer(const char *name)
-{
-    static const char *const endings[] = {"inv_freq", ".attn.bias", ".attn.masked_bias",
-                                          "embeddings.position_ids", "embeddings.token_type_ids"};
-    for (size_t i = 0; i < FSDP_LENGTH(endings); i++)
-        if (fsdp_ends_with(name, endings[i]))
-            return true;
-    return false;
-}
-
 /* If the model is at the top, other items are next to it. Does the name begin like one of the
  * model's? */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
@@ -248,8 +161,8 @@ static fsdp_status refuse_unexpected(const fsdp_foreign_run *run)
         const fsdp_foreign_item *item = &run->model.items[i];
         if (strncmp(item->name, run->prefix, n) != 0)
             break;
-        if (!item->item->dtype_name || is_buffer(item->name) || is_in_model(run, item->name + n) ||
-            !begins_like_model(run, item->name + n))
+        if (!item->item->dtype_name || fsdp_load_is_old_buffer(item->name) ||
+            is_in_model(run, item->name + n) || !begins_like_model(run, item->name + n))
             continue;
         first = first ? first : item->item->fqn;
         count++;

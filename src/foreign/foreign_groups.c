@@ -263,7 +263,8 @@ static fsdp_status assign_by_names(fsdp_foreign_run *run, const numbers *all)
 
 static fsdp_status assign_by_order(fsdp_foreign_run *run, const numbers *all)
 {
-    const size_t most = run->once.n > run->n_slots ? run->once.n : run->n_slots;
+    const size_t own = fsdp_optimizer_parameters(run->optimizer)->n;
+    const size_t most = run->once.n > own ? run->once.n : own;
     order o = {fsdp_calloc(most, sizeof(const fsdp_parameter *)), 0, 0};
     fsdp_status status = o.items ? FSDP_OK : FSDP_ERR_NOMEM;
     bool found = false;

@@ -11,37 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
+#include "src/base/io.h"
 #include "src/launch/launch.h"
-
-static fsdp_status make_folder(const char *path)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_IO, "cannot make folder %s: %s", path, strerror(errno));
-}
-
-/* Make the folder and its parents. */
-static fsdp_status make_folders(const char *path)
-{
-    char *copy = fsdp_strdup(path);
-    if (!copy)
-        return fsdp_error_nomem();
-    fsdp_status status = FSDP_OK;
-    for (char *slash = *copy ? strchr(copy + 1, '/') : NULL; slash && status == FSDP_OK;
-         slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        status = make_folder(copy);
-        *slash = '/';
-    }
-    if (status == FSDP_OK)
-        status = make_folder(copy);
-    fsdp_free(copy);
-    return status;
-}
 
 /* A rank that changes its working directory must still find its error file. */
 static fsdp_status make_absolute(char **path)
@@ -62,7 +36,7 @@ fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir)
 {
     const char *tmp = getenv("TMPDIR");
     const char *parent = log_dir ? log_dir : tmp && *tmp ? tmp : "/tmp";
-    FSDP_TRY(make_folders(parent));
+    FSDP_TRY(fsdp_directory_make(parent));
     launch->log_dir = fsdp_strdup_printf("%s/%s_XXXXXX", parent, launch->run_id);
     if (!launch->log_dir)
         return fsdp_error_nomem();
@@ -143,7 +117,7 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
                               restart_count, rank);
         if (length < 0 || (size_t)length >= sizeof folder)
             return fsdp_error(FSDP_ERR_INVALID, "--log-dir: the path is too long");
-        FSDP_TRY(make_folders(folder));
+        FSDP_TRY(fsdp_directory_make(folder));
     }
     FSDP_TRY(open_error_file(folder, process));
     FSDP_TRY(open_stream(launch, folder, FSDP_STREAM_STDOUT, rank, &process->tee[0], &stdio[0]));

@@ -70,11 +70,9 @@ fsdp_status fsdp_load_find(const fsdp_checkpoint_reader *reader, const char *bas
 bool fsdp_load_is_old_buffer(const char *name)
 {
     static const char *const endings[] = {
-        ".rotary_emb.inv_freq",
-        ".attn.bias",
-        ".attn.masked_bias",
-        "embeddings.position_ids",
-        "EncDecAttention.relative_attention_bias.weight",
+        ".rotary_emb.inv_freq",      ".attn.bias",
+        ".attn.masked_bias",         "embeddings.position_ids",
+        "embeddings.token_type_ids", "EncDecAttention.relative_attention_bias.weight",
     };
     size_t length = strlen(name);
     for (size_t i = 0; i < FSDP_LENGTH(endings); i++) {

@@ -168,24 +168,14 @@ static fsdp_status open_torch(fsdp_source *source)
 
 /* ---- which format ---------------------------------------------------------------------------- */
 
-static fsdp_status has_file(const char *dir, const char *name, bool *found)
-{
-    char *path = fsdp_path_join(dir, name);
-    if (!path)
-        return FSDP_ERR_NOMEM;
-    *found = fsdp_path_is_file(path);
-    fsdp_free(path);
-    return FSDP_OK;
-}
-
 /* Does the directory have files that only a directory of DCP has, complete or not? */
-static fsdp_status is_dcp(const char *dir, bool *is)
+static bool is_dcp(const char *dir)
 {
     static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};
-    *is = false;
-    for (size_t i = 0; i < FSDP_LENGTH(names) && !*is; i++)
-        FSDP_TRY(has_file(dir, names[i], is));
-    return FSDP_OK;
+    for (size_t i = 0; i < FSDP_LENGTH(names); i++)
+        if (fsdp_directory_has_file(dir, names[i]))
+            return true;
+    return false;
 }
 
 static bool is_torch_name(const char *path)
@@ -211,7 +201,7 @@ static fsdp_status find_format(const char *path, fsdp_source_format *format)
 {
     bool is;
     if (fsdp_path_is_directory(path)) {
-        FSDP_TRY(is_dcp(path, &is));
+        is = is_dcp(path);
         *format = is ? FSDP_SOURCE_DCP : FSDP_SOURCE_HF;
         if (!is && !fsdp_parts_is_model(path) && fsdp_shard_is_folder(path)) {
             *format = FSDP_SOURCE_SAFETENSORS;

@@ -86,18 +86,10 @@ static int64_t step_of(const char *name, const char **rest)
     return number_after(PREFIX, name, rest);
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = fsdp_path_join(dir, name);
-    bool yes = path && fsdp_path_is_file(path);
-    fsdp_free(path);
-    return yes;
-}
-
 static bool is_complete(const char *dir)
 {
     return fsdp_checkpoint_files_exist(dir) &&
-           (has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
+           (fsdp_directory_has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
 /* Is it something other than a checkpoint of this program? A damaged checkpoint counts as ours. */
@@ -111,7 +103,7 @@ static fsdp_status is_foreign(const char *dir, bool *yes)
         return FSDP_OK;
     FSDP_TRY(fsdp_directory_list(dir, &names, &count));
     fsdp_free(names);
-    if (count > 0 && !has_file(dir, FSDP_TRAINER_STATE))
+    if (count > 0 && !fsdp_directory_has_file(dir, FSDP_TRAINER_STATE))
         return FSDP_OK;
     *yes = false;
     char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
@@ -167,10 +159,15 @@ static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, si
         fsdp_free(path);
     }
     fsdp_free(names);
+    if (status != FSDP_OK) {
+        fsdp_free(found);
+        *n = 0;
+        return status;
+    }
     if (*n)
         qsort(found, *n, sizeof *found, by_step);
     *steps = found;
-    return status;
+    return FSDP_OK;
 }
 
 /* Remove what killed runs left half written or half removed. */
@@ -439,7 +436,7 @@ static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;
     size_t count;
-    int64_t newest = -1;
+    int64_t newest = -1, previous = -1;
     if (!fsdp_path_is_directory(folder))
         return FSDP_OK;
     FSDP_TRY(fsdp_directory_list(folder, &names, &count));
@@ -447,15 +444,19 @@ static fsdp_status choose_of_accelerate(const char *folder, choice *out)
     for (size_t i = 0; i < count && status == FSDP_OK; i++) {
         const char *rest = "";
         const int64_t number = number_after(ACCELERATE_PREFIX, names[i], &rest);
-        if (number < 0 || *rest || number <= newest)
+        if (number <= previous || *rest)
             continue;
         char *path = fsdp_path_join(folder, names[i]);
-        if (!path)
-            status = FSDP_ERR_NOMEM;
-        else if (is_complete(path)) {
+        const bool complete = path && is_complete(path);
+        status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+        if (complete && number > newest) {
             snprintf(out->previous, PATH_MAX, "%s", out->path);
             snprintf(out->path, PATH_MAX, "%s", path);
+            previous = newest;
             newest = number;
+        } else if (complete) {
+            snprintf(out->previous, PATH_MAX, "%s", path);
+            previous = number;
         }
         fsdp_free(path);
     }
@@ -579,7 +580,7 @@ static fsdp_status choose_given(const char *given, choice *out)
         FSDP_TRY(choose_newest(given, out));
     if (*out->path)
         return FSDP_OK;
-    if (!has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
+    if (!fsdp_directory_has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
         FSDP_TRY(refuse_unusable(given));
     snprintf(out->path, PATH_MAX, "%s", given);
     return choose_newest_next_to(given, out);

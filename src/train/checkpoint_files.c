@@ -26,14 +26,6 @@ static const struct {
              {"model_state_dict.pt", FSDP_STATE_DICT_FULL},
              {"local_state_dict_rank0.pt", FSDP_STATE_DICT_LOCAL}};
 
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = fsdp_path_join(dir, name);
-    bool yes = path && fsdp_path_is_file(path);
-    fsdp_free(path);
-    return yes;
-}
-
 enum {
     ACCELERATE = -1 /* in addition to the indices of `forms` */
 };
@@ -42,7 +34,7 @@ enum {
 static int form_of(const char *dir)
 {
     for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
-        if (has_file(dir, forms[i].file))
+        if (fsdp_directory_has_file(dir, forms[i].file))
             return (int)i;
     return ACCELERATE;
 }

@@ -69,19 +69,12 @@ bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts
     return model && optimizer;
 }
 
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = fsdp_path_join(dir, name);
-    const bool yes = path && fsdp_path_is_file(path);
-    fsdp_free(path);
-    return yes;
-}
-
 bool fsdp_checkpoint_needs_state(const char *dir)
 {
     fsdp_source *source;
-    if (!has_file(dir, ".metadata"))
-        return has_file(dir, "model_state_dict.pt") || has_file(dir, "local_state_dict_rank0.pt");
+    if (!fsdp_directory_has_file(dir, ".metadata"))
+        return fsdp_directory_has_file(dir, "model_state_dict.pt") ||
+               fsdp_directory_has_file(dir, "local_state_dict_rank0.pt");
     if (fsdp_source_open(dir, &source) != FSDP_OK)
         return true; /* damaged */
     const char *writer = fsdp_source_writer(source);

@@ -1,5 +1,6 @@
 /* Files and directories that appear atomically. */
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,20 @@ TEST(paths_join_and_split)
     ASSERT_STR(joined, "a/b");
     ASSERT_STR(fsdp_path_name(joined), "b");
     fsdp_free(joined);
+}
+
+TEST(a_directory_has_a_regular_file_of_a_name)
+{
+    char name[PATH_MAX];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    ASSERT_OK(fsdp_file_write(in_dir(t, "there"), "x", 1));
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "folder")));
+    ASSERT(fsdp_directory_has_file(fsdp_test_dir(t), "there"));
+    ASSERT(fsdp_directory_has_file("", in_dir(t, "there")));
+    ASSERT(!fsdp_directory_has_file(fsdp_test_dir(t), "folder"));
+    ASSERT(!fsdp_directory_has_file(fsdp_test_dir(t), "missing"));
+    ASSERT(!fsdp_directory_has_file(fsdp_test_dir(t), name));
 }
 
 TEST(a_file_is_mapped_and_read)

@@ -214,7 +214,7 @@ else bad the_filter_hides_ranks "other output"; fi
 run -n 2 --redirects 4 true
 expect wrong_streams_are_a_usage_error 2 "redirects: '4'"
 run -n 2 --log-dir /proc/nothing --redirects 1 true
-expect an_impossible_log_folder_is_an_error 1 'cannot make folder /proc/nothing'
+expect an_impossible_log_folder_is_an_error 1 '/proc/nothing: cannot make the directory: No such file'
 
 # --- signals ---
 # begin COMMAND [OPTIONS]: starts two ranks of it in the background; their pids are in $dir/pids

@@ -283,6 +283,15 @@ cp -r accelerated/checkpoint_9 accelerated/checkpoint_10
 cp -r accelerated/checkpoint_9 accelerated/trainer
 goes_on the_last_of_accelerate_is_found --no-save-model --resume --checkpoint-dir accelerated
 check which_is_that_of_the_highest_number shows '^resuming from accelerated/checkpoint_10: step 5 '
+# In the order of the folder, checkpoint_1 comes before checkpoint_10, and checkpoint_9 after it.
+cp -r accelerated/checkpoint_9 accelerated/checkpoint_1
+mv accelerated/checkpoint_10 whole
+cp -r whole accelerated/checkpoint_10
+: >accelerated/checkpoint_10/pytorch_model_fsdp_0/.metadata
+train 2 --no-save-model --resume --checkpoint-dir accelerated
+expect a_damaged_one_names_the_one_before_it 1 '; --resume accelerated/checkpoint_9 uses another checkpoint'
+rm -r accelerated/checkpoint_1 accelerated/checkpoint_10
+mv whole accelerated/checkpoint_10
 echo '{"global_step": 5, "epoch": 1.25, "log_history": []}' >accelerated/trainer/trainer_state.json
 goes_on the_state_of_trainer_says_the_step --no-save-model --resume accelerated/trainer
 run checkpoint verify accelerated/trainer

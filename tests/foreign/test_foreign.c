@@ -6,6 +6,7 @@
 
 #include <fsdp.h>
 
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/foreign/foreign.h"
 #include "src/state_dict/state_dict.h"
@@ -234,6 +235,34 @@ TEST_RANKS(state_by_number_is_given_to_parameters_in_their_order, 2)
     check_layout(t, &numbers, STATE_CASE_SGD);
 }
 
+/* Buffers that other versions of transformers saved are not tensors of a larger model. */
+TEST_RANKS(buffers_of_old_versions_are_not_unexpected, 2)
+{
+    static const layout l = {"model.", "optim.", "", false, false};
+    static const char *const buffers[] = {"model.norm.rotary_emb.inv_freq", "model.norm.attn.bias",
+                                          "model.norm.embeddings.token_type_ids"};
+    state_case saved, resumed;
+    fsdp_state_dict *dict;
+    fsdp_foreign_report report;
+    char path[64];
+    test_path(t, "", path);
+    ASSERT_OK(state_case_open(&saved, t->group, STATE_CASE_ADAMW, 1));
+    ASSERT_OK(state_case_train(&saved, 1));
+    ASSERT_OK(relayout(&saved, &l, &dict));
+    for (size_t i = 0; i < FSDP_LENGTH(buffers); i++)
+        ASSERT_OK(put_under(dict, buffers[i], fsdp_state_dict_find(dict, "model.norm")));
+    ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
+    fsdp_state_dict_destroy(dict);
+    ASSERT_OK(state_case_open(&resumed, t->group, STATE_CASE_ADAMW, 2));
+    ASSERT_OK(load(&resumed, path, &report));
+    fsdp_foreign_report_free(&report);
+    assert_same(t, &saved, &resumed);
+    CHECK_HERE();
+    state_case_close(&resumed);
+    state_case_close(&saved);
+    remove_path(t, path);
+}
+
 /* A dict with further items is saved; reading it in another run fails with `status` and `text`. */
 static void check_refused(fsdp_test *t, const char *name, const fsdp_plain *value,
                           const char *tensor_of, fsdp_status status, const char *text)
@@ -376,6 +405,41 @@ TEST_RANKS(options_are_reported_for_each_parameter, 2)
     remove_path(t, path);
 }
 
+/* A float32 counts every step up to 2^24, with more digits than a learning rate has. */
+TEST_RANKS(large_counts_of_steps_are_read_exactly, 2)
+{
+    static const layout l = {"model.", "optim.", "", false, false};
+    static const float steps = 12345679.0f;
+    state_case saved, resumed;
+    fsdp_state_dict *dict;
+    fsdp_foreign_report report;
+    fsdp_tensor *tensor;
+    char path[64], name[128];
+    test_path(t, "", path);
+    ASSERT_OK(state_case_open(&saved, t->group, STATE_CASE_ADAMW, 1));
+    ASSERT_OK(state_case_train(&saved, 1));
+    ASSERT_OK(relayout(&saved, &l, &dict));
+    ASSERT_OK(fsdp_tensor_from_data(saved.device, FSDP_DTYPE_F32, 0, NULL, &steps, FSDP_TAG_DATA,
+                                    &tensor));
+    const fsdp_state_entry e = {.tensor = tensor};
+    for (size_t i = 0; i < saved.list.n; i++) {
+        snprintf(name, sizeof name, "optim.state.%s.step", saved.list.items[i].name);
+        ASSERT_OK(put_under(dict, name, &e));
+    }
+    fsdp_tensor_release(tensor);
+    ASSERT_OK(fsdp_dcp_save(dict, path, t->group, NULL));
+    fsdp_state_dict_destroy(dict);
+    ASSERT_OK(state_case_open(&resumed, t->group, STATE_CASE_ADAMW, 2));
+    ASSERT_OK(load(&resumed, path, &report));
+    for (size_t i = 0; i < resumed.list.n; i++)
+        ASSERT_INT(fsdp_optimizer_steps(resumed.optimizer, resumed.list.items[i].parameter),
+                   12345679);
+    fsdp_foreign_report_free(&report);
+    state_case_close(&resumed);
+    state_case_close(&saved);
+    remove_path(t, path);
+}
+
 /* ---- tied parameters ------------------------------------------------------------------------- */
 
 /* a.weight [3, 2] is also tied.weight. */
@@ -414,7 +478,7 @@ static void put_values(fsdp_test *t, const tied_case *c, fsdp_state_dict *dict, 
     fsdp_tensor_release(tensor);
 }
 
-/* The last row differs; each rank compares a part. */
+/* The last row differs; one rank compares it. */
 static void check_tied(fsdp_test *t, float last, fsdp_status status)
 {
     tied_case c;
@@ -455,4 +519,37 @@ TEST_RANKS(tied_parameters_that_differ_in_one_row_are_refused_on_all_ranks, 2)
     check_tied(t, 6, FSDP_OK);
     CHECK_HERE();
     check_tied(t, 7, FSDP_ERR_INVALID);
+}
+
+/* Six numbers of four bits are three bytes, so an element has less than one byte. */
+TEST_RANKS(tied_parameters_of_a_dtype_below_one_byte_are_compared, 2)
+{
+    static const char *const bytes[] = {"abcabc", "abcabd"};
+    static const char *const errors[] = {"F4", "'a.weight' and 'tied.weight' are tied"};
+    static const char header[] =
+        "{\"a.weight\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[0,3]},"
+        "\"tied.weight\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[3,6]}}";
+    const uint64_t n = sizeof header - 1;
+    tied_case c;
+    fsdp_foreign_report report;
+    char path[64];
+    test_path(t, ".safetensors", path);
+    open_tied(t, &c);
+    CHECK_HERE();
+    for (int differs = 0; differs < 2; differs++) {
+        FILE *file = t->rank == 0 ? fopen(path, "wb") : NULL;
+        if (file) {
+            ASSERT(fwrite(&n, sizeof n, 1, file) == 1 && fwrite(header, n, 1, file) == 1 &&
+                   fwrite(bytes[differs], 6, 1, file) == 1);
+            ASSERT(fclose(file) == 0);
+        }
+        ASSERT_OK(fsdp_barrier(t->group));
+        const fsdp_foreign_paths paths = {path, path};
+        ASSERT(fsdp_foreign_load(c.root, c.optimizer, &paths, t->group, &report) != FSDP_OK);
+        ASSERT(strstr(fsdp_last_error(), errors[differs]));
+        remove_path(t, path);
+    }
+    fsdp_optimizer_destroy(c.optimizer);
+    fsdp_module_destroy(c.root);
+    fsdp_device_destroy(c.device);
 }
