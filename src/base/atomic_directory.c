@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16
+    WALK_OPEN_FOLDERS = 16,
+    MOUNT_BYTES = 16 << 10 /* of a line of /proc/self/mounts */
 };
 
 struct fsdp_atomic_directory {
@@ -70,6 +72,30 @@ static fsdp_status check_holds_nothing(const char *path)
     return FSDP_OK;
 }
 
+static bool is_mount_point(const char *path)
+{
+    FILE *mounts = setmntent("/proc/self/mounts", "re");
+    char text[MOUNT_BYTES];
+    struct mntent mount;
+    bool found = false;
+    while (mounts && !found && getmntent_r(mounts, &mount, text, sizeof text))
+        found = strcmp(mount.mnt_dir, path) == 0;
+    if (mounts)
+        endmntent(mounts);
+    return found;
+}
+
+/* The kernel neither renames nor exchanges a mount point. */
+static fsdp_status check_not_mounted(const char *path)
+{
+    if (is_mount_point(path))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: a file system is mounted there, so the directory cannot be "
+                          "replaced; name a directory in it",
+                          path);
+    return FSDP_OK;
+}
+
 static fsdp_status check_place(const char *path, fsdp_existing existing)
 {
     struct stat st;
@@ -79,7 +105,8 @@ static fsdp_status check_place(const char *path, fsdp_existing existing)
         return fsdp_error(FSDP_ERR_INVALID, "%s: exists and is not a directory", path);
     if (existing == FSDP_EXISTING_REFUSE && !is_empty(path))
         return fsdp_error(FSDP_ERR_INVALID, "%s: the directory exists and is not empty", path);
-    return check_holds_nothing(path);
+    FSDP_TRY(check_holds_nothing(path));
+    return check_not_mounted(path);
 }
 
 static fsdp_status make_parent(const char *path)

@@ -257,6 +257,16 @@ TEST(a_place_is_checked_before_the_work)
     ASSERT_INT(count_entries(t), 1); /* "new"; nothing else is left */
 }
 
+/* The work would be lost at its end, because a mount point is not renamed. */
+TEST(a_mount_point_is_not_replaced)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_ERROR(fsdp_atomic_directory_check("/proc", FSDP_EXISTING_UPDATE), FSDP_ERR_UNSUPPORTED,
+                 "/proc: a file system is mounted there");
+    ASSERT_ERROR(fsdp_atomic_directory_begin("/proc/", FSDP_EXISTING_UPDATE, &dir),
+                 FSDP_ERR_UNSUPPORTED, "/proc: a file system is mounted there");
+}
+
 /* A folder that contains the home directory is refused as well. */
 TEST(a_home_directory_is_not_replaced)
 {
