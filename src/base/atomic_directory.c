@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,11 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
+#include "src/base/io_testing.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16
+    WALK_OPEN_FOLDERS = 16,
+    MOUNT_BYTES = 16 << 10 /* of a line of /proc/self/mounts */
 };
 
 struct fsdp_atomic_directory {
@@ -70,6 +73,30 @@ static fsdp_status check_holds_nothing(const char *path)
     return FSDP_OK;
 }
 
+static bool is_mount_point(const char *path)
+{
+    FILE *mounts = setmntent("/proc/self/mounts", "re");
+    char text[MOUNT_BYTES];
+    struct mntent mount;
+    bool found = false;
+    while (mounts && !found && getmntent_r(mounts, &mount, text, sizeof text))
+        found = strcmp(mount.mnt_dir, path) == 0;
+    if (mounts)
+        endmntent(mounts);
+    return found;
+}
+
+/* The kernel neither renames nor exchanges a mount point. */
+static fsdp_status check_not_mounted(const char *path)
+{
+    if (is_mount_point(path))
+        return fsdp_error(FSDP_ERR_UNSUPPORTED,
+                          "%s: a file system is mounted there, so the directory cannot be "
+                          "replaced; name a directory in it",
+                          path);
+    return FSDP_OK;
+}
+
 static fsdp_status check_place(const char *path, fsdp_existing existing)
 {
     struct stat st;
@@ -79,7 +106,8 @@ static fsdp_status check_place(const char *path, fsdp_existing existing)
         return fsdp_error(FSDP_ERR_INVALID, "%s: exists and is not a directory", path);
     if (existing == FSDP_EXISTING_REFUSE && !is_empty(path))
         return fsdp_error(FSDP_ERR_INVALID, "%s: the directory exists and is not empty", path);
-    return check_holds_nothing(path);
+    FSDP_TRY(check_holds_nothing(path));
+    return check_not_mounted(path);
 }
 
 static fsdp_status make_parent(const char *path)
@@ -255,7 +283,7 @@ typedef struct keeping {
     dev_t device; /* of `old` */
 } keeping;
 
-/* A directory gets the permissions and times of the one that it replaces. */
+/* A copy gets the permissions and times of the original. */
 static fsdp_status copy_attributes(const char *to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
@@ -274,14 +302,15 @@ static fsdp_status copy_attributes(const char *to, const struct stat *st)
  * directory is complete until the exchange. */
 static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
 {
-    if (link(from, to) == 0)
+    if (!fsdp_io_should_fail(FSDP_IO_LINK) && link(from, to) == 0)
         return FSDP_OK;
     if (errno == EXDEV)
         return fsdp_error(FSDP_ERR_INVALID, "%s: on another file system, which is mounted there",
                           from);
-    if (S_ISREG(st->st_mode)) /* a file system without links */
-        return fsdp_file_copy(from, to);
-    return fsdp_io_error(from, "cannot keep");
+    if (!S_ISREG(st->st_mode))
+        return fsdp_io_error(from, "cannot keep");
+    FSDP_TRY(fsdp_file_copy(from, to)); /* a file system without links */
+    return copy_attributes(to, st);
 }
 
 static fsdp_status keep_tree(const keeping *k, const char *from, const char *to);
@@ -430,14 +459,27 @@ static fsdp_status take_permissions(const fsdp_atomic_directory *d)
     return FSDP_OK;
 }
 
+static bool exchange_names(const fsdp_atomic_directory *d)
+{
+    return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
+}
+
+/* After exchange_names(), `temporary` is the old directory, which must not keep that name: it would
+ * be removed with what other programs created in it. */
+static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
+{
+    if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
+        return FSDP_OK;
+    fsdp_status status = fsdp_io_error(d->path, "cannot move the old directory away");
+    (void)exchange_names(d);
+    return status;
+}
+
 /* Exchange the directories; afterwards `aside` is the old one. */
 static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 {
-    if (renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0) {
-        if (rename(d->temporary, d->aside) == 0)
-            return FSDP_OK;
-        return fsdp_io_error(d->path, "cannot move the old directory away");
-    }
+    if (exchange_names(d))
+        return move_old_aside(d);
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
         return fsdp_io_error(d->path, "cannot exchange the directory");
     if (rename(d->path, d->aside) != 0)
@@ -452,6 +494,8 @@ static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 
 static fsdp_status move_into_place(const fsdp_atomic_directory *d)
 {
+    if (is_empty(d->path)) /* not if it is missing */
+        FSDP_TRY(take_permissions(d));
     /* Succeeds if the directory is missing or empty. */
     if (rename(d->temporary, d->path) == 0)
         return FSDP_OK;

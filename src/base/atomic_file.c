@@ -57,8 +57,8 @@ fsdp_status fsdp_io_sync_path(const char *path)
 
 /* ---- what killed processes left -------------------------------------------------------------- */
 
-/* The name contains this process's pid. It comes from a killed process that had the same pid, as is
- * common in containers, unless another thread holds it; see lock_temporary(). */
+/* The writer may run nevertheless: another thread of this process, or a process of another
+ * container, whose pids this one cannot see. Then it holds the lock; see lock_temporary(). */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -68,7 +68,8 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove what processes that have ended left of the same file. What cannot be removed is left. */
+/* Remove what processes that have ended left of the same file. One of them may have had this
+ * process's pid, as is common in containers. What cannot be removed is left. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -78,10 +79,9 @@ static fsdp_status sweep_left_files(const char *path)
     DIR *folder = opendir(parent);
     fsdp_free(parent);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, (int)getpid()))
+        if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, (int)getpid()) ||
+            fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, 0))
             remove_unless_held(dirfd(folder), entry->d_name);
-        else if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, 0))
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
     if (folder)
         closedir(folder);
     return FSDP_OK;

@@ -108,7 +108,7 @@ typedef enum fsdp_existing {
 
 /* Create an empty directory next to `path`, which will become `path`. Missing parents are created.
  * FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory, or contains the
- * working directory or the home directory. */
+ * working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
 /* Check whether begin() and commit() could work there. Creates nothing, not even missing parents.

@@ -1,17 +1,20 @@
-/* Writes and syncs that fail on request; see Note [Hooks for tests] in alloc_testing.h. */
+/* System calls on files that fail on request; see Note [Hooks for tests] in alloc_testing.h. */
 #pragma once
 #include <stdbool.h>
 
 typedef enum fsdp_io_call {
     FSDP_IO_WRITE,
-    FSDP_IO_SYNC
+    FSDP_IO_SYNC,
+    FSDP_IO_LINK,
+    FSDP_IO_RENAME /* only of a directory that was exchanged */
 } fsdp_io_call;
 
 /* The n-th such call of the calling thread from now on (1: the next) fails with `error`, an errno
  * value. n 0: none fails. */
 void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
 
-/* Called by atomic_file.c: counts a call. Returns true and sets errno if it must fail. */
+/* Called by atomic_file.c and atomic_directory.c: counts a call. Returns true and sets errno if it
+ * must fail. */
 #ifdef FSDP_TESTING
 bool fsdp_io_should_fail(fsdp_io_call call);
 #else

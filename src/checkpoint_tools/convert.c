@@ -397,22 +397,6 @@ static bool is_within(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* Is `target` one of the files that an index names? */
-static bool is_file_of(const fsdp_source *source, const char *target)
-{
-    const char *last = NULL;
-    for (size_t i = 0; i < fsdp_source_count(source); i++) {
-        const char *file = fsdp_source_at(source, i)->file;
-        char path[PATH_MAX];
-        if (last && strcmp(last, file) == 0)
-            continue;
-        last = file;
-        if (realpath(file, path) && strcmp(path, target) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Check that the target that is replaced is not the source, does not contain it, and is not a part
  * of it. */
 static fsdp_status check_apart(const fsdp_source *source, const char *to)
@@ -423,7 +407,7 @@ static fsdp_status check_apart(const fsdp_source *source, const char *to)
         return FSDP_OK; /* the target does not exist */
     if (is_within(from, target))
         return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to, path);
-    if (is_within(target, from) || is_file_of(source, target))
+    if (is_within(target, from) || fsdp_source_has_file(source, target))
         return fsdp_error(FSDP_ERR_INVALID, "%s: it is a part of what is converted: %s", to, path);
     return FSDP_OK;
 }

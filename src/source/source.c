@@ -345,6 +345,31 @@ fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse)
     return FSDP_OK;
 }
 
+static bool resolves_to(const char *file, const char *path)
+{
+    char *real = realpath(file, NULL);
+    const bool yes = real && strcmp(real, path) == 0;
+    free(real); /* allocated by realpath, not by fsdp_calloc */
+    return yes;
+}
+
+bool fsdp_source_has_file(const fsdp_source *source, const char *path)
+{
+    const char *last = "";
+    for (size_t i = 0; i < source->n; i++) {
+        const char *file = source->items[i].file;
+        if (strcmp(last, file) == 0)
+            continue;
+        if (resolves_to(file, path))
+            return true;
+        last = file;
+    }
+    for (size_t i = 0; i < source->n_ranks; i++)
+        if (source->ranks[i].path && resolves_to(source->ranks[i].path, path))
+            return true;
+    return false;
+}
+
 size_t fsdp_source_count(const fsdp_source *source)
 {
     return source->n;

@@ -60,6 +60,9 @@ typedef struct fsdp_source_placement {
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
 /* *is_sparse: does one of its files have holes (fsdp_path_is_sparse())? */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
+/* Is `path`, as realpath() gives it, one of the files with items: those that an index names, those
+ * of the other ranks? */
+bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Items of one dict or list are next to each other. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);

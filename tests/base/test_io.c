@@ -1,9 +1,11 @@
 /* Files and directories that appear atomically. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,6 +14,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
+#include "src/base/io_testing.h"
 #include "tests/test.h"
 
 /* A path in the test's directory; freed by the next call. */
@@ -272,6 +275,16 @@ TEST(a_place_is_checked_before_the_work)
     ASSERT_INT(count_entries(t), 1); /* "new"; nothing else is left */
 }
 
+/* The work would be lost at its end, because a mount point is not renamed. */
+TEST(a_mount_point_is_not_replaced)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_ERROR(fsdp_atomic_directory_check("/proc", FSDP_EXISTING_UPDATE), FSDP_ERR_UNSUPPORTED,
+                 "/proc: a file system is mounted there");
+    ASSERT_ERROR(fsdp_atomic_directory_begin("/proc/", FSDP_EXISTING_UPDATE, &dir),
+                 FSDP_ERR_UNSUPPORTED, "/proc: a file system is mounted there");
+}
+
 /* A folder that contains the home directory is refused as well. */
 TEST(a_home_directory_is_not_replaced)
 {
@@ -349,7 +362,7 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     if (dead == 0)
         _exit(0);
     ASSERT(waitpid(dead, NULL, 0) == dead);
-    char left[64], own[64], running[64], other[64], folder[64], path[4096];
+    char left[64], own[64], running[64], other[64], folder[64], held[64], path[4096];
     snprintf(left, sizeof left, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)dead);
     snprintf(own, sizeof own, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getpid());
     snprintf(running, sizeof running, "o.pt.fsdp-tmp-%d-0123456789abcdef", (int)getppid());
@@ -361,6 +374,10 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     ASSERT_OK(fsdp_directory_make(in_dir(t, folder)));
     for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
         ASSERT_OK(fsdp_file_write(in_dir(t, kept[i]), "1", 1));
+    /* A lock: a process of another container, which only seems to have ended. */
+    snprintf(held, sizeof held, "o.pt.fsdp-tmp-%d-0123456789abcdec", (int)dead);
+    int lock = open(in_dir(t, held), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    ASSERT(lock >= 0 && flock(lock, LOCK_EX) == 0);
     snprintf(path, sizeof path, "%s", in_dir(t, "o.pt"));
     ASSERT_OK(fsdp_file_write(path, "new", 3));
     ASSERT(!fsdp_path_is_file(in_dir(t, left)));
@@ -368,6 +385,10 @@ TEST(what_a_killed_process_left_of_a_file_is_swept)
     ASSERT(fsdp_path_is_directory(in_dir(t, folder)));
     for (size_t i = 0; i < FSDP_LENGTH(kept); i++)
         ASSERT(fsdp_path_is_file(in_dir(t, kept[i])));
+    ASSERT(fsdp_path_is_file(in_dir(t, held)));
+    close(lock);
+    ASSERT_OK(fsdp_file_write(path, "new", 3));
+    ASSERT(!fsdp_path_is_file(in_dir(t, held)));
     /* A file that a thread of this process is writing is kept: both writes succeed, and the result
      * is the one committed last. */
     ASSERT_OK(fsdp_atomic_file_begin(path, 0, &file));
@@ -457,6 +478,49 @@ TEST(an_updated_directory_keeps_what_the_new_one_lacks)
     ASSERT(write(fd, "later", 5) == 5);
     close(fd);
     ASSERT(holds(in_dir(t, "real/metrics"), "later"));
+}
+
+/* Without hard links, a file is copied with its permissions: a secret remains one. */
+TEST(a_file_that_is_copied_keeps_its_permissions)
+{
+    struct stat st;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "real")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "real/0"), "secret", 6));
+    ASSERT(chmod(in_dir(t, "real/0"), 0600) == 0);
+    fsdp_io_fail_at(FSDP_IO_LINK, 1, EPERM);
+    replace(t);
+    CHECK_HERE();
+    ASSERT(holds(in_dir(t, "real/0"), "secret"));
+    ASSERT(stat(in_dir(t, "real/0"), &st) == 0);
+    ASSERT_INT(st.st_mode & 07777, 0600);
+}
+
+TEST(an_empty_directory_keeps_its_permissions)
+{
+    fsdp_atomic_directory *dir;
+    struct stat st;
+    ASSERT(mkdir(in_dir(t, "out"), 0777) == 0 && chmod(in_dir(t, "out"), 0700) == 0);
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "out"), FSDP_EXISTING_REFUSE, &dir));
+    ASSERT_OK(fsdp_atomic_directory_commit(dir));
+    ASSERT(stat(in_dir(t, "out"), &st) == 0);
+    ASSERT_INT(st.st_mode & 07777, 0700);
+}
+
+/* The directories have been exchanged when the failure occurs. */
+TEST(an_exchange_that_fails_halfway_is_undone)
+{
+    fsdp_atomic_directory *dir;
+    ASSERT_OK(fsdp_directory_make(in_dir(t, "out")));
+    ASSERT_OK(fsdp_file_write(in_dir(t, "out/a"), "old a", 5));
+    ASSERT_OK(fsdp_atomic_directory_begin(in_dir(t, "out"), FSDP_EXISTING_UPDATE, &dir));
+    char *a = fsdp_path_join(fsdp_atomic_directory_path(dir), "a");
+    ASSERT_OK(fsdp_file_write(a, "new a", 5));
+    fsdp_free(a);
+    fsdp_io_fail_at(FSDP_IO_RENAME, 1, EIO);
+    ASSERT_ERROR(fsdp_atomic_directory_commit(dir), FSDP_ERR_IO,
+                 "cannot move the old directory away");
+    ASSERT(holds(in_dir(t, "out/a"), "old a"));
+    ASSERT_INT(count_entries(t), 1);
 }
 
 /* A commit that fails because the parent is no longer writable leaves the old directory. */

@@ -187,6 +187,10 @@ expect and_verified 0 'whole: 9 tensors, 1 plain value' out
 run checkpoint convert "$ranks/${rank}2.pt" joined.pt
 run checkpoint diff joined.pt "$ranks/whole.pt"
 expect and_converted 0
+mkdir all && cp "$ranks/$rank"[0-3].pt all
+run checkpoint convert "all/${rank}0.pt" "all/${rank}2.pt" --overwrite
+expect a_part_is_not_overwritten_by_the_whole 1 "all/${rank}2\\.pt: it is a part of what is converted: all/${rank}0\\.pt"
+check and_is_as_it_was cmp "$ranks/${rank}2.pt" "all/${rank}2.pt"
 cp "$ranks/${rank}1.pt" alone_rank_1.pt
 cp "$ranks/${rank}0.pt" unnamed.pt
 for file in alone_rank_1.pt unnamed.pt; do
