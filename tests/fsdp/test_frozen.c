@@ -563,6 +563,36 @@ TEST_RANKS(a_frozen_parameter_is_stored_as_a_checkpoint_has_it, 2)
     ASSERT_OK(trainee_close(&frozen));
 }
 
+/* The load would store them in another dtype. It is refused before their memory is exchanged. */
+TEST_RANKS(a_load_while_parameters_are_summoned_changes_nothing, 2)
+{
+    const fsdp_fully_shard_options o = {0};
+    char path[300] = "";
+    trainee trained, frozen, same;
+    fsdp_full_params *full;
+    fsdp_state_dict *saved, *dict;
+    if (t->rank == 0)
+        snprintf(path, sizeof path, "%s/checkpoint", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_broadcast(t->group, path, sizeof path, 0));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_NONE, false, &trained));
+    ASSERT_OK(fsdp_get_model_state_dict(trained.model, NULL, &saved));
+    ASSERT_OK(fsdp_dcp_save(saved, path, t->group, NULL));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_ALL, true, &frozen));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_ALL, true, &same));
+    ASSERT_OK(fsdp_get_model_state_dict(frozen.model, NULL, &dict));
+    ASSERT_OK(fsdp_summon_full_params_begin(
+        frozen.model, &(fsdp_summon_full_params_options){.no_writeback = true}, &full));
+    ASSERT_ERROR(fsdp_dcp_load(dict, path, t->group, NULL), FSDP_ERR_STATE, "are summoned");
+    ASSERT_OK(fsdp_summon_full_params_end(full));
+    ASSERT_OK(tree_same_params(&frozen, &same));
+    ASSERT_OK(tree_evaluate(&frozen, frozen.model, 0));
+    fsdp_state_dict_destroy(saved);
+    fsdp_state_dict_destroy(dict);
+    ASSERT_OK(trainee_close(&trained));
+    ASSERT_OK(trainee_close(&frozen));
+    ASSERT_OK(trainee_close(&same));
+}
+
 TEST_RANKS(freezing_between_forward_and_backward_is_an_error_that_says_so, 2)
 {
     trainee m;
