@@ -291,7 +291,8 @@ static fsdp_status apply_pending(fsdp_param_group *g)
                           "unit '%s' is %s: its parameters can be frozen or unfrozen only "
                           "while it is neither gathered nor written",
                           g->context.name, g->writers ? "being written" : "unsharded");
-    fsdp_param_group_reshard(g); /* drop a prefetch */
+    FSDP_TRY(fsdp_param_group_check_gather(g)); /* summoned? */
+    fsdp_param_group_reshard(g);                /* drop a prefetch */
     fsdp_dtype *dtypes = fsdp_calloc(g->n_params, sizeof *dtypes);
     if (!dtypes)
         return FSDP_ERR_NOMEM;

@@ -59,7 +59,8 @@ int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *g);
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_store_as(fsdp_param_group *g,
                                                       const fsdp_dtype *dtypes);
 /* Apply the pending dtypes of parameters that were frozen, unfrozen or are about to be loaded.
- * Collective. FSDP_ERR_STATE if this needs new memory while the group is unsharded. */
+ * Collective. FSDP_ERR_STATE, with nothing changed, if this needs new memory while the group is
+ * unsharded, summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_pending_dtypes(fsdp_param_group *g);
 /* The same for callers that have only the local tensor. fsdp_param_group_note_load() records that
  * all of `local` will be overwritten with values of `dtype`; fsdp_param_group_apply_load() then

@@ -112,7 +112,8 @@ typedef struct fsdp_param_storage {
     /* Create the tensor of this rank's rows, of `shape`, with its write guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local);
-    /* Call this before the memory of own rows is freed. NULL: the tensor owns that memory. */
+    /* Empty the tensor, before the memory of own rows is freed. NULL: the tensor owns that memory,
+     * or the memory's `release` empties it. */
     void (*leave_local)(fsdp_tensor *local);
     /* This rank's rows in a copy that is open for writing; NULL if there is none now. A NULL
      * function: there is never one. */

@@ -10,7 +10,7 @@
  * operations read the buffer; otherwise a gather casts from it. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
-#include "src/fsdp/storage_copy.h"
+#include "src/fsdp/param_storage.h"
 
 typedef struct host_memory host_memory;
 
@@ -205,10 +205,11 @@ const fsdp_param_storage fsdp_storage_host = {.name = "once per host",
                                               .create_local = create_local,
                                               .leave_local = leave_local};
 
+/* An optimizer cannot store its rows in a kept copy: on ranks other than the first it computes them
+ * from unwanted memory. */
 const fsdp_param_storage fsdp_storage_host_cast = {.name = "once per host, cast",
                                                    .fits = fits_cast,
                                                    .unsharded = FSDP_MEMORY_COPY,
                                                    .sharded = FSDP_MEMORY_HOST,
                                                    .create_local = create_local,
-                                                   .leave_local = leave_local,
-                                                   .own_rows_of_copy = fsdp_own_rows_in_copy};
+                                                   .leave_local = leave_local};

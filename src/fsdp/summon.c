@@ -63,7 +63,7 @@ static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
     return FSDP_OK;
 }
 
-static fsdp_status check_idle(fsdp_param_group *g)
+static fsdp_status check_idle(const fsdp_param_group *g)
 {
     if (g->state >= FSDP_STATE_UNSHARDED || g->writers || g->summoned)
         return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is %s", g->context.name,
@@ -73,8 +73,16 @@ static fsdp_status check_idle(fsdp_param_group *g)
     if (!g->context.device->kernels)
         return fsdp_error(FSDP_ERR_STATE, "summon_full_params: unit '%s' is on meta",
                           g->context.name);
-    FSDP_TRY(fsdp_param_group_apply_pending_dtypes(g));
-    fsdp_param_group_reshard(g); /* drop a prefetch */
+    return FSDP_OK;
+}
+
+/* Bring all groups to the dtypes of their masters, and drop prefetches. Collective. */
+static fsdp_status make_current(const fsdp_full_params *f)
+{
+    for (size_t i = 0; i < f->n_groups; i++) {
+        FSDP_TRY(fsdp_param_group_apply_pending_dtypes(f->groups[i]));
+        fsdp_param_group_reshard(f->groups[i]);
+    }
     return FSDP_OK;
 }
 
@@ -173,6 +181,8 @@ fsdp_status fsdp_summon_full_params_begin(fsdp_module *module, const summon_opti
                           module->name, module->class_name);
     fsdp_full_params *f = NULL;
     fsdp_status status = agree(first, prepare_summon(module, &o, &f));
+    if (status == FSDP_OK)
+        status = make_current(f);
     if (status == FSDP_OK)
         status = summon(f);
     if (status != FSDP_OK) {

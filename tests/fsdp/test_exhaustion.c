@@ -109,3 +109,39 @@ TEST(fully_shard_survives_every_failing_allocation)
         ASSERT(n < 1000);
     }
 }
+
+/* Unfreezing gives a parameter new memory. Where that fails, the old memory and its values stay. */
+TEST(unfreezing_survives_every_failing_allocation)
+{
+    for (int v = 0; v < TREE_VARIANTS; v++) {
+        trainee m;
+        fsdp_status status = FSDP_ERR_NOMEM;
+        float *before, *after;
+        size_t n_values;
+        ASSERT_OK(trainee_open(NULL, NULL, tree_variants[v].mp_policy.param_dtype, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        fsdp_parameter *up = tree_of(m.model)->up;
+        up->loaded = true;
+        up->loaded_dtype = FSDP_DTYPE_BF16;
+        fsdp_parameter_set_requires_grad(up, false);
+        ASSERT_OK(tree_example_shard(m.model, NULL, m.device, &tree_variants[v]));
+        ASSERT_OK(fsdp_module_init(m.model, 3));
+        ASSERT_OK(tree_evaluate(&m, m.model, 0));
+        ASSERT_OK(tree_params(m.model, &before, &n_values));
+        fsdp_parameter_set_requires_grad(up, true);
+        for (long n = 1; status != FSDP_OK; n++) {
+            fsdp_alloc_fail_at(n);
+            status = tree_evaluate(&m, m.model, 1);
+            fsdp_alloc_fail_at(0);
+            ASSERT(status == FSDP_OK || status == FSDP_ERR_NOMEM);
+            ASSERT(trainee_is_resharded(&m));
+            ASSERT_OK(tree_params(m.model, &after, &n_values));
+            ASSERT(memcmp(before, after, n_values * sizeof *after) == 0);
+            fsdp_free(after);
+            ASSERT(n < 10000);
+        }
+        fsdp_free(before);
+        ASSERT_OK(tree_step(&m, 2, 1));
+        ASSERT_OK(trainee_close(&m));
+    }
+}

@@ -214,6 +214,30 @@ TEST_RANKS(without_sharding_the_frozen_are_one_memory_and_the_first_rank_s, 3)
 
 /* Also a parameter that keeps its dtype, because its trained values would not survive a narrower
  * one. */
+/* Values of ranks other than the first are not kept, so a kept copy is cast again after a write. */
+TEST_RANKS(without_sharding_a_write_of_the_frozen_does_not_go_to_kept_copies, 2)
+{
+    const fsdp_fully_shard_options o = {.no_shard = true,
+                                        .reshard_after_forward = FSDP_RESHARD_FALSE,
+                                        .mp_policy = {.param_dtype = FSDP_DTYPE_BF16}};
+    trainee m;
+    fsdp_dtype dtype;
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_ALL, false, &m));
+    fsdp_module *block = fsdp_module_child(m.model, 0);
+    const fsdp_parameter *up = tree_of(block)->up;
+    ASSERT_OK(tree_evaluate(&m, m.model, 0));
+    ASSERT_OK(fsdp_tensor_begin_write(fsdp_parameter_local(up)));
+    ASSERT(!fsdp_parameter_own_rows_of_copy(up, &dtype));
+    float *values = fsdp_tensor_data(fsdp_parameter_local(up));
+    for (int i = 0; i < MATRIX; i++)
+        values[i] = t->rank ? -1.0f : 0.5f;
+    fsdp_tensor_end_write(fsdp_parameter_local(up));
+    ASSERT_OK(fsdp_unit_unshard(block));
+    ASSERT_INT(*(const uint16_t *)fsdp_tensor_data(fsdp_parameter_data(up)), 0x3f00);
+    ASSERT_OK(fsdp_unit_reshard(block));
+    ASSERT_OK(trainee_close(&m));
+}
+
 TEST_RANKS(without_sharding_what_is_frozen_later_moves_together_and_back, 2)
 {
     trainee m;
@@ -561,6 +585,36 @@ TEST_RANKS(a_frozen_parameter_is_stored_as_a_checkpoint_has_it, 2)
     fsdp_state_dict_destroy(dict);
     ASSERT_OK(trainee_close(&trained));
     ASSERT_OK(trainee_close(&frozen));
+}
+
+/* The load would store them in another dtype. It is refused before their memory is exchanged. */
+TEST_RANKS(a_load_while_parameters_are_summoned_changes_nothing, 2)
+{
+    const fsdp_fully_shard_options o = {0};
+    char path[300] = "";
+    trainee trained, frozen, same;
+    fsdp_full_params *full;
+    fsdp_state_dict *saved, *dict;
+    if (t->rank == 0)
+        snprintf(path, sizeof path, "%s/checkpoint", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_broadcast(t->group, path, sizeof path, 0));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_NONE, false, &trained));
+    ASSERT_OK(fsdp_get_model_state_dict(trained.model, NULL, &saved));
+    ASSERT_OK(fsdp_dcp_save(saved, path, t->group, NULL));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_ALL, true, &frozen));
+    ASSERT_OK(open_blocks(t->group, NULL, &o, FROZEN_ALL, true, &same));
+    ASSERT_OK(fsdp_get_model_state_dict(frozen.model, NULL, &dict));
+    ASSERT_OK(fsdp_summon_full_params_begin(
+        frozen.model, &(fsdp_summon_full_params_options){.no_writeback = true}, &full));
+    ASSERT_ERROR(fsdp_dcp_load(dict, path, t->group, NULL), FSDP_ERR_STATE, "are summoned");
+    ASSERT_OK(fsdp_summon_full_params_end(full));
+    ASSERT_OK(tree_same_params(&frozen, &same));
+    ASSERT_OK(tree_evaluate(&frozen, frozen.model, 0));
+    fsdp_state_dict_destroy(saved);
+    fsdp_state_dict_destroy(dict);
+    ASSERT_OK(trainee_close(&trained));
+    ASSERT_OK(trainee_close(&frozen));
+    ASSERT_OK(trainee_close(&same));
 }
 
 TEST_RANKS(freezing_between_forward_and_backward_is_an_error_that_says_so, 2)

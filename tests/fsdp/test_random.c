@@ -47,8 +47,12 @@ typedef struct plan {
     bool frozen[MAX_MODULES], evaluate[STEPS], fail[STEPS], forget[STEPS];
     int joined_to[MAX_MODULES]; /* this earlier module is in the same unit; 0: none */
     int leaves;
-    bool by_columns;  /* matrices are sharded by columns, or some of them by rows */
-    int replicas;     /* 1: FSDP; more: HSDP */
+    bool by_columns;            /* matrices are sharded by columns, or some of them by rows */
+    int replicas;               /* 1: FSDP; more: HSDP */
+    const char *offload_dir;    /* the shards are in a file there; NULL: in memory */
+    bool extended[MAX_MODULES]; /* matrices are communicated by an extension */
+    bool loaded[MAX_MODULES];   /* `up`, if frozen, is from a bfloat16 file; `down` may be frozen */
+    bool trains_in[STEPS][MAX_MODULES]; /* its frozen parameters train in this step */
     bool in_sections; /* gradient buffers of all units are in sections; those of the reference are
                          not */
 } plan;
@@ -99,7 +103,19 @@ static void join_units(plan *p, random_source *r)
         }
 }
 
-static void draw_plan(uint64_t seed, int world_size, plan *p)
+/* Dtypes and storages that change between steps, and those of the rarer kinds. */
+static void draw_storages(plan *p, random_source *r, const char *dir)
+{
+    p->offload_dir = one_in(r, 4) ? dir : NULL;
+    for (int i = 0; i < p->n_modules; i++) {
+        p->loaded[i] = one_in(r, 3);
+        p->extended[i] = !p->by_columns && one_in(r, 5);
+        for (int s = 0; s < STEPS; s++)
+            p->trains_in[s][i] = one_in(r, 3);
+    }
+}
+
+static void draw_plan(uint64_t seed, int world_size, const char *dir, plan *p)
 {
     random_source r = {.seed = seed};
     static const int64_t widths[] = {1, 2, 3, 7, 15, 16, 17};
@@ -148,6 +164,11 @@ static void draw_plan(uint64_t seed, int world_size, plan *p)
         p->dropout[i] = one_in(&r, 3) ? 0.3f : 0.0f;
     }
     p->in_sections = one_in(&r, 2);
+    if (world_size & (world_size - 1)) { /* only sums of one micro-step have the same bits */
+        p->replicas = 1;
+        p->leaves = world_size;
+    }
+    draw_storages(p, &r, dir);
 }
 
 /* --- a model by its plan --- */
@@ -171,6 +192,63 @@ static fsdp_status build(const plan *p, fsdp_module **modules)
         }
     }
     return FSDP_OK;
+}
+
+/* An extension that packs rows in float32. */
+static size_t packed_bytes(void *self, const fsdp_parameter *p, int64_t rows)
+{
+    (void)self;
+    return (size_t)(rows * (fsdp_parameter_numel(p) / fsdp_parameter_shape(p)[0])) * sizeof(float);
+}
+
+static fsdp_status pack(void *self, const fsdp_parameter *p, const fsdp_tensor *local,
+                        fsdp_group *group, void *packed, size_t bytes)
+{
+    (void)self, (void)p, (void)group;
+    if (!bytes)
+        return FSDP_OK;
+    const fsdp_device *device = local->storage->device;
+    FSDP_TRY(fsdp_tensor_check_data(local));
+    device->kernels->cast(device->context, packed, FSDP_DTYPE_F32, fsdp_tensor_ptr(local),
+                          local->dtype, fsdp_tensor_numel(local));
+    return fsdp_device_synchronize(device);
+}
+
+static fsdp_status unpack(void *self, const fsdp_parameter *p, const void *packed, size_t bytes,
+                          fsdp_tensor *rows)
+{
+    (void)self, (void)p, (void)bytes;
+    return fsdp_tensor_from_host(rows, 0, packed, FSDP_DTYPE_F32, fsdp_tensor_numel(rows));
+}
+
+static fsdp_status choose_storages(const plan *p, fsdp_module *const *modules)
+{
+    const fsdp_all_gather_extension extension = {
+        .packed_bytes = packed_bytes, .pre_all_gather = pack, .post_all_gather = unpack};
+    for (int i = 0; i < p->n_modules; i++) {
+        const tree *t = tree_of(modules[i]);
+        if (!t->up)
+            continue;
+        if (p->extended[i])
+            FSDP_TRY(fsdp_parameter_set_all_gather_extension(t->up, &extension));
+        if (p->extended[i] && i % 2)
+            FSDP_TRY(fsdp_parameter_set_all_gather_extension(t->down, &extension));
+        t->up->loaded = p->loaded[i] && p->frozen[i];
+        t->up->loaded_dtype = FSDP_DTYPE_BF16;
+    }
+    return FSDP_OK;
+}
+
+/* Freeze and unfreeze parameters for a step. */
+static void freeze_for(const plan *p, fsdp_module *const *modules, int step)
+{
+    for (int i = 0; i < p->n_modules; i++) {
+        const tree *t = tree_of(modules[i]);
+        if (t->up)
+            fsdp_parameter_set_requires_grad(t->up, p->trains_in[step][i] || !p->frozen[i]);
+        if (t->down && p->loaded[i])
+            fsdp_parameter_set_requires_grad(t->down, p->trains_in[step][i]);
+    }
 }
 
 static void freeze(const plan *p, fsdp_module *const *modules)
@@ -208,6 +286,9 @@ static fsdp_status shard(const plan *p, fsdp_module *const *modules, const fsdp_
     for (int i = p->n_modules; i-- > 0;) {
         fsdp_fully_shard_options options = p->options[i];
         options.mesh = mesh;
+        if (p->offload_dir && m->group)
+            options.offload_policy =
+                (fsdp_offload_policy){.kind = FSDP_OFFLOAD_DIR, .dir = p->offload_dir};
         if (p->by_columns)
             options.shard_placement_fn = cut_by_columns;
         if (!m->group && options.reshard_ranks)
@@ -282,6 +363,7 @@ static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mes
     FSDP_TRY(build(p, modules));
     m.model = modules[0];
     freeze(p, modules);
+    FSDP_TRY(choose_storages(p, modules));
     for (int i = 0; i < p->n_modules; i++)
         if (group && p->checkpointed[i])
             fsdp_module_set_activation_checkpointing_options(
@@ -295,6 +377,7 @@ static fsdp_status train(const plan *p, fsdp_group *group, const fsdp_device_mes
     FSDP_TRY(fsdp_module_init(m.model, p->seed));
     for (int step = 0; step < STEPS; step++) {
         set_calls(p, modules, step);
+        freeze_for(p, modules, step);
         if (group)
             FSDP_TRY(disturb(p, modules, &m, step));
         if (trains(p, step))
@@ -308,7 +391,7 @@ static bool all_float32(const plan *p)
 {
     bool all = true;
     for (int i = 0; i < p->n_modules; i++)
-        all &= p->options[i].mp_policy.param_dtype == FSDP_DTYPE_F32 &&
+        all &= !p->loaded[i] && p->options[i].mp_policy.param_dtype == FSDP_DTYPE_F32 &&
                p->options[i].mp_policy.reduce_dtype == FSDP_DTYPE_F32 &&
                p->options[i].mp_policy.master_dtype == FSDP_DTYPE_F32;
     return all;
@@ -337,14 +420,14 @@ static fsdp_status compare(const plan *p, const float *many, size_t n)
     return FSDP_OK;
 }
 
-/* `meshes` have 1, 2 and 4 replicas, if there are enough ranks. The caller creates them, because a
- * group can be split only a few times. */
+/* `meshes` have 1, 2 and 4 replicas, if the number of ranks is a multiple of that. The caller
+ * creates them, because a group can be split only a few times. */
 static void run_case(fsdp_test *t, uint64_t seed, fsdp_device_mesh *const *meshes)
 {
     plan p;
     float *many = NULL;
     size_t n = 0;
-    draw_plan(seed, t->world_size, &p);
+    draw_plan(seed, t->world_size, fsdp_test_dir(t), &p);
     fsdp_group_set_delay(t->group, seed, 50);
     fsdp_status status = train(&p, t->group, meshes[p.replicas / 2], false, &many, &n);
     if (status == FSDP_OK)
@@ -365,7 +448,7 @@ static void run_cases(fsdp_test *t)
     uint64_t first = from_environment("FSDP_TEST_SEED", 1);
     uint64_t n = from_environment("FSDP_TEST_CASES", 60);
     fsdp_device_mesh *meshes[3] = {0};
-    for (int i = 1; i < 3 && 1 << i <= t->world_size; i++)
+    for (int i = 1; i < 3 && t->world_size % (1 << i) == 0; i++)
         ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){1 << i, t->world_size >> i}, NULL,
                                           &meshes[i]));
     for (uint64_t seed = first; seed < first + n; seed++) {
@@ -376,12 +459,27 @@ static void run_cases(fsdp_test *t)
         fsdp_device_mesh_destroy(meshes[i]);
 }
 
+TEST_RANKS(random_trees_at_1_rank, 1)
+{
+    run_cases(t);
+}
+
 TEST_RANKS(random_trees_at_2_ranks, 2)
 {
     run_cases(t);
 }
 
+TEST_RANKS(random_trees_at_3_ranks, 3)
+{
+    run_cases(t);
+}
+
 TEST_RANKS(random_trees_at_4_ranks, 4)
+{
+    run_cases(t);
+}
+
+TEST_RANKS(random_trees_at_5_ranks, 5)
 {
     run_cases(t);
 }

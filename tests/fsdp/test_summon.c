@@ -141,6 +141,33 @@ TEST_RANKS(a_rank_without_memory_is_an_error_of_all, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
+/* The peers would wait in the collectives that give an unfrozen parameter its float32 master. */
+TEST_RANKS(a_rank_without_memory_is_an_error_of_all_before_masters_are_made, 2)
+{
+    trainee m;
+    fsdp_full_params *full;
+    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
+    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    fsdp_parameter *up = up_of(&m, "first");
+    up->loaded = true;
+    up->loaded_dtype = FSDP_DTYPE_BF16;
+    fsdp_parameter_set_requires_grad(up, false);
+    ASSERT_OK(tree_example_shard(m.model, t->group, m.device, &(fsdp_fully_shard_options){0}));
+    ASSERT_OK(fsdp_module_init(m.model, 3));
+    fsdp_parameter_set_requires_grad(up, true);
+    for (int n = 1; n <= 2; n++) {
+        fsdp_alloc_fail_at(t->rank == 1 ? n : 0);
+        ASSERT_ERROR(fsdp_summon_full_params_begin(m.model, NULL, &full), FSDP_ERR_NOMEM,
+                     "out of host memory");
+        fsdp_alloc_fail_at(0);
+        ASSERT(fsdp_parameter_local(up)->dtype == FSDP_DTYPE_BF16);
+    }
+    ASSERT_OK(fsdp_summon_full_params_begin(m.model, NULL, &full));
+    ASSERT(fsdp_parameter_local(up)->dtype == FSDP_DTYPE_F32);
+    ASSERT_OK(fsdp_summon_full_params_end(full));
+    ASSERT_OK(trainee_close(&m));
+}
+
 TEST_RANKS(without_recurse_the_outermost_units_alone_are_summoned, 2)
 {
     trainee m;
