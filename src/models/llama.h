@@ -38,8 +38,8 @@ typedef struct fsdp_llama_mlp {
     fsdp_layer gate_proj, up_proj, down_proj;
 } fsdp_llama_mlp;
 
-/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return
- * x. */
+/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return a
+ * tensor of x's shape. */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                      fsdp_args *out);
