@@ -99,9 +99,10 @@ typedef struct fsdp_plan {
 
 /* Make a plan.
  *
- * @param config the configuration for fsdp_train_run(); data and outputs are not read @param
- * local_world_size must divide world_size @return FSDP_ERR_INVALID for ranks or lengths that do not
- * fit, and the errors of opening the model */
+ * @param config           the configuration for fsdp_train_run(); data and outputs are not read
+ * @param local_world_size must divide world_size
+ * @return FSDP_ERR_INVALID for ranks or lengths that do not fit, and the errors of opening the
+ * model */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, int world_size,
                                              int local_world_size, fsdp_plan **plan);
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
