@@ -114,7 +114,8 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Write the traces of all ranks to the file. Collective. */
+/* Share rank 0's `writes`. If `mine` is a failure on any rank, all ranks return a failure. p may be
+ * NULL on a rank where `mine` is a failure. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -193,7 +194,7 @@ static fsdp_status end_file(fsdp_atomic_file **file)
     return fsdp_atomic_file_commit(whole);
 }
 
-/* Collective. */
+/* Write the traces of all ranks to the file. Collective. */
 static fsdp_status write_file(fsdp_profile *p)
 {
     int64_t base_ns = fsdp_trace_begin_ns(p->trace);
