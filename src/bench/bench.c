@@ -42,7 +42,7 @@ typedef struct run {
                               ids */
     fsdp_profile *profile; /* NULL: none */
     double loss, grad_norm;
-    double forward_s, backward_s, clip_s, optimizer_s; /* of the last step */
+    double forward_s, backward_s, clip_s, optimizer_s; /* times in the last step */
 } run;
 
 static fsdp_status open_profile(run *r)

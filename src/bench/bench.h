@@ -67,8 +67,8 @@ typedef struct fsdp_bench_result {
     double wait_s; /* time of waiting for peers, which is part of the four times above */
     double cpu_s;  /* processor time; if step_s x threads is much larger, other processes used the
                       cores */
-    double page_faults, page_faults_last;        /* mean per step after the first; in the last
-                                                    step */
+    double page_faults, page_faults_last;        /* page_faults: mean per step after the first;
+                                                    page_faults_last: in the last step */
     double tokens_per_s;                         /* source and target tokens of all ranks */
     double flops;                                /* operations of one rank in one step */
     double gemm_gflops, mfu;                     /* Note [Model FLOP utilisation] */

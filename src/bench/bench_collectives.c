@@ -126,7 +126,7 @@ static fsdp_status broadcast_copied(bench *b)
 /* Expected first and last elements of the result after the first call. */
 typedef enum expected {
     OWN,        /* rank + 1, like all elements of `give` */
-    EACH_RANKS, /* 1 ... ranks */
+    EACH_RANKS, /* first element 1, last element `ranks` */
     SUM,        /* the sum over all ranks */
     FIRST_RANKS
 } expected;

@@ -33,8 +33,8 @@ typedef struct fsdp_bench_collective {
 
 typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collective *measured);
 
-/* The measurements of each size, for headings: their number, and name and way of each by its
- * index. */
+/* The number of measurements for each size. The functions return the name and the way of
+ * measurement `i`, for headings. */
 enum {
     FSDP_BENCH_COLLECTIVES = 8
 };
