@@ -5,14 +5,14 @@
 
 #include "src/models/builder.h"
 
-/* Belongs to BertModel, which is the root or a child of the root. All other modules point to its
+/* The impl of BertModel, which is the root or a child of the root. All other modules point to its
  * configuration. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;
 } fsdp_bert_model;
 
-/* Belongs to BertForSequenceClassification. */
+/* The impl of BertForSequenceClassification. */
 typedef struct fsdp_bert_classifier {
     fsdp_module *bert;
     fsdp_layer classifier;
@@ -41,8 +41,8 @@ typedef struct fsdp_bert_self_attention {
     fsdp_layer query, key, value;
 } fsdp_bert_self_attention;
 
-/* Belongs to BertSelfOutput and BertOutput; without the norm, to BertIntermediate and
- * BertPooler. */
+/* The impl of BertSelfOutput, BertOutput, BertIntermediate and BertPooler. The last two have no
+ * norm. */
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;

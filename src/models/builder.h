@@ -1,4 +1,4 @@
-/* Building a module tree by a chain of calls. After a failure the remaining calls do nothing:
+/* Builds a module tree by a chain of calls. After a failure the remaining calls do nothing:
  * `parent` may be NULL then, and results are NULL. */
 #pragma once
 #include "src/nn/module.h"

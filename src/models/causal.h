@@ -26,8 +26,8 @@ typedef struct fsdp_causal_input {
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
     int32_t span;         /* larger than all positions */
-    fsdp_kv_cache *cache; /* NULL when not decoding; else keys and values of earlier tokens, to
-                             which layers append those of the tokens above */
+    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which each layer appends those of
+                             the current tokens; NULL: not decoding */
 } fsdp_causal_input;
 
 /* The rows that a forward computes: n of its tokens (Note [Rows that are read]), or all of them. */
@@ -67,9 +67,9 @@ fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm
  * memory, the scope fails and the result has all rows. */
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
-/* Return the rows `rows` of x [T, D]: x itself if they are all rows, else a new tensor [n, D]. The
- * caller releases the result with fsdp_causal_rows_drop(), which does nothing if the result is
- * x. */
+/* Gather `rows` from x [T, D]. The result is x itself if these are all rows of x, else a new tensor
+ * [n, D]. The caller releases the result with fsdp_causal_rows_drop(), which does nothing if the
+ * result is x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
@@ -81,7 +81,7 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);
 
-/* For the table of a causal model (model_type.h). */
+/* Members for the table of a causal model (model_type.h). */
 fsdp_tensor *fsdp_causal_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model);
 extern const fsdp_decoder fsdp_causal_decoder;

@@ -5,8 +5,8 @@
 
 #include "src/base/json.h"
 
-/* The largest dimension that is accepted. The product of two dimensions and the size of an element
- * then stays below 2^63. */
+/* The largest dimension that is accepted. It keeps the product of two dimensions and the size of an
+ * element below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
 /* Open `path`, which is a config.json or a directory that contains one. */
@@ -42,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, cons
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
 /* Get the id of bos or eos. Like fsdp_config_nullable_token(), but an empty list means that there
- * is no token, and the id may be outside the vocabulary, because then it never occurs. */
+ * is no token, and an id outside the vocabulary is accepted: it just never occurs. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);

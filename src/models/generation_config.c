@@ -1,4 +1,4 @@
-/* Reading and writing generation_config.json. */
+/* Reads and writes generation_config.json. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

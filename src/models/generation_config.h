@@ -10,11 +10,11 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the search for a prompt ends if num_beams of its beams have ended. */
+/* How long the search for a prompt continues after num_beams of its beams have ended. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* when the unfinished beams are worse at their present length */
-    FSDP_EARLY_STOPPING_TRUE,  /* at once */
-    FSDP_EARLY_STOPPING_NEVER  /* when the unfinished beams can no longer become better */
+    FSDP_EARLY_STOPPING_FALSE, /* until the unfinished beams are worse at their present length */
+    FSDP_EARLY_STOPPING_TRUE,  /* it ends at once */
+    FSDP_EARLY_STOPPING_NEVER  /* until the unfinished beams can no longer become better */
 } fsdp_early_stopping;
 
 /* Fields have the names and meanings of transformers. max_length and min_length include the prompt:

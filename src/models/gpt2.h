@@ -6,13 +6,13 @@
 #include "src/models/builder.h"
 #include "src/models/causal.h"
 
-/* Belongs to the root. */
+/* The impl of the root. */
 typedef struct fsdp_gpt2 {
     fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_gpt2_config config;
 } fsdp_gpt2;
 
-/* Belongs to GPT2Model. */
+/* The impl of GPT2Model. */
 typedef struct fsdp_gpt2_body {
     const fsdp_gpt2 *root;
     fsdp_module *wte;

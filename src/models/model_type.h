@@ -45,11 +45,12 @@ struct fsdp_model_type {
     const char *root_class; /* class of the root, as in architectures of config.json; unique among
                                model types */
 
-    /* parse reads a config.json into *config, all but its type. write sets the model's own keys in
-     * a config.json. */
+    /* parse reads a config.json and sets all of *config except its type. write sets the model's own
+     * keys in a config.json. */
     FSDP_MUST_CHECK fsdp_status (*parse)(fsdp_json *doc, fsdp_model_config *config);
     void (*write)(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head);
-    /* Get a published shape. FSDP_ERR_NOT_FOUND, without a message, if there is no such name. */
+    /* Get a published shape. Returns FSDP_ERR_NOT_FOUND, without a message, if no shape has this
+     * name. */
     fsdp_status (*preset)(const char *name, fsdp_model_config *config);
     const char *presets; /* names of the published shapes, for messages */
     void (*info)(const fsdp_model_config *config, fsdp_model_info *info); /* all but model_type,

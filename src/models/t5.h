@@ -11,7 +11,7 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* Belongs to the root. Only one call of the root runs at a time. `cache` is set during a call,
+/* The impl of the root. Only one call of the root runs at a time. `cache` is set during a call,
  * because module arguments cannot carry it. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
@@ -36,7 +36,7 @@ typedef struct fsdp_t5_block {
     int n_layers;
 } fsdp_t5_block;
 
-/* Belongs to T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
+/* The impl of T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
  * NULL. */
 typedef struct fsdp_t5_layer {
     fsdp_t5 *root;

@@ -196,7 +196,7 @@ static void decode_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     *out = (fsdp_args){.t = {fsdp_t5_head(s, t5, hidden.t[0])}, .n = 1};
 }
 
-/* Run the first step: the encoder, then the root's forward of later steps. */
+/* Run the first step: the encoder, then decode_root(). */
 static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5 *t5 = self->impl;
