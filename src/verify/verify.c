@@ -240,7 +240,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Add the counts of a case to *counts. Rank 0's results count, so all ranks get its counts. */
+/* Add the counts of a case to *counts. Rank 0's results are the ones that are reported, so all
+ * ranks get the counts of rank 0. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

@@ -48,9 +48,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, 
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
-/* Make a batch from the part of each array that has `index` in its first `leading` dimensions. The
- * arrays are input_ids and, if the file has them, attention_mask, labels, position_ids,
- * token_type_ids and document_ids. Returns FSDP_ERR_UNSUPPORTED for an array with another name. */
+/* Make a batch from a part of each array: the part at index[0 .. leading) of the array's first
+ * `leading` dimensions. The arrays are input_ids and, if the file has them, attention_mask, labels,
+ * position_ids, token_type_ids and document_ids. Returns FSDP_ERR_UNSUPPORTED for an array with
+ * another name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs,
                                               const fsdp_model_info *info, int leading,
                                               const int64_t *index, fsdp_batch **batch);

@@ -1,4 +1,4 @@
-/* verify: generated ids and, for beams, their scores. */
+/* verify: compares generated ids and, for beams, their scores. */
 #include <math.h>
 #include <string.h>
 
@@ -80,8 +80,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare the rows in `list` with as many generated sequences, beginning with the first of prompt
- * `i` and `stride` apart, and add the number of rows that differ to *differing. */
+/* Compare each row of `list` with a generated sequence, and add the number of rows that differ to
+ * *differing. The sequences begin with the first one of prompt `i` and are `stride` apart. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {

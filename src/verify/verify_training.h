@@ -10,7 +10,7 @@ typedef enum fsdp_verify_optimizer_kind {
     FSDP_VERIFY_ADAFACTOR
 } fsdp_verify_optimizer_kind;
 
-/* An optimizer and its options. Its kind is a class of torch.optim or transformers. */
+/* An optimizer of torch.optim or transformers, and its options. */
 typedef struct fsdp_verify_optimizer {
     fsdp_verify_optimizer_kind kind;
     fsdp_adamw_options adamw;
