@@ -34,7 +34,7 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
  * change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Checkpoint the activations of every block, and of the full block. */
+/* Checkpoint every block, with the kind that keeps the least. */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;
@@ -62,7 +62,7 @@ static bool reshard(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Make micro-batches smaller and more, with the same number of rows per step. */
+/* Use smaller micro-batches and more of them, with the same number of rows per step. */
 static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
 {
     int parts = 2;

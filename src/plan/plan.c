@@ -202,7 +202,7 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* End the backward of a micro-step. The hooks of fully_shard run first. */
+/* End the backward of a micro-step. The hooks of fully_shard run before this one. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
