@@ -38,7 +38,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
 /* Read a file line by line. An incomplete last line without a newline is ignored, since the run may
  * still be writing it. For any other malformed line, and if `each` returns FSDP_ERR_NOT_FOUND for a
- * missing key, returns FSDP_ERR_FORMAT with the line's number. */
+ * missing key, the result is FSDP_ERR_FORMAT with the line's number. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each,
                                               void *arg);
 /* Get a number. NaN and infinities, which JSON lacks, are read from their strings. */
