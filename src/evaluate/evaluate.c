@@ -507,7 +507,8 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* Check that all models exist, to report a missing model before the other models are evaluated. */
+/* Check that all models exist, so that a missing model is reported before any model is
+ * evaluated. */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -542,8 +543,8 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
-/* Check that the folder of an output file exists, to report this before the models are
- * evaluated. */
+/* Check that the folder of an output file exists, so that a missing folder is reported before any
+ * model is evaluated. */
 static fsdp_status check_output(const char *flag, const char *path)
 {
     if (!path)

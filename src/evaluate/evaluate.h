@@ -27,11 +27,11 @@ typedef struct fsdp_evaluate_config {
     /* rows whose targets are candidates for the constant sentence; NULL: none */
     const char *baseline_data;
     const char *task_prefix;                 /* NULL: the default of `fsdp train` */
-    const char *text_column, *target_column; /* the options of `fsdp train`; NULL: not given */
-    bool wikihow_cleaning;                   /* the option of `fsdp train` */
+    const char *text_column, *target_column; /* like the options of `fsdp train`; NULL: not given */
+    bool wikihow_cleaning;                   /* like the option of `fsdp train` */
     int64_t max_samples;                     /* 0: all rows */
     int max_source_length, max_target_length;
-    /* the length was given, so rows of token ids are cut, too. Not options */
+    /* true if the length was given: rows of token ids are then cut, too. Not options */
     bool cut_sources, cut_targets;
     /* Options that the user asked for (fsdp_options_says). They are refused where they would change
      * nothing. Not an option. */
