@@ -26,7 +26,7 @@ typedef struct fsdp_evaluations {
     size_t n;
     fsdp_task task;            /* the same for all models */
     bool have_texts;           /* the data has references */
-    char no_texts[256];        /* the reason why have_texts is false */
+    char no_texts[256];        /* why have_texts is false */
     fsdp_text_rows references; /* rank 0: the references of all rows */
     fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
     fsdp_text_rows prompts;    /* rank 0: the sources of all rows, for --prompts */

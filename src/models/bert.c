@@ -295,7 +295,8 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check before any module is called: a failure inside a sharded module is expensive. */
+/* Check the batch before any module is called, because a failure inside a sharded module is
+ * expensive. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);

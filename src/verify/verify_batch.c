@@ -146,8 +146,9 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
 
 /* --- documents, each alone --- */
 
-/* Tolerance for the difference between a document's logits in a packed row and alone, from the
- * definition of the golden folders. The logits of a document depend only on that document. */
+/* The allowed difference between a document's logits if it is run alone and if it is run in a
+ * packed row, as golden folders define it. The logits of a document depend only on that
+ * document. */
 static const double documents_absolute = 5e-6;
 
 /* Run sequence `i` of the batch in a batch of its own and write its logits to `out` [its tokens,
