@@ -25,7 +25,7 @@ enum {
     MAX_MEMORY_STEPS = 50,
     RATE_TRIES = 8
 };
-static const double MEMORY_SECONDS = 1.5; /* how long steps continue while memory is sampled */
+static const double MEMORY_SECONDS = 1.5; /* how long steps run while memory is sampled */
 static const double RATE_SECONDS = 0.15;  /* for each shape of matrix product */
 
 /* --- one rank's run --- */
@@ -37,11 +37,12 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    int32_t *ids;          /* one row of source ids and then label ids */
-    int32_t n_labels;      /* of a row; 0 for causal models, whose labels are the source ids */
+    int32_t *ids;          /* [batch, source + n_labels]: in each row source ids, then label ids */
+    int32_t n_labels;      /* labels of a row; 0 for causal models, whose labels are the source
+                              ids */
     fsdp_profile *profile; /* NULL: none */
     double loss, grad_norm;
-    double forward_s, backward_s, clip_s, optimizer_s; /* of the last step */
+    double forward_s, backward_s, clip_s, optimizer_s; /* times in the last step */
 } run;
 
 static fsdp_status open_profile(run *r)
@@ -51,7 +52,8 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    if (!c->profile_steps && options.first_step == 0) { /* it allocates what later steps reuse */
+    if (!c->profile_steps && options.first_step == 0) { /* the first step allocates what later steps
+                                                           reuse */
         options.first_step = 1;
         options.n_steps = c->steps - 1;
     }
@@ -100,8 +102,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Random ids of 2 or more, because 0 and 1 are T5's padding and end of sequence. Class ids are
- * drawn from all classes. */
+/* Draw random ids of 2 or more for a row, because 0 and 1 are T5's padding and end of sequence.
+ * Class ids are drawn from all classes. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
@@ -206,7 +208,7 @@ typedef struct used {
     double cpu_s, faults, waited_s;
 } used;
 
-/* Values since the process began; waited_s since the group was created. */
+/* Get what the process has used since it began. waited_s counts since the group was created. */
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
@@ -260,7 +262,7 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     return status;
 }
 
-/* Steps that are not timed. Rank 0 decides their number. */
+/* Run steps that are not timed, while memory is sampled. Rank 0 decides their number. */
 static fsdp_status memory_steps(run *r, double step_s)
 {
     double n = ceil(MEMORY_SECONDS / step_s), took;
@@ -271,8 +273,8 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
-/* The rate of the best of the matrix products that the steps consist of, on one thread; the mean
- * over ranks. */
+/* Set *gflops to the highest rate among the matrix products of the run's steps, on one thread; the
+ * mean over ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -289,8 +291,8 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Products alone cannot be slower than whole steps. If they seem to be, other processes used the
- * cores at that time, and they are measured again. */
+/* Measure the rate of matrix products. Products alone cannot be slower than whole steps. If they
+ * seem to be slower, other processes used the cores during the measurement, and it is repeated. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;
@@ -395,7 +397,7 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
 
 /* --- report --- */
 
-/* Rates, MiB and ms need only three decimal places. */
+/* Set a rate, MiB or ms. These need only three decimal places. */
 static void set(fsdp_json_node object, const char *key, double value)
 {
     fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
@@ -411,7 +413,8 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* The key of "waiting for peers" is waiting_for_peers. */
+/* Set the figure of a category. For example, the key of "waiting for peers" is
+ * waiting_for_peers. */
 static void set_row(fsdp_json_node object, const char *name, double ms)
 {
     char key[64];

@@ -1,17 +1,18 @@
 /* `fsdp bench train`: the work of one rank. A model of a given shape is built from a seed, sharded,
  * and trained on random tokens as `fsdp train` would do it (float32 master weights, clipping at
  * 1.0, AdamW). First come `steps` timed steps, then a few more steps in which the launching process
- * samples memory, then the rate of single matrix products of the run's shapes, which all ranks
- * measure at the same time.
+ * samples memory. Last, all ranks measure at the same time how fast single matrix products of the
+ * run's shapes are.
  *
- * Note [Model FLOP utilisation]. flops counts what the loss needs, without recomputation, for one
- * rank and step. Each linear layer has three products (forward, data gradient and weight gradient):
- * 6 x tokens x in x out. The head counts only tokens with a label, keys and values of
- * cross-attention count source tokens, and results that nothing reads do not count. Attention has
- * six products (q k^T, p v; dp, dv, dq, dk): 12 x queries x keys x heads x head width, and half of
- * it if causal. Each model counts its own (fsdp_model_type.work). mfu = flops / (step_s x threads x
- * gemm_gflops), where gemm_gflops is the best rate of one thread on the products of the
- * feed-forward and of the projections. */
+ * Note [Model FLOP utilisation]. `flops` counts the operations that a step of one rank needs to
+ * compute the loss and its gradients, without recomputation. Each linear layer has three products
+ * (forward, data gradient and weight gradient): 6 x tokens x in x out. The head counts only tokens
+ * with a label, keys and values of cross-attention count source tokens, and results that nothing
+ * reads do not count. Attention has six products (q k^T, p v; dp, dv, dq, dk): 12 x queries x keys
+ * x heads x head width, and half as many if attention is causal. Each model type counts its own
+ * operations (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops), where
+ * gemm_gflops is the best rate of one thread on the products of the feed-forward and of the
+ * projections. */
 #pragma once
 #include <stdio.h>
 
@@ -23,25 +24,28 @@
 #include "src/profile/profile_report.h"
 
 typedef struct fsdp_bench_config {
-    fsdp_model_config shape; /* of the model, with its dropout */
+    fsdp_model_config shape; /* configuration of the model, with its dropout rates */
     const char *shape_name;
-    fsdp_dtype dtype; /* of parameters and activations; master weights are float32 */
+    fsdp_dtype dtype; /* dtype of parameters and activations; master weights are float32 */
     fsdp_reshard reshard_after_forward;
     fsdp_backward_prefetch backward_prefetch;
-    bool activation_checkpointing;                         /* of blocks */
-    fsdp_activation_checkpointing_kind checkpointing_kind; /* used if activation_checkpointing */
+    bool activation_checkpointing;                         /* each block is checkpointed */
+    fsdp_activation_checkpointing_kind checkpointing_kind; /* used only if activation_checkpointing
+                                                              is true */
     int threads;                                           /* per rank */
     int32_t batch, source;
     int32_t target; /* target tokens; 0 except for SEQ2SEQ */
     int steps;
     uint64_t seed;
-    const char *isa;           /* NULL: the best */
-    double start_s;            /* start of the job on fsdp_clock_s()'s clock */
-    const char *profile;       /* trace of a few steps; NULL: none */
+    const char *isa;           /* NULL: the best instruction set */
+    double start_s;            /* when the job started, on fsdp_clock_s()'s clock */
+    const char *profile;       /* file for a trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
-    bool breakdown;            /* also sum the time of those steps by category; needs no trace */
-    FILE *profile_out;         /* rank 0's table of time by category; NULL: none */
-    const char *save_model;    /* folder to save the initial weights in; NULL: none */
+    bool breakdown;            /* also sum the time of the profiled steps by category; works without
+                                  a trace */
+    FILE *profile_out;         /* where rank 0 prints the table of time by category; NULL: no
+                                  table */
+    const char *save_model;    /* folder in which the initial weights are saved; NULL: not saved */
 } fsdp_bench_config;
 
 /* The stages that rank 0 reports to the launching process. */
@@ -58,17 +62,18 @@ typedef struct fsdp_bench_result {
     double first_step_s;       /* the first step alone */
     double first_step_after_s; /* from the job's start to the end of the first step */
     double ready_after_s;      /* from the job's start to the start of the first step */
-    /* Rank 0's times, means of the steps after the first. */
+    /* Rank 0's times: means over the steps after the first. */
     double forward_s, backward_s, clip_s, optimizer_s;
-    double wait_s; /* time waiting for peers; included in the four times above */
+    double wait_s; /* time of waiting for peers, which is part of the four times above */
     double cpu_s;  /* processor time; if step_s x threads is much larger, other processes used the
                       cores */
-    double page_faults, page_faults_last;        /* mean per step, and of the last step */
-    double tokens_per_s;                         /* of all ranks, source and target tokens */
-    double flops;                                /* of one rank and one step */
+    double page_faults, page_faults_last;        /* page_faults: mean per step after the first;
+                                                    page_faults_last: in the last step */
+    double tokens_per_s;                         /* source and target tokens of all ranks */
+    double flops;                                /* operations of one rank in one step */
     double gemm_gflops, mfu;                     /* Note [Model FLOP utilisation] */
-    double first_loss, last_loss;                /* of rank 0's rows */
-    double grad_norm;                            /* of the last step, before clipping */
+    double first_loss, last_loss;                /* losses of rank 0's rows */
+    double grad_norm;                            /* norm in the last step, before clipping */
     fsdp_profile_row where[FSDP_PROFILE_ROWS];   /* time by category in the profiled steps */
     size_t n_where;                              /* 0: no steps were profiled */
     fsdp_profile_name names[FSDP_PROFILE_NAMES]; /* the most expensive operations of the profiled
@@ -77,7 +82,8 @@ typedef struct fsdp_bench_result {
     fsdp_memory_stats memory; /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
-/* Collective. The result is the same on all ranks except for fields documented as rank 0's. */
+/* Run the benchmark. Collective. The result is the same on all ranks except for fields that are
+ * documented as rank 0's. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);

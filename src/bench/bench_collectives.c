@@ -27,11 +27,12 @@ typedef struct bench {
     fsdp_shared_buffer *shared; /* [ranks][max_bytes] */
     float *give, *get;          /* [max_bytes] each; all elements of give are rank + 1 */
     int rank, ranks;
-    size_t bytes;  /* size being measured; a multiple of ALIGN x ranks, like max_bytes */
-    uint32_t call; /* number of the call, which orders the phases; all ranks count the same way */
+    size_t bytes;  /* size that is measured; a multiple of ALIGN x ranks, like max_bytes after
+                      rounding */
+    uint32_t call; /* number of the current call, the same on all ranks; it orders the phases */
 } bench;
 
-/* --- one call of each --- */
+/* --- one call of each collective --- */
 
 static fsdp_status begin(bench *b, fsdp_phase phase, fsdp_comm_kind kind)
 {
@@ -50,7 +51,7 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum `bytes` bytes, starting at byte `first`, over the lanes of all ranks. */
+/* Sum `bytes` bytes, beginning at byte `first`, over the lanes of all ranks into `get`. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -110,7 +111,7 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* In place, so the values grow from call to call. */
+/* Reduce `get` in place, so its values grow from call to call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -124,8 +125,8 @@ static fsdp_status broadcast_copied(bench *b)
 
 /* Expected first and last elements of the result after the first call. */
 typedef enum expected {
-    OWN,        /* rank + 1, as everywhere in `give` */
-    EACH_RANKS, /* 1 ... ranks */
+    OWN,        /* rank + 1, like all elements of `give` */
+    EACH_RANKS, /* first element 1, last element `ranks` */
     SUM,        /* the sum over all ranks */
     FIRST_RANKS
 } expected;
@@ -205,7 +206,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The first call is checked. The second call's time determines how many calls fill the round. */
+/* Measure one collective: check the result of the first call, time the second call to find how many
+ * calls fill a round, and take the median of the rounds. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
@@ -248,8 +250,8 @@ static size_t rounded(const bench *b, int64_t bytes)
     return (n ? n : 1) * unit;
 }
 
-/* The buffers must fit into memory. The scratch of the copied collectives is not counted, because
- * it is small. */
+/* Check that the buffers fit into memory. The scratch memory of the copied collectives is not
+ * counted, because it is small. */
 static fsdp_status check_memory(const bench *b, size_t bytes)
 {
     const double wanted = 3.0 * (double)bytes * b->ranks,

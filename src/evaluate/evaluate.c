@@ -30,11 +30,11 @@ typedef struct evaluator {
     fsdp_group *group;
     fsdp_device *device;
     fsdp_evaluations *all;
-    bool show_progress; /* on rank 0, unless the output is for a program */
+    bool show_progress; /* true on rank 0, unless the output is for a program */
     fsdp_model *model;
     fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
-    fsdp_generation_config generation; /* for the model's texts, if any */
+    fsdp_generation_config generation; /* settings for generating texts, if any are generated */
 } evaluator;
 
 static bool is_first(const evaluator *v)
@@ -52,7 +52,7 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* The sources (with their prefix) or the targets of all rows as texts. */
+/* Get the sources (with their prefix) or the targets of all rows as texts. */
 static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
@@ -75,13 +75,13 @@ static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_r
     return status;
 }
 
-/* The rank of the block that contains `row`. */
+/* Return the rank that processes the block that contains `row`. */
 static int rank_of_row(const evaluator *v, size_t row)
 {
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* This rank's texts, one after the other, each with its NUL. */
+/* Pack this rank's texts, one after the other, each with its NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -108,7 +108,8 @@ static fsdp_status unpack_texts(const evaluator *v, const char *all, size_t stri
     return FSDP_OK;
 }
 
-/* Rank 0 gets every rank's texts; the others keep their own. Collective. */
+/* Gather the texts of all ranks on rank 0. The other ranks keep only their own texts.
+ * Collective. */
 static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 {
     int world_size = fsdp_group_world_size(v->group);
@@ -157,7 +158,8 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* Refuse options of pairs and of their texts for models without pairs, and the reverse. */
+/* Refuse options for source and target texts if the model is not seq2seq, and --max-seq-length if
+ * it is. */
 static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -185,7 +187,7 @@ static fsdp_status check_task_options(const evaluator *v)
     return FSDP_OK;
 }
 
-/* All models must have the task of the first one. */
+/* Check that the model has the task of the first model, and that its options fit. */
 static fsdp_status check_task(const evaluator *v)
 {
     const fsdp_model_info *info = &v->model->info;
@@ -213,7 +215,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* 0 is the same default but leaves rows of ids whole */
+        /* 0 is the same default length, but rows of ids are not cut */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -222,7 +224,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Opens --data for a model. Notes about the data are printed for the first model only. */
+/* Open --data for a model. Notes about the data are printed only for the first model. */
 static fsdp_status open_data(evaluator *v, bool first_model)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -239,9 +241,9 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* Read references and candidates once, with the first model's tokenizer. For data without texts
- * (ids and no tokenizer) only the loss is computed. Every rank reads them: rank 0 needs them, and
- * the others must know whether there are any. */
+/* Read references, prompts and candidates once, with the first model's tokenizer. For data without
+ * texts (ids and no tokenizer) only the loss is computed. Every rank reads the references: rank 0
+ * needs them, and the other ranks must know whether there are any. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -283,8 +285,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Report which rows had a loss that is not finite, and why. Collective; loop has the model's
- * parameters. */
+/* Report which rows had a loss that is not finite, and why. `loop` has the model's parameters.
+ * Collective. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -303,7 +305,7 @@ static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                       dtype == FSDP_DTYPE_F16 ? fsdp_human_not_finite_advice(dtype) : "");
 }
 
-/* Collective. */
+/* Check that the loss is finite; if it is not, report the reason. Collective. */
 static fsdp_status check_loss(const evaluator *v, const char *name, fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -350,7 +352,8 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     return FSDP_OK;
 }
 
-/* Decode the generated texts of the rows of `batch` to rows->items[first] and following. */
+/* Generate texts for the rows of `batch`, and write them to rows->items, beginning at index
+ * `first`. */
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
@@ -376,7 +379,8 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* One text a row, of at most max_target_length new tokens unless a length was given. */
+/* Get the settings for generation: one text per row, with at most max_target_length new tokens
+ * unless a length was given. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -397,7 +401,8 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     return FSDP_OK;
 }
 
-/* Report anything that prevents generating texts before the loss is computed, not after it. */
+/* Prepare the generation of texts. This happens before the loss is computed, so that errors are
+ * reported early. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
@@ -406,12 +411,13 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to decode texts with: %s", name,
                           v->tokenizer.why_none);
     fsdp_status status = generation_config(v, &v->generation);
-    if (status != FSDP_ERR_FORMAT) /* which already names a file */
+    if (status != FSDP_ERR_FORMAT) /* a FORMAT error already names a file */
         fsdp_error_context(status, "%s", name);
     return fsdp_agree(v->group, status);
 }
 
-/* The seed has an effect only if weights are drawn or texts are sampled. */
+/* Refuse a given seed that would have no effect: it has one only if weights are drawn or texts are
+ * sampled. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -422,8 +428,8 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
-/* Generate block m of consecutive rows. A block past the end has no rows but is generated all the
- * same, because ranks run in lockstep. */
+/* Generate texts for block m of the rows. A block beyond the last row has no rows, but takes part,
+ * because ranks run in lockstep. */
 static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
@@ -501,7 +507,8 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* Report a missing model before the work, not after the other models are evaluated. */
+/* Check that all models exist, so that a missing model is reported before any model is
+ * evaluated. */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -536,7 +543,8 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
-/* Report a file that cannot be written before the work, not after it. */
+/* Check that the folder of an output file exists, so that a missing folder is reported before any
+ * model is evaluated. */
 static fsdp_status check_output(const char *flag, const char *path)
 {
     if (!path)
@@ -552,7 +560,7 @@ static fsdp_status check_output(const char *flag, const char *path)
                  : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
 }
 
-/* No output file may be an input or another output. */
+/* Check that no output file is an input or another output. */
 static fsdp_status check_files(const fsdp_evaluate_config *c)
 {
     const struct {

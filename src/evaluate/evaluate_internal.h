@@ -4,7 +4,7 @@
 
 #include "src/evaluate/evaluate.h"
 
-/* Texts of rows; owned. */
+/* The texts of rows; owned. */
 typedef struct fsdp_text_rows {
     char **items; /* [n], NULL: no text */
     size_t n;
@@ -14,10 +14,10 @@ typedef struct fsdp_text_rows {
 typedef struct fsdp_evaluation {
     char name[160];
     double loss;         /* mean over the label tokens */
-    double accuracy, f1; /* of a classifier */
+    double accuracy, f1; /* accuracy and F1 of a classifier */
     int64_t labels, rows;
     double loss_s, generate_s;
-    fsdp_text_rows texts; /* rank 0; empty without generation */
+    fsdp_text_rows texts; /* generated texts, all of them on rank 0; empty if none were generated */
 } fsdp_evaluation;
 
 typedef struct fsdp_evaluations {
@@ -26,11 +26,11 @@ typedef struct fsdp_evaluations {
     size_t n;
     fsdp_task task;            /* the same for all models */
     bool have_texts;           /* the data has references */
-    char no_texts[256];        /* the reason if have_texts is false */
-    fsdp_text_rows references; /* rank 0 */
+    char no_texts[256];        /* why have_texts is false */
+    fsdp_text_rows references; /* rank 0: the references of all rows */
     fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
-    fsdp_text_rows prompts;    /* rank 0: sources, for --prompts */
+    fsdp_text_rows prompts;    /* rank 0: the sources of all rows, for --prompts */
 } fsdp_evaluations;
 
-/* Prints tables or one JSON line, then writes the files of texts. */
+/* Print tables or one JSON line to `out`, then write the files of texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out);

@@ -136,7 +136,8 @@ static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
 
 /* --- files of texts --- */
 
-/* Line ends within a text become spaces, so that line i is row i. */
+/* Write texts to a file, one per line. Line ends within a text become spaces, so that line i is row
+ * i. */
 static fsdp_status write_lines(const fsdp_text_rows *texts, const char *path)
 {
     fsdp_str s = {0};

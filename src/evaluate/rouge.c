@@ -1,7 +1,7 @@
 /* Texts become lists of token numbers (one table of tokens for all texts of a call). n-grams are
- * then integers that can be sorted, and the longest common subsequence is bit arithmetic: one word
- * holds 64 columns of the dynamic programme (Hyyro 2004, "Bit-Parallel LCS-length Computation
- * Revisited"). A pair of summaries takes a few dozen instructions. */
+ * then integers, which can be sorted. The longest common subsequence is computed with bit
+ * arithmetic: one word contains 64 columns of the dynamic programme (Hyyro 2004, "Bit-Parallel
+ * LCS-length Computation Revisited"). A pair of summaries takes a few dozen instructions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +19,11 @@ typedef struct token_list {
 typedef struct token_entry {
     uint32_t hash;
     int32_t id;    /* 0: free slot; tokens count from 1 */
-    size_t offset; /* into text */
+    size_t offset; /* offset of the token in the table's text */
     size_t bytes;
 } token_entry;
 
-/* Open addressing, at most half full. */
+/* A hash table of tokens with open addressing, at most half full. */
 typedef struct token_table {
     token_entry *entries;
     size_t slots; /* a power of two, or 0 */
@@ -90,10 +90,10 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
     return FSDP_OK;
 }
 
-/* The lower-cased token character at *s, or 0; *s moves past it. Python lower-cases before it looks
- * for a-z, and the lower case of two characters beyond ASCII contains one: KELVIN SIGN (E2 84 AA)
- * becomes k; I WITH DOT ABOVE (C4 B0) becomes i and a combining dot, which ends the token (*ends).
- */
+/* Return the character at *s in lower case if it belongs to a token, else 0, and move *s past it.
+ * Python first makes text lower-case and then looks for a-z. The lower case of two characters
+ * beyond ASCII contains a letter of a-z: KELVIN SIGN (E2 84 AA) becomes k; I WITH DOT ABOVE (C4 B0)
+ * becomes i and a combining dot, which ends the token (*ends). */
 static char token_char(const unsigned char **s, bool *ends)
 {
     const unsigned char *c = *s;
@@ -125,7 +125,8 @@ static fsdp_status token_list_add(token_list *list, token_table *table, const ch
     return FSDP_OK;
 }
 
-/* Fills an empty list; `word` is a buffer shared by the calls. */
+/* Replace the content of `list` by the tokens of `text`. `word` is a buffer that all calls
+ * share. */
 static fsdp_status tokenize(const char *text, token_table *table, token_list *list, char **word,
                             size_t *word_cap)
 {
@@ -178,8 +179,9 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 /* --- longest common subsequence ----------------------------------------------------------------
  */
 
-/* A reference prepared for many predictions. Row r of `rows` has bit j set where token j of the
- * reference is its r-th distinct token. Row 0 is for tokens that are not in the reference. */
+/* A reference that is prepared for many predictions. Each distinct token of the reference has a row
+ * of bits; bit j is set if the token occurs at place j of the reference. Row 0 is for tokens that
+ * are not in the reference. */
 typedef struct lcs {
     uint64_t *rows;  /* [distinct + 1, words] */
     uint64_t *state; /* [words] */
@@ -226,8 +228,8 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Bit j of the state is 0 where the row of the dynamic programme increases by one at column j, so
- * the length of the subsequence is the number of zeros. */
+/* Return the length of the longest common subsequence. Bit j of the state is 0 if the current row
+ * of the dynamic programme increases by one at column j, so the length is the number of zeros. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
     memset(l->state, 0xff, l->words * sizeof *l->state);
@@ -272,7 +274,7 @@ static int compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The n-grams (n is 1 or 2) of a list as sorted numbers; *count may be 0. */
+/* Get the n-grams (n is 1 or 2) of a list as sorted numbers. *count may be 0. */
 static void sorted_ngrams(const token_list *list, size_t n, int64_t *keys, size_t *count)
 {
     *count = list->len >= n ? list->len - n + 1 : 0;
@@ -281,7 +283,7 @@ static void sorted_ngrams(const token_list *list, size_t n, int64_t *keys, size_
     qsort(keys, *count, sizeof *keys, compare_keys);
 }
 
-/* Size of the intersection of two sorted multisets. */
+/* Return the size of the intersection of two sorted multisets. */
 static size_t count_common(const int64_t *a, size_t a_len, const int64_t *b, size_t b_len)
 {
     size_t i = 0, j = 0, common = 0;
@@ -331,8 +333,8 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
     sum->fmeasure /= (double)n;
 }
 
-/* `constant`: predictions[0] is compared with all references; otherwise predictions[i] with
- * references[i]. */
+/* Compute the mean scores. If `constant` is true, predictions[0] is compared with all references;
+ * otherwise predictions[i] is compared with references[i]. */
 static fsdp_status mean_of_lists(lcs *l, const token_list *references,
                                  const token_list *predictions, bool constant, size_t n,
                                  fsdp_rouge *rouge)
@@ -352,7 +354,8 @@ static fsdp_status mean_of_lists(lcs *l, const token_list *references,
     return FSDP_OK;
 }
 
-/* Index of the candidate with the largest sum of F-measures; the first among equals. */
+/* Set *best to the index of the candidate with the largest sum of F-measures, or to the first index
+ * if several are equal. */
 static fsdp_status find_best(lcs *l, const token_list *references, size_t n_references,
                              const token_list *candidates, size_t n_candidates, size_t *best)
 {

@@ -1,13 +1,13 @@
-/* ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004), with the same numbers as Google's rouge_score package
- * with use_stemmer=False: text is lower-cased, every run of characters other than a-z and 0-9
- * separates tokens, and ROUGE-L is the longest common subsequence of the whole texts. Porter
- * stemming (use_stemmer=True) and rougeLsum are not supported. */
+/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The numbers are those of Google's rouge_score
+ * package with use_stemmer=False: text is made lower-case, every run of characters other than a-z
+ * and 0-9 separates tokens, and ROUGE-L is the longest common subsequence of the whole texts.
+ * Porter stemming (use_stemmer=True) and rougeLsum are not supported. */
 #pragma once
 #include <stddef.h>
 
 #include <fsdp/base.h>
 
-/* Each in [0, 1]. */
+/* A score. All numbers are in [0, 1]. */
 typedef struct fsdp_rouge_score {
     double precision; /* matches / length of the prediction */
     double recall;    /* matches / length of the reference */
@@ -18,22 +18,23 @@ typedef struct fsdp_rouge {
     fsdp_rouge_score rouge1, rouge2, rougeL;
 } fsdp_rouge;
 
-/* One pair of UTF-8 texts. Texts without a token score 0. */
+/* Score one pair of UTF-8 texts. If one of them has no token, all scores are 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_pair(const char *reference, const char *prediction,
                                             fsdp_rouge *rouge);
 
-/* Means over n pairs; FSDP_ERR_INVALID if n is 0. */
+/* Compute the mean scores over n pairs. Returns FSDP_ERR_INVALID if n is 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             const char *const *predictions, size_t n,
                                             fsdp_rouge *rouge);
 
-/* The sentence with the highest mean ROUGE-L F-measure when it is predicted for every reference:
- * the score of a model that has learnt the form of the summaries but nothing from the articles.
- * Time is references x candidates x length: 200 x 3,000 short summaries take some 20 ms.
+/* Find the sentence that has the highest mean ROUGE-L F-measure if it is predicted for every
+ * reference. This is the score of a model that has learnt the form of the summaries, but nothing
+ * from the articles. The time is proportional to references x candidates x length: 200 x 3,000
+ * short summaries take about 20 ms.
  *
  * @param candidates sentences to choose from, usually the training summaries
- * @param best       out: its index; the first among equals
- * @param rouge      out: its means over the references; may be NULL
+ * @param best       out: index of the sentence; the first one if several are equal
+ * @param rouge      out: mean scores of the sentence over the references; may be NULL
  * @return FSDP_ERR_INVALID if either list is empty */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_best_constant(const char *const *references,
                                                      size_t n_references,

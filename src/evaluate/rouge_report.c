@@ -1,4 +1,4 @@
-/* A table of scores, then examples spread evenly over the references. */
+/* Prints a table of scores, then examples that are spread evenly over the references. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "src/report/terminal.h"
 
 enum {
-    EXAMPLE_COLUMNS = 100 /* of one text; longer ones are cut */
+    EXAMPLE_COLUMNS = 100 /* columns of a text; longer texts are cut */
 };
 
 static void add_row(fsdp_table *table, const char *name, const fsdp_rouge *rouge)
@@ -44,7 +44,7 @@ static fsdp_status score_and_print(fsdp_table *table, FILE *file, const char *co
     return fsdp_table_print(table, file, FSDP_TABLE_AUTO);
 }
 
-/* Prints the text on one line, without its own line breaks. */
+/* Print the text on one line, without its own line breaks. */
 static void print_text(FILE *file, const char *name, size_t name_width, const char *text)
 {
     size_t bytes = fsdp_text_fit(text, EXAMPLE_COLUMNS);

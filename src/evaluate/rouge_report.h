@@ -11,20 +11,21 @@ typedef struct fsdp_rouge_predictions {
 } fsdp_rouge_predictions;
 
 typedef struct fsdp_rouge_report_options {
-    const char *const *candidates; /* for the best constant sentence: the training summaries */
-    size_t n_candidates;           /* 0: leave out the constant sentence */
+    const char *const *candidates; /* candidates for the best constant sentence: the training
+                                      summaries */
+    size_t n_candidates;           /* 0: the constant sentence is left out */
     size_t examples;               /* number of texts to print with their references */
 } fsdp_rouge_report_options;
 
-/* Scores of each row, for callers that also write them elsewhere. */
+/* The scores of the table's rows, for callers that also write them elsewhere. */
 typedef struct fsdp_rouge_report_scores {
     fsdp_rouge *of_sets; /* [n_sets], the caller's memory; or NULL */
-    fsdp_rouge constant; /* of the best constant sentence */
-    size_t best;         /* its index among the candidates */
+    fsdp_rouge constant; /* scores of the best constant sentence */
+    size_t best;         /* index of the best constant sentence among the candidates */
 } fsdp_rouge_report_scores;
 
 /* Print a table of F-measures to `file`: a row for each of `sets` [n_sets] and one for the best
- * constant sentence. `scores` may be NULL. FSDP_ERR_INVALID without references. */
+ * constant sentence. `scores` may be NULL. Returns FSDP_ERR_INVALID if there are no references. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_report(FILE *file, const char *const *references, size_t n,
                                               const fsdp_rouge_predictions *sets, size_t n_sets,
                                               const fsdp_rouge_report_options *options,

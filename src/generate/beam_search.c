@@ -85,8 +85,8 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Insert a candidate that has ended into the finished beams, after equal ones, if it is good
- * enough. */
+/* Insert a candidate that has ended into the finished beams, if it is good enough. It comes after
+ * beams with an equal score. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
@@ -95,7 +95,7 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    s->finished[at] = beam; /* continue_beam() may have moved its list */
+    s->finished[at] = beam; /* continue_beam() may have moved the list of ids */
     FSDP_TRY(status);
     beam.score = score;
     for (; at > 0 && s->finished[at - 1].score < score; at--)
@@ -119,7 +119,7 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
-/* Put candidates, best first, among the finished or the next beams. */
+/* Put each candidate, beginning with the best, among the finished beams or the next beams. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

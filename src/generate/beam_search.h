@@ -1,10 +1,11 @@
 /* Beam search for one prompt, by the rules of transformers 5's _beam_search().
  *
- * A step has one row of scores for each running beam. The best (1 + ends of sequence, at least 2) *
- * num_beams continuations, by the sum of their scores, are candidates. Those among the first
- * num_beams that end compete for the num_beams finished places by sum / length ^ length_penalty,
- * where length counts new ids including the end. The best num_beams that do not end continue. Equal
- * candidates rank by beam, then by id.
+ * A step has one row of scores for each running beam. The continuations of all beams are ordered by
+ * the sum of their scores, and the best k * num_beams of them are candidates; k is 1 + the number
+ * of end-of-sequence ids, but at least 2. If one of the first num_beams candidates ends, it
+ * competes for the num_beams places of finished beams by sum / length ^ length_penalty, where
+ * length is the number of new ids, the end included. The best num_beams candidates that do not end
+ * continue. Candidates with equal sums are ordered by beam, then by id.
  *
  *     fsdp_beam_search_create(config, ids, n, max_new, &search);
  *     while (!fsdp_beam_search_done(search)) {
@@ -20,22 +21,24 @@
 #include "src/generate/top_k.h"
 
 typedef struct fsdp_beam {
-    fsdp_token_list ids; /* begin with the prompt */
+    fsdp_token_list ids; /* the prompt, then the new ids */
     float score;         /* running: sum of scores; finished: sum / length ^ length_penalty */
-    int32_t parent;      /* running: the beam of the previous step that it continues */
+    int32_t parent;      /* running: index of the beam of the previous step that this one
+                            continues */
 } fsdp_beam;
 
 typedef struct fsdp_beam_search {
     const fsdp_generation_config *config; /* borrowed */
-    int64_t max_new, n_new;        /* limit of new ids; new ids of the running beams so far */
+    int64_t max_new, n_new;        /* limit of new ids; number of new ids that the running beams
+                                      have */
     fsdp_beam *running, *finished; /* [num_beams]; finished: best first */
     fsdp_beam *next;               /* [num_beams]: running beams after the current step */
     int32_t n_running, n_finished;
-    fsdp_top_k candidates; /* of the current step, by the sum of scores */
+    fsdp_top_k candidates; /* candidates of the current step, by the sum of scores */
     bool done;
 } fsdp_beam_search;
 
-/* Starts with one beam, the prompt ids [n]. max_new > 0. */
+/* Create a search with one beam, the prompt ids [n]. max_new must be above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_create(const fsdp_generation_config *config,
                                                     const int32_t *ids, size_t n, int64_t max_new,
                                                     fsdp_beam_search **search);
@@ -45,8 +48,10 @@ void fsdp_beam_search_destroy(fsdp_beam_search *search); /* accepts NULL */
 void fsdp_beam_search_offer(fsdp_beam_search *search, int32_t beam, const float *scores,
                             int64_t vocab);
 /* End a step in which all beams were offered. Afterwards the search is done, or running[0 ..
- * n_running) are the beams that continue. A parent may occur any number of times, in any order. */
+ * n_running) are the beams that continue. Several running beams may have the same parent, and
+ * parents are in no particular order. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_advance(fsdp_beam_search *search);
 
-/* scores - log(sum of exp(scores)), in place. Returns false if one is NaN or +INFINITY. */
+/* Compute scores - log(sum of exp(scores)), in place. Returns false if a score is NaN or
+ * +INFINITY. */
 bool fsdp_log_softmax(float *scores, int64_t vocab);

@@ -1,5 +1,5 @@
-/* See generate.h. A prompt is run once, and its sequences (beams, samples) branch off afterwards.
- * Sequences that have ended leave the cache, so the work shrinks with them. */
+/* See generate.h. Each prompt is run once; its sequences (beams, samples) then share what was
+ * computed. Sequences that have ended are removed from the cache, so later steps do less work. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,16 +14,17 @@
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
 
-/* Score of an output that no beam was left for, as in transformers. */
+/* Score of an output for which no finished beam was left, as in transformers. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* One row of the batch with its running sequences, which are rows of the cache. */
+/* A row of the batch, with its running sequences, which are rows of the cache. */
 typedef struct prompt {
-    /* [num_return_sequences], whose ids begin with the prompt; borrowed from the generation */
+    /* [num_return_sequences]; their ids begin with the prompt; borrowed from the generation */
     fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    /* [num_return_sequences]: the output of each of the n_live rows; unused with beams */
+    /* [num_return_sequences]: index of the output of each of the n_live rows; not used with
+     * beams */
     int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
@@ -39,11 +40,11 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs] memory of the prompts' lists */
-    int32_t rows;     /* in the cache */
-    int32_t *from;    /* [widest] rows of the cache that continue */
-    int32_t *ids;     /* [widest] the next id of each row in `from` */
-    int32_t going_on; /* rows in `from` so far */
+    int32_t *live;    /* [n_outputs]: memory of `live` of all prompts */
+    int32_t rows;     /* number of rows in the cache */
+    int32_t *from;    /* [most rows]: rows of the cache that continue */
+    int32_t *ids;     /* [most rows]: the next id of each row in `from` */
+    int32_t going_on; /* number of rows in `from` so far */
     int64_t step, vocab;
     float *scores;              /* [vocab] scores of the current row */
     fsdp_candidate *candidates; /* [vocab], if ids are sampled */
@@ -67,7 +68,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* generation_config.json says that there is no end */
+        /* a config.json without an end of sequence gets the model's; a generation_config.json
+         * without one has none */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -144,7 +146,7 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    /* the last id is not fed to the model */
+    /* + 1, because the last id is not given to the model */
     int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
@@ -212,8 +214,8 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Append an id to each sequence of a prompt, whose rows begin at `first`. In the first step all
- * outputs share the prompt's single row. */
+/* Append an id to each sequence of a prompt. The rows of the prompt begin at `first`. In the first
+ * step all outputs share the prompt's single row. */
 static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
@@ -250,7 +252,7 @@ static fsdp_status take_beams(const generation *g, prompt *p)
     return FSDP_OK;
 }
 
-/* One step of a prompt's beams, whose rows begin at `first`. */
+/* Run a step of a prompt's beam search. The rows of the beams begin at `first`. */
 static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;
@@ -318,7 +320,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* Number of sequences that continue, over all ranks. */
+/* Set *rows to the number of sequences that continue, over all ranks. */
 static fsdp_status count_rows(const generation *g, int64_t *rows)
 {
     *rows = g->rows;
@@ -341,7 +343,8 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 
 /* --- beginning --- */
 
-/* The ids that generation continues. */
+/* Get the ids that generation continues: the start token for T5, else the row's input ids. They are
+ * borrowed. */
 static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
                        const int32_t **ids, size_t *n)
 {

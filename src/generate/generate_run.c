@@ -1,5 +1,5 @@
-/* See generate_run.h. In each round, rank r takes the r-th of the next world_size batches. Results
- * are gathered at a fixed size, so that rank 0 reports them in order. */
+/* See generate_run.h. In each round, rank r generates for the r-th of the next world_size batches.
+ * Results are gathered as rows of equal size, so that rank 0 can report them in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,9 +29,9 @@ typedef struct generate_run {
     fsdp_generation_config generation;
     fsdp_prompts prompts;
     size_t batch_size;
-    size_t per_prompt; /* number of sequences */
-    size_t row_bytes;  /* of a gathered_row with the longest sequence */
-    /* number of prompts where the model's positions end before the limit of new tokens */
+    size_t per_prompt; /* number of sequences per prompt */
+    size_t row_bytes;  /* size of a gathered_row with the longest sequence */
+    /* number of prompts for which the model's positions end before the limit of new tokens */
     size_t n_short;
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
@@ -58,8 +58,8 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the given tokenizer, or the model's. If no texts are given, the model may have none or an
- * unusable one, which is noted. */
+/* Open the given tokenizer, or that of the model. If no texts are given, the model may have no
+ * tokenizer, or an unusable one, which is reported as a note. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -84,7 +84,8 @@ static fsdp_status open_tokenizer(generate_run *g)
     return FSDP_OK;
 }
 
-/* Every rank reads the prompts; from a pipe, each would get only a part. */
+/* Check that `path` is a regular file. Every rank reads the prompts, and from a pipe each rank
+ * would get only a part of them. */
 static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
 {
     if (!path || g->world_size == 1)
@@ -103,7 +104,8 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* T5's texts are cut as in training; transformers never cuts a text to be continued. */
+/* Return the length to which texts are cut. T5's texts are cut as in training. transformers never
+ * cuts a text that is continued. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -121,7 +123,7 @@ static fsdp_status check_prefix(const generate_run *g)
                       c->input_ids ? c->input_ids : "");
 }
 
-/* Rows of ids are cut only if a length is given, in the same way as texts. */
+/* Read rows of ids. They are cut only if a length is given, in the same way as texts. */
 static fsdp_status read_ids(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -179,7 +181,7 @@ static void report_notes(const generate_run *g)
     }
 }
 
-/* The error for prompt `i`, of `n` ids, which leaves no room for new ids. */
+/* Return the error for prompt `i`, which has `n` ids and leaves no room for new ids. */
 static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
 {
     const int64_t positions = g->model->info.max_positions;
@@ -193,7 +195,8 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Check that every prompt leaves room, and compute the longest sequence. */
+/* Check that every prompt leaves room for new ids, and compute row_bytes for the longest
+ * sequence. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
@@ -205,7 +208,7 @@ static fsdp_status check_lengths(generate_run *g)
         g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
-    /* rounded up, so that the double of the next row is aligned */
+    /* round up, so that the score of the next row, a double, is aligned */
     g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
     return FSDP_OK;
 }
@@ -271,7 +274,7 @@ static void pack_row(const fsdp_generated *output, gathered_row *row)
     memcpy(row->ids, output->ids.ids, output->ids.len * sizeof *row->ids);
 }
 
-/* Generate for prompts [first, first + n) into `rows`, per_prompt rows for each prompt. */
+/* Generate for prompts [first, first + n), and write per_prompt rows for each prompt to `rows`. */
 static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char *rows)
 {
     fsdp_batch *batch = NULL;
@@ -317,7 +320,8 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Run one round of prompts from `first` on: batch_size for each rank, while there are any. */
+/* Run one round for the prompts that begin at `first`: batch_size of them on each rank, as far as
+ * there are any. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;
@@ -339,7 +343,7 @@ static fsdp_status run_round(const generate_run *g, size_t first, char *mine, ch
 
 static fsdp_status run_all(generate_run *g)
 {
-    if (g->batch_size > g->prompts.n) /* no more memory than the prompts need */
+    if (g->batch_size > g->prompts.n) /* do not use more memory than the prompts need */
         g->batch_size = g->prompts.n ? g->prompts.n : 1;
     size_t rows = g->batch_size * g->per_prompt;
     char *mine = fsdp_calloc(rows, g->row_bytes);

@@ -1,5 +1,6 @@
-/* Changes the scores of the next id before one is chosen, as transformers' logits processors do and
- * in their order: repetition_penalty, no_repeat_ngram_size, then min_length and min_new_tokens. */
+/* Changes the scores of the next id before an id is chosen, like transformers' logits processors
+ * and in the same order: repetition_penalty, no_repeat_ngram_size, then min_length and
+ * min_new_tokens. */
 #pragma once
 #include <stdint.h>
 
@@ -9,8 +10,9 @@
 
 bool fsdp_is_end_of_sequence(const fsdp_generation_config *config, int32_t id);
 
-/* Process the scores [vocab] of what follows `ids` in place; banned ids get -INFINITY. As in
- * transformers, greedy search and sampling pass logits, beam search passes log-probabilities.
+/* Change in place the scores [vocab] of the id that follows `ids`. Banned ids get -INFINITY. As in
+ * transformers, scores are logits in greedy search and sampling, and log-probabilities in beam
+ * search.
  *
  * @param ids           a prompt and the ids generated for it so far
  * @param prompt_length ids of the prompt

@@ -27,7 +27,7 @@ void fsdp_prompts_free(fsdp_prompts *p)
     *p = (fsdp_prompts){0};
 }
 
-/* Appends an empty prompt. */
+/* Append an empty prompt. Returns NULL if there is not enough memory. */
 static fsdp_prompt *append_prompt(fsdp_prompts *p)
 {
     if (!FSDP_GROW(p->items, p->cap, p->n + 1))
@@ -38,7 +38,8 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* The tokenizer ends every text with </s>, which is dropped from a text that will be continued. */
+/* Encode a text, and set *cut to whether it was cut. The tokenizer ends every text with </s>, which
+ * is dropped from a text that will be continued. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
@@ -78,13 +79,14 @@ fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e
     return add_text(p, e, text, strlen(text));
 }
 
-/* Bytes of a byte order mark at the beginning of `text`. */
+/* Return the bytes of the byte order mark at the beginning of `text`; 0 if there is none. */
 static size_t byte_order_mark(const char *text, size_t bytes)
 {
     return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }
 
-/* The line at *at without its line end; false after the last one. */
+/* Get the line at *at, without its line end, and move *at to the next line. Returns false after the
+ * last line. */
 static bool next_line(const char *text, size_t bytes, size_t *at, const char **line, size_t *length)
 {
     if (*at >= bytes)
@@ -121,7 +123,8 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* [*first, *end): the ids of a row of n that its attention_mask keeps; all ids without a mask. */
+/* Find the ids [*first, *end) of a row of n ids that the row's attention_mask keeps. Without a
+ * mask, all ids are kept. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";
@@ -141,11 +144,11 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-/* State of reading rows of ids. */
+/* The state of reading rows of ids. */
 typedef struct id_reader {
     fsdp_prompts *prompts;
     const fsdp_prompt_ids *options;
-    int64_t line; /* in the document that is being read */
+    int64_t line; /* number of the current line of the file */
     fsdp_unused_keys unused;
 } id_reader;
 
@@ -157,7 +160,8 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* The file may be one for training: its targets are ignored, with a note. */
+/* Check the keys of a row. The file may be one for training, so its targets are ignored, with a
+ * note. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
@@ -207,7 +211,7 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
     return status;
 }
 
-/* A document is one row, or an array of rows. */
+/* Add the rows of a document, which is one row or an array of rows. */
 static fsdp_status add_document(id_reader *r, fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -244,8 +248,8 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
     return FSDP_OK;
 }
 
-/* Is the text one JSON document over several lines, rather than one a line? Decided by the first
- * line that is not blank. */
+/* Set *open to whether the text is one JSON document over several lines, not one document per line.
+ * The first line that is not blank decides this. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

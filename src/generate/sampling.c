@@ -14,7 +14,7 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Keep the ids whose score is `best`, with equal probabilities. */
+/* Keep the ids whose score is `best`, with equal probabilities. Returns their number. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -24,7 +24,8 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
     return n;
 }
 
-/* Keep the k most likely ids and those equal to the last of them, as transformers does. */
+/* Keep the k most likely ids, and ids that are as likely as the last of these, as transformers
+ * does. Returns their number. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {
@@ -43,7 +44,7 @@ static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float t
 
 /* --- warpers --- */
 
-/* exp(score - largest score) for sorted candidates. */
+/* Return exp(score - largest score) of candidate i. The candidates must be sorted. */
 static double weight(const fsdp_candidate *left, int64_t i)
 {
     return exp((double)left[i].score - (double)left[0].score);
@@ -57,8 +58,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* The smallest number of ids whose probabilities sum to top_p (Holtzman et al. 2020, section 3.1).
- */
+/* Return the smallest number of ids whose probabilities sum to top_p (Holtzman et al. 2020, section
+ * 3.1). */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;
@@ -68,7 +69,7 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
     return kept;
 }
 
-/* The ids at least min_p times as likely as the first. */
+/* Return the number of ids that are at least min_p times as likely as the first id. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -84,7 +85,8 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
     if (isinf(best))
         return 0;
-    if (!isfinite(best / temperature)) /* temperature close to 0: the most likely id is certain */
+    if (!isfinite(best / temperature)) /* the temperature is close to 0: the most likely id is
+                                          certain */
         return keep_best(scores, vocab, best, left);
     int64_t n = keep_top_k(scores, vocab, k, temperature, left);
     qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);
@@ -95,7 +97,7 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     return n;
 }
 
-/* Uniform in [0, 1), 53 bits. */
+/* Return a random number in [0, 1), uniform, with 53 bits. */
 static double uniform(const fsdp_draw *draw)
 {
     fsdp_philox bits = fsdp_philox4x32(fsdp_mix64(draw->seed), draw->row, draw->step);

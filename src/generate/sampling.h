@@ -1,30 +1,30 @@
-/* Chooses one id from the scores of all: the most likely one, or a random one by temperature,
- * top_k, top_p and min_p. Random numbers are a function of seed, row and step, so a result depends
- * neither on the number of ranks nor on the batch. */
+/* Chooses an id from the scores of all ids: the most likely one, or a random one according to
+ * temperature, top_k, top_p and min_p. Random numbers are a function of seed, row and step, so a
+ * result depends neither on the number of ranks nor on the batch. */
 #pragma once
 #include <stdint.h>
 
 #include "src/models/generation_config.h"
 #include "src/generate/top_k.h"
 
-/* Identifies a random number: step `step` of row `row` of the whole input. */
+/* Identifies a random number by its seed, by a row of the whole input, and by a step. */
 typedef struct fsdp_draw {
     uint64_t seed, row, step;
 } fsdp_draw;
 
-/* The first of the largest scores, as torch.argmax. */
+/* Return the first id with the largest score, like torch.argmax. */
 int32_t fsdp_argmax(const float *scores, int64_t vocab);
 
-/* The candidates that remain after transformers' warpers, most likely first; equal ones by
- * ascending id.
+/* Get the candidates that remain after transformers' warpers, beginning with the most likely one.
+ * Candidates with equal scores are in ascending order of ids.
  *
  * @param left [vocab]
- * @return number of candidates: at least one, or 0 if all scores are -INFINITY or one is INFINITY
- */
+ * @return number of candidates: at least one, or 0 if all scores are -INFINITY or one is
+ * INFINITY */
 int64_t fsdp_sampling_warp(const fsdp_generation_config *config, const float *scores, int64_t vocab,
                            fsdp_candidate *left);
 
-/* Draw an id with the probabilities softmax(scores that fsdp_sampling_warp() keeps).
+/* Draw an id. Its probability is the softmax of the scores that fsdp_sampling_warp() keeps.
  *
  * @param scratch [vocab]
  * @return -1 if all scores are -INFINITY */

@@ -1,5 +1,5 @@
-/* Chooses the cores that each rank may use. Ranks that share no core do not disturb each other, and
- * memory that a rank touches first is on its own NUMA node. */
+/* Chooses the cores that each rank may use. Ranks that do not share cores do not disturb each
+ * other. Memory is placed on the NUMA node of the rank that touches it first. */
 #include <string.h>
 #include <unistd.h>
 #ifdef FSDP_HAVE_HWLOC
@@ -9,7 +9,8 @@
 #include "src/base/alloc.h"
 #include "src/launch/launch.h"
 
-/* Processors in the order in which they are divided into blocks: neighbours share caches. */
+/* Processors in the order in which they are divided into blocks. Processors that share caches are
+ * neighbours. */
 typedef struct cpu_order {
     int *cpus; /* processor numbers of the operating system */
     int *core; /* core of each processor, counted in this order */
@@ -29,8 +30,8 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
     return 0;
 }
 
-/* hwloc numbers processing units by location: the hyperthreads of a core and the cores of a cache
- * are adjacent. */
+/* Order the processors by their location, as hwloc does: the hyperthreads of a core, and the cores
+ * that share a cache, are adjacent. */
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
@@ -79,9 +80,9 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
     order->n_nodes = 1;
 }
 
-/* Rank r of n gets the units [r * units / n, (r + 1) * units / n). A unit is a core, a NUMA node
- * or, if unit_of is NULL, a single processor. With fewer units than ranks, several ranks share a
- * unit. */
+/* Give rank r of n the units [r * units / n, (r + 1) * units / n). A unit is a core, a NUMA node
+ * or, if unit_of is NULL, a single processor. If there are fewer units than ranks, several ranks
+ * share a unit. */
 static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
                           cpu_set_t *cpus)
 {

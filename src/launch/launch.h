@@ -1,9 +1,10 @@
-/* `fsdp launch`: declarations shared by its parts.
+/* `fsdp launch`: declarations that its parts share.
  *
  * cmd_launch.c reads the options and counts attempts; supervisor.c watches the ranks of one
- * attempt; rank_process.c starts and reaps one rank; rank_output.c redirects, copies and stores its
- * output and its error message; binding.c gives it cores. The launcher has no threads: a child that
- * is forked after OpenMP's threads have run hangs, and one poll loop is enough. */
+ * attempt; rank_process.c starts and reaps one rank; rank_output.c redirects, copies and stores the
+ * output of a rank and its error message; binding.c chooses the cores of each rank. The launcher
+ * has no threads: a child that is forked after OpenMP's threads have run hangs, and one poll loop
+ * is enough. */
 #pragma once
 #include <sched.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ typedef enum fsdp_bind {
     FSDP_BIND_NONE
 } fsdp_bind;
 
-/* A rank's streams, as bits numbered like torchrun's. */
+/* The streams of a rank, as the bits that torchrun uses for them. */
 enum {
     FSDP_STREAM_STDOUT = 1,
     FSDP_STREAM_STDERR = 2
@@ -36,13 +37,16 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] names an fsdp command, which this program runs */
     char *program;      /* path of command[0] if it is another program; owned */
     const char *role, *master_addr, *run_id;
-    int master_port, max_restarts, omp_num_threads; /* omp_num_threads 0: 1 unless set */
-    double shutdown_timeout_s; /* from a signal to SIGTERM, and from there to SIGKILL; NAN: depends
-                                  on the cause */
-    char *log_dir;             /* this run's folder, already made; NULL: no files. Owned */
-    int *redirects;            /* [n_ranks] stream bits that go to files only. Owned */
-    int *tees;                 /* [n_ranks] stream bits that go to files and the console. Owned */
-    bool *on_console;          /* [n_ranks] false: hidden by --local-ranks-filter. Owned */
+    int master_port, max_restarts, omp_num_threads; /* omp_num_threads: 0 means 1, unless the
+                                                       environment sets it */
+    double shutdown_timeout_s; /* time from a signal to SIGTERM, and from SIGTERM to SIGKILL; NAN:
+                                  depends on the cause */
+    char *log_dir;             /* folder of this run, which exists; NULL: no files. Owned */
+    int *redirects;            /* [n_ranks] bits of the streams that go only to files. Owned */
+    int *tees;                 /* [n_ranks] bits of the streams that go to files and to the console.
+                                  Owned */
+    bool *on_console;          /* [n_ranks] false if --local-ranks-filter hides the rank's output.
+                                  Owned */
     cpu_set_t *cpus;           /* [n_ranks] processors of each rank; NULL: not bound. Owned */
 } fsdp_launch;
 
@@ -56,60 +60,64 @@ typedef struct fsdp_tee {
 
 typedef struct fsdp_rank_process {
     int rank;
-    pid_t pid;          /* also its process group; 0: never started */
+    pid_t pid;          /* also the rank's process group; 0: not started */
     bool ended;         /* `status` is valid */
-    bool was_signalled; /* the launcher sent it a signal: its exit status is not its own failure */
+    bool was_signalled; /* the launcher sent the rank a signal, so its exit status does not count as
+                           a failure of the rank */
     int status;         /* from waitpid */
-    int error_fd;       /* memfd for its error message, or -1 */
-    char error_path[FSDP_LAUNCH_PATH_BYTES]; /* its TORCHELASTIC_ERROR_FILE, under a path that the
-                                                launcher can read */
-    fsdp_tee tee[2];                         /* of stdout and stderr */
+    int error_fd;       /* memfd for the rank's error message, or -1 */
+    char error_path[FSDP_LAUNCH_PATH_BYTES]; /* TORCHELASTIC_ERROR_FILE of the rank, under a path
+                                                that the launcher can read */
+    fsdp_tee tee[2];                         /* for stdout and for stderr */
 } fsdp_rank_process;
 
 /* How an attempt ended. */
 typedef struct fsdp_attempt {
-    int exit_code;      /* 0, 1, or 128 + the signal that ended it */
-    bool interrupted;   /* by a signal to the launcher; no restart */
+    int exit_code;      /* 0, 1, or 128 + the signal that ended the attempt */
+    bool interrupted;   /* a signal to the launcher ended the attempt; it is not restarted */
     bool pointless;     /* the command line is wrong: a restart would fail the same way */
-    char message[2048]; /* of the failure: "rank 1 (pid 7) was killed by ..." */
+    char message[2048]; /* describes the failure: "rank 1 (pid 7) was killed by ..." */
 } fsdp_attempt;
 
 /* --- supervisor.c --- */
-/* Run all ranks once and wait for the last one to end. Returns an error if they could not be
- * started; none of them runs then. */
+/* Run all ranks once and wait until the last one has ended. Returns an error if not all ranks could
+ * be started; then none of them is left running. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count,
                                                 fsdp_attempt *attempt);
 
 /* --- rank_process.c --- */
-/* Fork and exec. `mask` is the signal mask that the rank gets. On failure no process runs, but the
- * caller must still call fsdp_rank_output_close(). */
+/* Start a rank with fork and exec. `mask` is the signal mask of the rank. If this fails, there is
+ * no process, but the caller must still call fsdp_rank_output_close(). */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_start(const fsdp_launch *launch, fsdp_rendezvous *rendezvous,
                                             int rank, int restart_count, const sigset_t *mask,
                                             fsdp_rank_process *process);
 /* Send a signal to the rank and the processes that it started. */
 void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number);
-/* Reap the rank if it has ended; returns true then. The processes that it started are killed if it
- * failed, or if `and_children`. */
+/* If the rank has ended, reap it and return true. If it failed, or if `and_children` is true, the
+ * processes that it started are killed. */
 bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
-/* True once for each time a signal (SIGSTOP, a debugger) has stopped the rank. */
+/* Has a signal (SIGSTOP, a debugger) stopped the rank since the last call? */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
-/* "was killed by signal 9 (Killed)", "exited with status 3". */
+/* Describe how the rank ended: "was killed by signal 9 (Killed)", "exited with status 3". */
 void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- rank_output.c --- */
-/* Make the run's folder below `log_dir` (NULL: below $TMPDIR). It is named <run id>_<random>. */
+/* Make the run's folder, <run id>_<random>, in `log_dir` or, if `log_dir` is NULL, in $TMPDIR.
+ * launch->log_dir is set to its path. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir);
-/* Before fork: open the rank's files, pipes and error file. stdio[2] receives the descriptors that
- * become its stdout and stderr, or -1 for the launcher's own; the caller closes them. */
+/* Open the rank's files, pipes and error file. Call this before fork. stdio[2] receives the
+ * descriptors that become the rank's stdout and stderr, or -1 if the rank uses the launcher's; the
+ * caller closes them. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
                                                   fsdp_rank_process *process, int stdio[2]);
-/* Copy what has arrived, without waiting. Returns false at the end of the stream. */
+/* Copy what has arrived in the pipe, without waiting. Returns false at the end of the stream. */
 bool fsdp_tee_pump(fsdp_tee *tee, const char *role, int rank);
-/* Copy the rest and close everything. */
+/* Copy what is still in the pipes, and close all descriptors of the rank's output. */
 void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *process);
 /* Get the message that the rank left, without a newline. Returns false if there is none. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- binding.c --- */
-/* Choose launch->cpus. With one rank, or with more ranks than processors, no rank is bound. */
+/* Choose launch->cpus. If there is one rank, or if there are more ranks than processors
+ * (FSDP_BIND_CORE), ranks are not bound. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind);

@@ -1,9 +1,10 @@
-/* Where a rank's output goes: the console, files, or both. Also the message that a rank leaves when
- * it fails.
+/* Sends the output of a rank to the console, to files, or to both. Also reads the message that a
+ * rank leaves when it fails.
  *
  * Folders and names are torchrun's: <log dir>/<run id>_<random>/attempt_<n>/<local rank>/
- * {stdout.log,stderr.log,error.json}. Without a log folder the error file is a memfd that the rank
- * inherits under the same number, so nothing is left on disk, whichever process is killed. */
+ * {stdout.log,stderr.log,error.json}. Without a log folder, the error file is a memfd, which the
+ * rank inherits under the same descriptor number. So no file is left on disk, whichever process is
+ * killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -17,7 +18,8 @@
 #include "src/base/io.h"
 #include "src/launch/launch.h"
 
-/* A rank that changes its working directory must still find its error file. */
+/* Make *path absolute, because a rank that changes its working directory must still find its error
+ * file. */
 static fsdp_status make_absolute(char **path)
 {
     if (**path == '/')
@@ -71,7 +73,7 @@ static fsdp_status open_log(const char *folder, const char *name, int *fd)
     return FSDP_OK;
 }
 
-/* A pipe whose reading end belongs to the launcher. */
+/* Open a pipe. The reading end is tee->pipe. */
 static fsdp_status open_pipe(fsdp_tee *tee, int *writing_end)
 {
     int ends[2];
@@ -124,7 +126,8 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     return open_stream(launch, folder, FSDP_STREAM_STDERR, rank, &process->tee[1], &stdio[1]);
 }
 
-/* If a console or disk refuses to take output, drop the rest. It must not end the job. */
+/* Write all bytes. If a console or a disk does not accept them, drop the rest: this must not end
+ * the job. */
 static void write_fully(int fd, const char *bytes, size_t n)
 {
     while (fd >= 0 && n) {
@@ -138,7 +141,8 @@ static void write_fully(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Write the incomplete line with one call, so lines of ranks do not mix. */
+/* Write the line in tee->line to the console with one call, so that lines of different ranks do not
+ * mix. */
 static void write_line(fsdp_tee *tee, const char *role, int rank)
 {
     char out[sizeof tee->line + 96];
@@ -199,8 +203,8 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
     process->error_fd = -1;
 }
 
-/* The file has {"message": {"message": "..."}} or {"message": "..."}, as torchrun's workers write
- * it. */
+/* The file contains {"message": {"message": "..."}} or {"message": "..."}, as the workers of
+ * torchrun write it. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size)
 {
     if (!*process->error_path)

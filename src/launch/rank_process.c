@@ -1,4 +1,5 @@
-/* One rank: its environment (torchrun's), fork and exec, signals, and how it ended. */
+/* Starts one rank, with the environment that torchrun gives it, signals it, and finds out how it
+ * ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,14 +15,15 @@
 
 extern char **environ;
 
-/* The rank's environment: first the launcher's entries, which are borrowed, then ours, which are
- * owned. */
+/* The environment of a rank: first `borrowed` entries of the launcher's environment, then entries
+ * that this struct owns. */
 typedef struct environment {
     char **entries; /* NULL-terminated */
     size_t count, cap, borrowed;
 } environment;
 
-/* Names that may be in the launcher's own environment, but are set again for each rank. */
+/* Is the entry's name one that is set again for each rank, and is therefore not copied from the
+ * launcher's environment? */
 static bool set_by_us(const char *entry)
 {
     static const char *const names[] = {
@@ -96,8 +98,8 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     return launch->n_ranks == 1 || add(env, "OMP_NUM_THREADS", "1");
 }
 
-/* Add what torchrun sets. There is no agent's store: if a program wants one on MASTER_PORT, its
- * rank 0 must create it. */
+/* Add the variables that torchrun sets. There is no store of an agent: if a program needs a store
+ * on MASTER_PORT, its rank 0 must create the store. */
 static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
 {
     int n = launch->n_ranks;
@@ -139,8 +141,8 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     return added ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* What the child needs. It is made before fork, because the child may call only async-signal-safe
- * functions. */
+/* What the child needs. It is prepared before fork, because the child may call only
+ * async-signal-safe functions. */
 typedef struct child_plan {
     const fsdp_launch *launch;
     fsdp_rendezvous *rendezvous;
@@ -149,8 +151,8 @@ typedef struct child_plan {
     char **argv, **envp;
     const char *program;
     pid_t launcher;
-    int stdio[2];    /* replace stdout and stderr, or -1 */
-    int stdin_fd;    /* replaces stdin, or -1 */
+    int stdio[2];    /* replacements of stdout and stderr, or -1 */
+    int stdin_fd;    /* replacement of stdin, or -1 */
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
@@ -209,7 +211,8 @@ static char **make_argv(const fsdp_launch *launch)
     return argv;
 }
 
-/* Wait until exec has closed the pipe, or report why it failed. */
+/* Wait until exec has closed the pipe. If exec failed, return the error that the child has written
+ * to the pipe. */
 static fsdp_status wait_for_exec(int report, const child_plan *plan, fsdp_rank_process *process)
 {
     int error = 0;
@@ -242,16 +245,17 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
         status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
         process->pid = 0;
     } else {
-        setpgid(process->pid, process->pid); /* parent and child both do this, so neither depends on
-                                                the other's timing */
+        setpgid(process->pid, process->pid); /* the child does this, too: the process group then
+                                                exists whichever of them runs first */
         status = wait_for_exec(report[0], plan, process);
     }
     close(report[0]);
     return status;
 }
 
-/* Rank 0 reads what is piped into the launcher. A terminal belongs to the launcher's process group,
- * so no rank may read from it. */
+/* Open the rank's stdin. Rank 0 reads what is piped into the launcher; -1 means that it keeps the
+ * launcher's stdin. A terminal belongs to the launcher's process group, so no rank may read from
+ * it. */
 static int open_stdin(int rank)
 {
     return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);

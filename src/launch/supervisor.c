@@ -1,15 +1,15 @@
-/* Watches the ranks of one attempt: one poll loop over a signalfd and the tee pipes.
+/* Watches the ranks of one attempt, with one poll loop over a signalfd and the pipes of tees.
  *
  * Note [How a job ends]. A job succeeds when all ranks exit with 0. If a rank dies or fails, the
- * launcher posts an abort in the rendezvous, so its peers fail in the call that they wait in and
- * exit by themselves. Ranks that still run ABORT_GRACE later get SIGTERM (at once if they never
- * joined a group, because they do not see the abort), and SIGKILL after the shutdown timeout. A
- * rank may also post the failure itself, or a peer may accuse it (a stopped process): the launcher
- * checks the record every POLL_MS. SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed
- * on and end the job in the same stages, but the first stage takes the shutdown timeout too: a rank
- * ends its step and saves a checkpoint, and would take the launcher's SIGTERM for a second signal.
- * A second signal to the launcher kills the ranks. If the launcher dies, so do the ranks
- * (PR_SET_PDEATHSIG). */
+ * launcher posts an abort in the rendezvous. Its peers then fail in the call in which they wait,
+ * and exit by themselves. Ranks that still run after ABORT_GRACE_S get SIGTERM, and SIGKILL after
+ * the shutdown timeout. Ranks that never joined a group do not see the abort, so they get SIGTERM
+ * at once. A failing rank may also post the failure itself, and a rank may accuse a peer, for
+ * example a stopped process; the launcher checks for a posted failure every POLL_MS. SIGINT,
+ * SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on to the ranks and end the job in the
+ * same stages, but the time before SIGTERM is then the shutdown timeout: a rank ends its step and
+ * saves a checkpoint, and would treat an earlier SIGTERM as a second signal. A second signal to the
+ * launcher kills the ranks. If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -28,8 +28,8 @@ enum {
     POLL_MS = 100
 };
 static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
-/* --shutdown-timeout if it is not given. After a signal, torchrun's value: ranks may have something
- * to save. */
+/* The shutdown timeouts if --shutdown-timeout is not given. The timeout after a signal is
+ * torchrun's, because ranks may have something to save. */
 static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
 static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
 
@@ -70,14 +70,14 @@ static void signal_all(supervisor *s, int number)
     }
 }
 
-/* A stopped process reacts to neither a signal nor an abort. */
+/* Continue all ranks, because a stopped process does not react to a signal or an abort. */
 static void continue_all(const supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
 }
 
-/* A program that joined no group does not see an abort. */
+/* Send SIGTERM to ranks that have not joined a group, because they do not see an abort. */
 static void terminate_unjoined_ranks(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -94,7 +94,8 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
-    continue_all(s); /* one rank is accused of being stopped; others may be stopped too */
+    continue_all(s); /* a rank may have failed because it was stopped, and other ranks may be
+                        stopped, too */
 }
 
 static double shutdown_timeout_s(const supervisor *s)
@@ -128,7 +129,7 @@ static void post_abort(supervisor *s, int rank, const char *how)
     fsdp_rendezvous_abort(s->rendezvous, rank, how);
 }
 
-/* Decide whether the end of one rank ends the others. */
+/* Decide whether the end of one rank ends the other ranks, too. */
 static void rank_ended(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -144,15 +145,15 @@ static void rank_ended(supervisor *s, int rank)
         ask_to_end(s, ABORT_GRACE_S);
     } else if (s->stage != STAGE_RUNNING ||
                fsdp_rendezvous_rank_state(s->rendezvous, rank) == FSDP_RANK_JOINED) {
-        /* A peer that waits for it in a collective would wait forever. */
+        /* Without the abort, a peer that waits for this rank in a collective would wait forever. */
         post_abort(s, rank,
                    s->stage == STAGE_RUNNING ? "ended without leaving its process group"
                                              : "ended because the job was interrupted");
     }
 }
 
-/* A rank that has joined the group waits for all ranks, even for one that exited with 0 without
- * joining. */
+/* If a rank has exited without joining the group, post an abort: a rank that has joined waits for
+ * all ranks, even for one that exited with 0. */
 static void abort_if_rank_never_joined(supervisor *s)
 {
     int never_joined = -1;
@@ -195,8 +196,8 @@ static void pass_on(supervisor *s, int number)
     ask_to_end(s, shutdown_timeout_s(s));
 }
 
-/* The ranks are in process groups of their own, so a terminal's Ctrl-Z reaches only the
- * launcher. */
+/* Stop the ranks and the launcher, and continue the ranks when the launcher continues. The ranks
+ * are in process groups of their own, so a terminal's Ctrl-Z reaches only the launcher. */
 static void stop_and_continue(supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -241,7 +242,8 @@ static void watch(supervisor *s)
     }
 }
 
-/* "rank 1 (pid 7) was killed by signal 9 (Killed) at step 3, encoder.block.2, unshard: message" */
+/* Write the message, e.g. "rank 1 (pid 7) was killed by signal 9 (Killed) at step 3,
+ * encoder.block.2, unshard: message". */
 static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
 {
     fsdp_rendezvous_report report = {.rank = -1};
@@ -295,7 +297,7 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
         s->running += s->ranks[i].pid > 0;
         if (status != FSDP_OK) {
             fsdp_rank_output_close(s->launch, &s->ranks[i]);
-            s->n = i; /* only those that were started */
+            s->n = i; /* count only the ranks that were started */
             return status;
         }
     }
@@ -303,8 +305,8 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
     return FSDP_OK;
 }
 
-/* Block the signals that the loop reads for as long as it runs. A SIGHUP that was ignored when the
- * launcher began (nohup) stays ignored. */
+/* Block the signals that the loop reads while it runs, and open the signalfd. A SIGHUP that was
+ * ignored when the launcher began (nohup) stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

@@ -5,10 +5,10 @@
  * the sum of a layer's input and output. The class of a sequence is computed from its first token,
  * [CLS].
  *
- * Note [First tokens]. A class needs the last layer's results for first tokens only. From the other
- * tokens it needs only their keys and values in that layer. So a loss computes queries, and all
- * that follows attention, for n rows instead of T. The rows that are left out would have a gradient
- * of zero.
+ * Note [First tokens]. The classifier reads the last layer's output only for first tokens. The
+ * other tokens contribute only keys and values to that layer. So when a loss is computed, the last
+ * layer computes queries, and all that follows attention, for n rows instead of T. The rows that
+ * are left out would have a gradient of zero.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -35,7 +35,7 @@ static fsdp_args two(fsdp_tensor *x, fsdp_tensor *y)
 
 /* --- embeddings --- */
 
-/* x + y; drops both. */
+/* Return x + y, and drop both x and y. */
 static fsdp_tensor *sum(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *z = fsdp_add_(s, x, y);
@@ -77,7 +77,7 @@ void fsdp_bert_embeddings_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
 
 /* --- first tokens --- */
 
-/* x [T, D] -> [n, D]. */
+/* Return the first token of each sequence in x [T, D]: [n, D]. */
 static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 {
     const fsdp_batch *batch = batch_of(s);
@@ -86,7 +86,8 @@ static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 
 /* --- a layer --- */
 
-/* Offsets of one query per sequence: 0, 1, 2, ... NULL with the scope failed. */
+/* Return offsets for one query per sequence: 0, 1, 2, ..., n. The caller frees them. If there is
+ * not enough memory, the scope fails and the result is NULL. */
 static int32_t *offsets_of_ones(fsdp_scope *s, int32_t n)
 {
     int32_t *offsets = fsdp_calloc((size_t)n + 1, sizeof *offsets);
@@ -117,7 +118,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* In: x, and the residual stream that the result is added to. */
+/* In: x, and the residual stream to which the result is added. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -155,7 +156,8 @@ void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     fsdp_drop(s, attended);
 }
 
-/* [T, D] -> [n, D]: Note [First tokens]. */
+/* Run a layer on x [T, D], but return only the results for first tokens, [n, D]: see Note [First
+ * tokens]. */
 static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                        fsdp_args *out)
 {
@@ -173,14 +175,14 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *model)
     return fsdp_module_call(s, m->embeddings, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* The BertModel that `encoder` belongs to. */
+/* Return the BertModel that `encoder` belongs to. */
 static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
 {
     return encoder->layers->parent->parent;
 }
 
-/* Run layers [0, n). x is their input; NULL: the first layer computes it. The last layer runs with
- * the forward `last`; NULL: with its own. */
+/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its
+ * input. The last layer runs with the forward `last`, or with its own forward if `last` is NULL. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
@@ -220,14 +222,15 @@ void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     pool(s, self->impl, first_tokens(s, in->t[0]), out);
 }
 
-/* The pooler for x that has first tokens only. */
+/* Run the pooler on an x that has only first tokens, [n, D]. */
 static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                         fsdp_args *out)
 {
     pool(s, self->impl, in->t[0], out);
 }
 
-/* Run the encoder with `forward` on the batch. */
+/* Embed the batch and run the encoder with `forward`, or with its own forward if `forward` is
+ * NULL. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;
@@ -251,7 +254,7 @@ void fsdp_bert_model_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     *out = two(hidden, fsdp_module_call1(s, m->pooler, hidden));
 }
 
-/* Only the pooler's output: Note [First tokens]. */
+/* Return only the pooler's output: see Note [First tokens]. */
 static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
@@ -260,7 +263,7 @@ static void pooled_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = fsdp_module_call(s, m->pooler, first_tokens_pooler_forward, one(first));
 }
 
-/* Without the pooler. */
+/* Return the hidden states of all tokens, without running the pooler. */
 static void hidden_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     (void)in;
@@ -279,7 +282,7 @@ static bool is_classifier(const fsdp_module *model)
     return strcmp(fsdp_module_class(model), "BertForSequenceClassification") == 0;
 }
 
-/* The BertModel of a root of either kind. */
+/* Return the BertModel of a BertForSequenceClassification. */
 static fsdp_module *base_of(const fsdp_module *model)
 {
     const fsdp_bert_classifier *c = model->impl;
@@ -292,7 +295,8 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check before any module is called: a failure inside a sharded module is expensive. */
+/* Check the batch before any module is called, because a failure inside a sharded module is
+ * expensive. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);
@@ -318,9 +322,10 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
     return fsdp_cast(s, x, FSDP_DTYPE_F32);
 }
 
-/* Logits [n, num_labels] from the pooler's output. They and their gradients are always float32.
- * These few numbers cost nothing, but a rounding error in them affects the gradients of all
- * parameters: p - y of two labels is off by up to 2 % in bfloat16. */
+/* Compute logits [n, num_labels] from the pooler's output. Logits and their gradients are always
+ * float32. Casting costs little, because there are few of them, but a rounding error in a logit
+ * affects the gradients of all parameters: with two labels, p - y would be off by up to 2 % in
+ * bfloat16. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
@@ -357,7 +362,7 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* Each sequence must have a class and a first token, which the pooler reads. */
+/* Check the batch, and that each sequence has a first token, which the pooler reads. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
     return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));

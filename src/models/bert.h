@@ -5,14 +5,14 @@
 
 #include "src/models/builder.h"
 
-/* Belongs to BertModel, which is the root or a child of it. All other modules point to its
+/* The impl of BertModel, which is the root or a child of the root. All other modules point to its
  * configuration. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;
 } fsdp_bert_model;
 
-/* Belongs to BertForSequenceClassification. */
+/* The impl of BertForSequenceClassification. */
 typedef struct fsdp_bert_classifier {
     fsdp_module *bert;
     fsdp_layer classifier;
@@ -41,21 +41,23 @@ typedef struct fsdp_bert_self_attention {
     fsdp_layer query, key, value;
 } fsdp_bert_self_attention;
 
-/* Belongs to BertSelfOutput and BertOutput; without the norm, to BertIntermediate and
- * BertPooler. */
+/* The impl of BertSelfOutput, BertOutput, BertIntermediate and BertPooler. The last two have no
+ * norm. */
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    fsdp_activation activation; /* applied to the input before the product; FSDP_ACTIVATION_NONE:
-                                   none. BertOutput applies the activation that ends
-                                   BertIntermediate in transformers, so both are one operation */
+    /* The activation that is applied to the input before the product, or FSDP_ACTIVATION_NONE. In
+     * transformers, BertIntermediate ends with an activation. Here BertOutput applies it, so that
+     * the activation and the product are one operation. */
+    fsdp_activation activation;
 } fsdp_bert_dense;
 
-/* Forwards (bert.c). BertModel takes nothing and returns hidden states and the pooler's output. The
- * modules below it take x [T, D] and return as much; the pooler returns [n, D]. A layer, its
- * attention and its self-attention may also take the first tokens [n, D] of x. Then the queries,
- * and the results, are of these (Note [First tokens] in bert.c). The outputs of attention and
- * feed-forward also take the tensor that their result is added to. */
+/* Forwards (bert.c). BertModel and BertEmbeddings take no arguments. BertModel returns hidden
+ * states [T, D] and the pooler's output [n, D]. The other modules take x, with a row for each
+ * token, and return a tensor with as many rows, except the pooler, which returns [n, D]. A layer,
+ * its attention and its self-attention may also take the first tokens [n, D] of x. They then
+ * compute queries and results only for first tokens (Note [First tokens] in bert.c). The outputs of
+ * attention and feed-forward also take the tensor to which their result is added. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;
@@ -71,7 +73,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_bert_model_create(const fsdp_bert_config *confi
                                                    fsdp_module **model);
 FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config,
                                                         fsdp_module **model);
-/* Accepts a root of either kind; the result is borrowed. */
+/* Accepts a BertModel or a BertForSequenceClassification. The result is borrowed. */
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model);
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);

@@ -39,7 +39,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range);
 }
 
-/* As in transformers: num_labels if it is there, else the number of entries of id2label, else 2. */
+/* Read the number of labels as transformers does: num_labels if the key is present, else the number
+ * of entries of id2label, else 2. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;
@@ -48,7 +49,8 @@ static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels);
 }
 
-/* Other problem types have another loss. A single label is one of them (regression). */
+/* Refuse problem types other than single_label_classification, because they have another loss. A
+ * single label means regression, so it is also refused. */
 static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_config *c)
 {
     static const char supported[] = "single_label_classification";
@@ -137,7 +139,7 @@ fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *con
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* LABEL_0, LABEL_1, ... as transformers names them. */
+/* Name the labels LABEL_0, LABEL_1, ..., as transformers does. */
 static void name_labels(fsdp_json_node root, int64_t n)
 {
     fsdp_json_node names = fsdp_json_set_object(root, "id2label");
@@ -151,8 +153,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Keep the label names of the source if there are n of them; otherwise make new ones. A source
- * without names needs none for two labels. */
+/* Keep the label names of the source if there are n of them; otherwise make new ones. If the source
+ * has no names and n is 2, transformers' default, write none. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

@@ -4,11 +4,12 @@
 
 #include "src/base/json.h"
 
-/* `classifier`: also check what only a classification head needs. */
+/* If `classifier` is true, also check what only a classification head needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier,
                                                    fsdp_bert_config *config);
 void fsdp_bert_config_set(fsdp_json_node root, const fsdp_bert_config *config, bool classifier);
 
 #define FSDP_BERT_PRESETS "bert-base-uncased (bert-base), bert-large-uncased, bert-base-cased"
-/* FSDP_ERR_NOT_FOUND, without a message, if there is no such size. */
+/* Get the configuration of a published size. Returns FSDP_ERR_NOT_FOUND, without a message, if no
+ * size has this name. */
 fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *config);

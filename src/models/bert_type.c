@@ -23,7 +23,8 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
-/* Also for BertModel: as in AutoModelForSequenceClassification, it gets a classifier. */
+/* Works also for a BertModel, which becomes a BertForSequenceClassification, as in transformers'
+ * AutoModelForSequenceClassification. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     config->type = &fsdp_bert_classifier_type;
@@ -54,7 +55,7 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
                              .n_products = 3};
 }
 
-/* transformers also lists BertEmbeddings; here it belongs to the root's unit. */
+/* transformers also lists BertEmbeddings. Here BertEmbeddings belongs to the root's unit. */
 static const char *const block_classes[] = {"BertLayer", NULL};
 
 /* --- BertForSequenceClassification --- */
@@ -87,7 +88,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* Models that were trained for other tasks do not have a pooler either. */
+/* Weights of models that were trained for other tasks contain no classifier, and not always a
+ * pooler. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

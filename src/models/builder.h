@@ -1,4 +1,4 @@
-/* Building a module tree by a chain of calls. After a failure the remaining calls do nothing:
+/* Builds a module tree by a chain of calls. After a failure the remaining calls do nothing:
  * `parent` may be NULL then, and results are NULL. */
 #pragma once
 #include "src/nn/module.h"
@@ -7,11 +7,11 @@ typedef struct fsdp_builder {
     fsdp_status status; /* the first failure */
 } fsdp_builder;
 
-/* Add a child of `parent`. Its class has no forward and no parameters; it only adds a level of
- * names. */
+/* Add a child module to `parent`. The child has no forward and no parameters yet; it adds a level
+ * to the names of modules and parameters. */
 fsdp_module *fsdp_build_module(fsdp_builder *b, fsdp_module *parent, const char *name,
                                const char *class_name);
-/* The same, named by its index in a ModuleList. */
+/* Like fsdp_build_module(), for a child of the ModuleList `list` that is named by its index. */
 fsdp_module *fsdp_build_item(fsdp_builder *b, fsdp_module *list, int64_t index,
                              const char *class_name);
 
@@ -20,30 +20,32 @@ typedef struct fsdp_layer {
     fsdp_parameter *weight, *bias;
 } fsdp_layer;
 
-/* torch.nn.Linear: weight [out, in] drawn by `init`, bias zeros. */
+/* Add a torch.nn.Linear. Its weight [out, in] is drawn from N(0, std), its bias is 0. */
 fsdp_layer fsdp_build_linear(fsdp_builder *b, fsdp_module *parent, const char *name, int64_t in,
                              int64_t out, bool bias, double std);
-/* torch.nn.Embedding, weight [rows, width]. */
+/* Add a torch.nn.Embedding whose weight [rows, width] is initialised by `init`. Returns the
+ * weight. */
 fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, fsdp_init init);
-/* Add a norm with one weight, initially `value` everywhere. eps 0: the class does not print its
- * eps. */
+/* Add a norm with one weight, initially `value` everywhere. If eps is 0, the printed module does
+ * not show eps. */
 fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                     const char *class_name, int64_t width, double value,
                                     double eps);
-/* torch.nn.LayerNorm: weight ones, bias zeros. */
+/* Add a torch.nn.LayerNorm. Its weight is 1, its bias is 0. */
 fsdp_layer fsdp_build_layer_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                  int64_t width, double eps);
-/* torch.nn.Dropout. It only prints the rate; forwards have the rate themselves. */
+/* Add a torch.nn.Dropout. The module exists only to be printed; forwards have their own copy of the
+ * rate. */
 void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, double p);
-/* Add another parameter to `m`. */
+/* Add a parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,
                                      const int64_t *shape, fsdp_init init);
 /* Add a module of `class_name` whose weight is `shared`. */
 void fsdp_build_tied(fsdp_builder *b, fsdp_module *parent, const char *name, const char *class_name,
                      fsdp_parameter *shared);
-/* Allocate the module's own struct, which is zero and freed with the module, and set its
- * forward. */
+/* Allocate a zeroed struct that belongs to module m and is freed with it, and set the forward of
+ * m. */
 void *fsdp_build_impl(fsdp_builder *b, fsdp_module *m, fsdp_forward_fn *forward, size_t size);
 
 /* A dimension and its name, for fsdp_check_dims(). */
@@ -51,5 +53,6 @@ typedef struct fsdp_dim {
     const char *name;
     int64_t value;
 } fsdp_dim;
-/* FSDP_ERR_INVALID with the names of model and dimension if a dimension is not positive. */
+/* Check that all dimensions are positive. If one is not, return FSDP_ERR_INVALID with a message
+ * that names the model and the dimension. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_dims(const char *model, const fsdp_dim *dims, size_t n);

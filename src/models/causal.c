@@ -36,7 +36,8 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
 
 /* --- rows that are read --- */
 
-/* The first row of sequence i that is read; the sequence's end if none is. */
+/* Return the first row of sequence i that is read, or the sequence's end if none of its rows is
+ * read. */
 static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
 {
     const int32_t end = input->q_offsets[i + 1];
@@ -99,7 +100,7 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* True if leaving out the other rows saves more time and memory than gathering these rows costs. */
+/* Does leaving out the other rows save more time and memory than gathering these rows costs? */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -138,7 +139,7 @@ fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, con
     return m;
 }
 
-/* In: hidden [T, D]. Out: logits [T, V], or the loss. */
+/* In: hidden [T, D]. Out: logits [T, V]. */
 static void head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_causal_lm *lm = self->impl;
@@ -158,7 +159,7 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* In: only the rows that are read. */
+/* Compute the loss. In: hidden [n, D], with only the rows that are read. */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -194,7 +195,7 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 
 /* --- loss and logits --- */
 
-/* Run the body with `forward`; NULL: with its own. */
+/* Run the body with `forward`, or with its own forward if `forward` is NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_forward_fn *forward)
 {
     return fsdp_module_call(s, lm->body, forward, (fsdp_args){.n = 0}).t[0];
@@ -241,7 +242,7 @@ fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model)
 
 struct fsdp_decode_cache {
     fsdp_kv_cache *kv;
-    int32_t *position_ids; /* [sequences], positions in the current step, i.e. the lengths so far */
+    int32_t *position_ids; /* [sequences]: position of each sequence's next token */
     int32_t *q_offsets;    /* [sequences + 1]: 0, 1, 2, ...: one query per sequence */
     size_t cap_position_ids, cap_q_offsets;
 };
@@ -316,7 +317,8 @@ static fsdp_tensor *prompt(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache 
     return decode(s, model, &input);
 }
 
-/* Set one query per sequence, at the sequence's next position. */
+/* Fill in the positions and offsets of *input: one query per sequence, at the sequence's next
+ * position. */
 static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *input)
 {
     const int32_t n = input->n_sequences;

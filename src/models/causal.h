@@ -25,58 +25,63 @@ typedef struct fsdp_causal_input {
     const int32_t *ids, *position_ids; /* [tokens] */
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
-    int32_t span;         /* all positions are smaller */
-    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which these are appended; NULL:
-                             no earlier tokens */
+    int32_t span;         /* larger than all positions */
+    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which each layer appends those of
+                             the current tokens; NULL: not decoding */
 } fsdp_causal_input;
 
-/* Note [Rows that are read]: n of the forward's tokens, or all of them. */
+/* The rows that a forward computes: n of its tokens (Note [Rows that are read]), or all of them. */
 typedef struct fsdp_causal_rows {
     int32_t n;
     const int32_t *rows;         /* [n], ascending; NULL: all */
     const int32_t *position_ids; /* [n] */
     const int32_t *q_offsets;    /* [n_sequences + 1] */
-    int32_t *memory; /* owned; holds the arrays above. NULL: they are borrowed from the input */
+    int32_t *memory;             /* owned; contains the arrays above. NULL: they are borrowed */
 } fsdp_causal_rows;
 
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
     fsdp_forward_fn *read_forward;     /* the body's second forward: returns [n, D] */
-    fsdp_parameter *head;              /* lm_head's weight [V, D]; may be the embedding's */
+    fsdp_parameter *head;              /* weight of lm_head [V, D]; may be the embedding's weight */
     int64_t n_layers;                  /* layers that call fsdp_causal_attention() */
     const fsdp_causal_input *decoding; /* input of the decoder's current call; else NULL */
 } fsdp_causal_lm;
 
-/* Add child `name` of a body. It returns the embeddings [T, D] of the forward's tokens. The head
- * uses its weight too, unless lm_head has another one. */
+/* Add the embedding, as child `name` of a body. Its forward returns the embeddings [T, D] of the
+ * current tokens. The head uses the same weight, unless fsdp_causal_build_head() gives it another
+ * one. */
 fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, const char *name,
                                          fsdp_causal_lm *lm, int64_t rows, int64_t width,
                                          fsdp_init init);
-/* Add child lm_head of a root whose body is complete. It shares the embedding's weight if
- * `tied`. */
+/* Add child lm_head to a root whose body is complete. If `tied` is true, lm_head shares the
+ * embedding's weight. */
 void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *lm, bool tied,
                             int64_t rows, int64_t width, double std);
 
-/* The scope's batch, or the tokens that are being decoded. */
+/* Return the tokens that are being decoded or, outside of decoding, those of the scope's batch. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
-/* All rows or, with `read`, those that are read: from the first label on, or the last row of each
- * sequence when decoding. Free with fsdp_causal_rows_fini(). If the scope has failed, all rows. */
+/* Return all rows or, if `read` is true, only the rows that are read. When decoding, these are the
+ * last row of each sequence; otherwise, in each sequence, the first row with a label and all rows
+ * after it. The caller frees the result with fsdp_causal_rows_fini(). If there is not enough
+ * memory, the scope fails and the result has all rows. */
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
-/* The rows of x [T, D]: x itself or a new tensor. Release it with fsdp_causal_rows_drop(), which
- * has no effect on x. */
+/* Gather `rows` from x [T, D]. The result is x itself if these are all rows of x, else a new tensor
+ * [n, D]. The caller releases the result with fsdp_causal_rows_drop(), which does nothing if the
+ * result is x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
-/* Attention of the current tokens to themselves and to earlier ones, which are in the cache of
- * `layer`. q has the rows of q_offsets, k and v have those of all tokens. `options` also has what
- * the model defines: heads, kv_heads, window, scale, dropout_p. */
+/* Compute attention of the current tokens to themselves and to earlier tokens, whose keys and
+ * values are in the cache of `layer`. k and v have a row for each current token. q has the rows
+ * that options.q_offsets describes. `options` also contains what the model defines: heads,
+ * kv_heads, window, scale, dropout_p. The other options are set here. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);
 
-/* For the table of a causal model (model_type.h). */
+/* Members for the table of a causal model (model_type.h). */
 fsdp_tensor *fsdp_causal_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model);
 extern const fsdp_decoder fsdp_causal_decoder;

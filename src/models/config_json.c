@@ -17,8 +17,8 @@ fsdp_status fsdp_config_open(const char *path, fsdp_json **doc)
 
 fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key, const char *supported)
 {
-    /* Keeps the getters' message, but with the error code for a value that is well-formed and not
-     * supported. */
+    /* Set the message that the getters set, but return the error code for a value that is
+     * well-formed and not supported. */
     (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
     return FSDP_ERR_UNSUPPORTED;
 }

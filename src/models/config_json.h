@@ -1,72 +1,79 @@
-/* Shared by the readers and writers of config.json. Messages of getters name file, key and
- * value. */
+/* Functions that the readers and writers of config.json share. Messages of getters name the file,
+ * the key and the value. */
 #pragma once
 #include <stddef.h>
 
 #include "src/base/json.h"
 
-/* A dimension is at most this: products of two, times an element's size, stay below 2^63. */
+/* The largest dimension that is accepted. It keeps the product of two dimensions and the size of an
+ * element below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
-/* Open `path`, which is a config.json or the directory that has it. */
+/* Open `path`, which is a config.json or a directory that contains one. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_open(const char *path, fsdp_json **doc);
 
-/* FSDP_ERR_UNSUPPORTED: the value is well-formed, but only `supported` is supported. */
+/* Return FSDP_ERR_UNSUPPORTED with a message: the value of `key` is well-formed, but only
+ * `supported` is supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key,
                                                     const char *supported);
 /* Get a required dimension, 1 or more. `alias`, which may be NULL, is another name of the key. If
- * both are there, they must agree, because readers differ in which of them they use. */
+ * the document has both keys, their values must be equal, because other programs may read either of
+ * them. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key, const char *alias,
                                             int64_t *value);
 /* Get an optional dimension; null counts as absent. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_opt_dim(fsdp_json_node root, const char *key,
                                                 int64_t absent, int64_t *value);
-/* Get a probability in [0, 1), a number greater than 0, or a number of 0 or more. */
+/* Get an optional number; null counts as absent. fsdp_config_probability() accepts [0, 1),
+ * fsdp_config_positive() numbers above 0, fsdp_config_not_negative() numbers that are 0 or more. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_probability(fsdp_json_node root, const char *key,
                                                     double absent, double *value);
 FSDP_MUST_CHECK fsdp_status fsdp_config_positive(fsdp_json_node root, const char *key,
                                                  double absent, double *value);
 FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const char *key,
                                                      double absent, double *value);
-/* Get an id below vocab_size, or `absent` if it is missing or null. In a list the first id
- * counts. */
+/* Get a token id below vocab_size, or `absent` if the key is missing or null. If the value is a
+ * list, get its first id. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
-/* The same, but null means none (-1), and so does an `absent` that is not an id. */
+/* Like fsdp_config_token(), but null means that there is no token (-1). If the key is missing and
+ * `absent` is not below vocab_size, the result is also -1. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
-/* Get bos or eos. As fsdp_config_nullable_token(), but an id may be outside the vocabulary, since
- * it just never occurs then, and an empty list means none. */
+/* Get the id of bos or eos. Like fsdp_config_nullable_token(), but an empty list means that there
+ * is no token, and an id outside the vocabulary is accepted: it just never occurs. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
-/* A switch that must be `value` if it is given: with another value the numbers would differ. */
+/* Check that the switch `key`, if it is present, is `value`: with another value the model would
+ * compute other numbers. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
-/* "dtype" or "torch_dtype"; float32 if neither is there. */
+/* Get the dtype from "dtype" or "torch_dtype"; float32 if the document has neither. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
-/* Refuse keys that change what any model computes and are not supported: quantization_config,
- * pruned_heads. */
+/* Refuse keys that would change what a model computes and that no model supports:
+ * quantization_config, pruned_heads. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root);
 
 /* --- required dimensions, from a table --- */
 typedef struct fsdp_config_field {
-    const char *key, *alias; /* alias: the general name (attribute_map), or NULL */
-    size_t offset;           /* of its int64_t in the model's struct */
+    const char *key, *alias; /* alias: transformers' general name (attribute_map), or NULL */
+    size_t offset;           /* offset of the dimension, an int64_t, in the model's struct */
 } fsdp_config_field;
-/* Read each as fsdp_config_dim() does, into the struct `config`. */
+/* Read each dimension as fsdp_config_dim() does, into the struct `config`. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_read_dims(fsdp_json_node root,
                                                   const fsdp_config_field *fields, size_t n,
                                                   void *config);
-/* Set each dimension, under its alias if that is the name in the document. */
+/* Set each dimension, under its alias if the document has only the alias. */
 void fsdp_config_set_dims(fsdp_json_node root, const fsdp_config_field *fields, size_t n,
                           const void *config);
 
-/* `name` without a leading "organisation/". */
+/* Return `name` without a leading "organisation/". */
 const char *fsdp_config_bare_name(const char *name, const char *organisation);
 
-/* Set both spellings, as far as the document has them. */
+/* Set "dtype" and "torch_dtype", each if the document has it. If it has neither, set "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
-/* -1 is written as null. Lists are not changed, because they begin with the value that was read;
- * nor are negative ids, which count from the end. */
+/* Set a token id; -1 is written as null. A list is not changed, because it begins with the id that
+ * was read. A negative id in the document is not changed either, because it counts from the end of
+ * the vocabulary. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

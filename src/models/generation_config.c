@@ -1,4 +1,4 @@
-/* Reading and writing generation_config.json. */
+/* Reads and writes generation_config.json. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
  * which they have no effect. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: false, or an absent value */
+    double neutral; /* NAN: only false, an empty list or an absent key has no effect */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
@@ -159,7 +159,7 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
-/* Collect all of them, or as many as there is room for. */
+/* Write the unsupported keys that have an effect into c->unsupported, as many as fit. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -240,7 +240,8 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
-/* Not checked unless do_sample is set: files often have a temperature of 0 with do_sample false. */
+/* Check the settings for sampling. Call this only if do_sample is set: files often have a
+ * temperature of 0 with do_sample false. */
 static fsdp_status check_sampling(const fsdp_generation_config *c)
 {
     if (!(c->temperature > 0))
@@ -289,9 +290,9 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 
 /* --- writing --- */
 
-/* Open `dir`/`name`, which must be an object. If it does not exist, *doc is NULL. If it cannot be
- * read, *doc is NULL and a warning is reported: the trained model must not be lost because of
- * it. */
+/* Open the file `dir`/`name`, which must contain an object. If the file does not exist, *doc is
+ * NULL. If the file cannot be read, *doc is NULL and a warning is reported: the trained model must
+ * not be lost because of this file. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -322,7 +323,8 @@ static void set_missing(fsdp_json_node root, const char *key, int64_t id)
         fsdp_json_set_i64(root, key, id);
 }
 
-/* Set the list of `model`, a config.json: the model itself has only the first id. */
+/* If `root` has no eos_token_id, copy the list of ids from `model`, a config.json, to it. A list
+ * must be copied, because fsdp_model_info has only its first id. */
 static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
 {
     static const char key[] = "eos_token_id";

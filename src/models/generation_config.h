@@ -10,22 +10,22 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the search for a prompt ends, once num_beams of its beams have ended. */
+/* How long the search for a prompt continues after num_beams of its beams have ended. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* when the unfinished beams are worse at their present length */
-    FSDP_EARLY_STOPPING_TRUE,  /* at once */
-    FSDP_EARLY_STOPPING_NEVER  /* when the unfinished beams can no longer become better */
+    FSDP_EARLY_STOPPING_FALSE, /* until the unfinished beams are worse at their present length */
+    FSDP_EARLY_STOPPING_TRUE,  /* it ends at once */
+    FSDP_EARLY_STOPPING_NEVER  /* until the unfinished beams can no longer become better */
 } fsdp_early_stopping;
 
-/* Fields have the names and meanings of transformers. Lengths include the prompt: the prompt's ids
- * for a causal model, the start token for T5. */
+/* Fields have the names and meanings of transformers. max_length and min_length include the prompt:
+ * the prompt's ids for a causal model, the start token for T5. */
 typedef struct fsdp_generation_config {
     bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
     int64_t pad_token_id;           /* -1: not given */
     int64_t eos_token_ids[FSDP_MAX_EOS];
     int n_eos;                    /* 0: not given */
-    int64_t max_length;           /* 0: not given, and then 20 new tokens as in transformers */
+    int64_t max_length;           /* 0: not given; then 20 new tokens, as in transformers */
     int64_t max_new_tokens;       /* overrides max_length; 0: not given */
     int64_t min_length;           /* 0: none */
     int64_t min_new_tokens;       /* overrides min_length; 0: not given */
@@ -70,35 +70,36 @@ typedef struct fsdp_generation_settings {
     } given, asked_for; /* asked_for: see fsdp_options_says() */
 } fsdp_generation_settings;
 
-/* transformers' defaults, with the ids from the model's configuration. */
+/* Return transformers' defaults, with the token ids of the model's configuration. */
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info);
 
 /* Read `dir`/generation_config.json or, if there is none, the same keys of `dir`/config.json.
  * Absent keys get transformers' defaults. Errors name file, key and value. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_read(const char *dir,
                                                         fsdp_generation_config *config);
-/* The same for a document. */
+/* Like fsdp_generation_config_read(), but from an open document. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
                                                          fsdp_generation_config *config);
 /* Override `config` with the keys that `root` has. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
-/* Override `config` with the given settings. If max_length is given without max_new_tokens, it also
- * removes the model's max_new_tokens; min_length does the same. A given min_new_tokens, even 0,
- * removes any min_length. */
+/* Override `config` with the given settings. A given max_length also removes the model's
+ * max_new_tokens, unless max_new_tokens is given, too. In the same way, a given min_length removes
+ * the model's min_new_tokens. A given min_new_tokens, even 0, removes any min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
-/* Check that the values fit together. FSDP_ERR_INVALID with the names of those that do not;
- * FSDP_ERR_UNSUPPORTED. */
+/* Check that the values fit together. If they do not, return FSDP_ERR_INVALID, or
+ * FSDP_ERR_UNSUPPORTED for beams with sampling; the message names the values. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
 /* The largest and the smallest number of new tokens for a prompt of prompt_length ids. */
 int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int64_t prompt_length);
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
-/* Write the generation_config.json of a model that was made from the one in `dir` (may be NULL): a
- * copy of its file, with the model's token ids where the file has none. Values that do not work for
- * generation are not an error here. A file that is not JSON causes a warning and is replaced by a
- * new one. On failure nothing is written. */
+/* Write the generation_config.json of a model to `path`. If the model was made from another one,
+ * `dir` is the directory of that model; else NULL. The new file is a copy of the file in `dir`,
+ * plus the model's token ids for keys that are missing in it. Values that do not work for
+ * generation are not an error here. If the file in `dir` is not JSON, a warning is reported and the
+ * new file is made without it. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

@@ -64,7 +64,8 @@ void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_ar
     run_attention(s, self->impl, in->t[0], false, out);
 }
 
-/* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
+/* Compute attention of x [T, D] for the rows that are read, [n, D]: see Note [Rows that are read]
+ * in causal.h. */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -82,7 +83,8 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* layer(norm(x)), where the layer runs with `forward`; NULL: with its own. */
+/* Return layer(norm(x)). The layer runs with `forward`, or with its own forward if `forward` is
+ * NULL. */
 static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
                                  const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward)
 {
@@ -92,7 +94,7 @@ static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tens
     return y;
 }
 
-/* x + y; drops y. */
+/* Return x + y, and drop y. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *sum = fsdp_add_(s, y, x);
@@ -160,7 +162,8 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
-/* Run the body. The last block runs with the forward `last`; NULL: with its own. */
+/* Run the body. The last block runs with the forward `last`, or with its own forward if `last` is
+ * NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_gpt2_body *m = self->impl;

@@ -1,6 +1,7 @@
 /* The module tree of GPT-2, with the names, classes and initialisation of transformers'
- * modeling_gpt2: weights N(0, initializer_range), divided by the square root of the number of
- * residual projections for these projections; biases 0, norms 1. */
+ * modeling_gpt2: weights are drawn from N(0, initializer_range), biases are 0 and norms are 1. For
+ * residual projections, initializer_range is divided by the square root of the number of residual
+ * projections. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -22,7 +23,7 @@ static fsdp_layer add_conv1d(builder *b, fsdp_module *parent, const char *name, 
                         fsdp_build_parameter(&b->base, m, "bias", 1, &out, zeros)};
 }
 
-/* Two of these per block: in attention and in the feed-forward. */
+/* Add a residual projection. A block has two: in attention and in the feed-forward. */
 static fsdp_layer add_projection(builder *b, fsdp_module *parent, int64_t in)
 {
     const fsdp_gpt2_config *c = &b->gpt2->config;

@@ -15,8 +15,8 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* transformers' other names of the same functions. Their float32 results agree within an ulp or
- * two. gelu_10 is not in the list, because it clips. */
+/* Other names that transformers has for these functions. The float32 results under different names
+ * differ by an ulp or two. gelu_10 is not in the list, because it clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -51,7 +51,8 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
-/* Keep the source's own name of the function. */
+/* Set `key` to the name of the function. If the document already has one of its names, keep that
+ * name. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

@@ -1,6 +1,6 @@
-/* See kv_cache.h. The first tokens stay in the tensors in which they arrive. Later ones are put
- * into larger tensors, with room for a quarter more, so on average each token is moved a few times
- * rather than once per step. */
+/* See kv_cache.h. The rows of the first append stay in the tensors in which they arrive. If later
+ * rows do not fit, all rows are moved to larger tensors, with room for a quarter more. So on
+ * average a row is moved a few times, rather than in every step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -20,8 +20,9 @@ typedef struct layout {
 
 struct fsdp_kv_cache {
     int32_t n;          /* sequences */
-    layout now, before; /* current layout, and the one before the last extend or select */
-    int64_t extensions; /* more than one: expect more to follow */
+    layout now, before; /* current layout; layout before the last extend or select */
+    int64_t extensions; /* number of calls of extend; after the first, new layouts have room for
+                           more tokens */
     bool moves;         /* the last extend did not find enough room */
     int64_t n_layers;
     struct {
@@ -83,8 +84,8 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make room for n sequences in `before`, which is filled next, and in `now` if it is the first
- * time. */
+/* Make the arrays of `before`, which is filled next, large enough for n sequences. The first call
+ * does the same for `now`, which then has n empty sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;
@@ -101,7 +102,7 @@ static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* `before` has the next layout. Make it the current one. */
+/* Make the layout in `before` the current one, and keep the old one in `before`. */
 static void swap_layouts(fsdp_kv_cache *c)
 {
     const layout now = c->before;
@@ -121,7 +122,8 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Compute the offsets of n sequences. On entry l->ends has their lengths. */
+/* Compute the offsets of n sequences. On entry l->ends has their lengths. If `room` is true, there
+ * is room after each sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
@@ -174,7 +176,7 @@ static void replace_tensor(fsdp_tensor **slot, fsdp_tensor *t)
     *slot = t;
 }
 
-/* Copy rows from src_row on in src to dst_row on in dst. */
+/* Copy n rows of src, beginning at src_row, to dst, beginning at dst_row. */
 static void copy_rows(fsdp_scope *s, fsdp_tensor *dst, int64_t dst_row, const fsdp_tensor *src,
                       int64_t src_row, int64_t n)
 {
@@ -186,7 +188,7 @@ static void copy_rows(fsdp_scope *s, fsdp_tensor *dst, int64_t dst_row, const fs
                 (size_t)n * row_bytes);
 }
 
-/* A tensor for all rows of the layout, with t's width and dtype. */
+/* Create a tensor for all rows of the current layout, with the width and dtype of t. */
 static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_tensor *t)
 {
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
@@ -226,7 +228,8 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
     return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* Copy the sequences rows[0 .. n) of *slot, whose layout is `before`. */
+/* Replace *slot, whose layout is `before`, by a tensor that has its sequences rows[0 .. c->n) in
+ * the layout `now`. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
                         const int32_t *rows)
 {

@@ -15,7 +15,8 @@ void fsdp_label_names_free(char **names, int64_t n)
     fsdp_free(names);
 }
 
-/* The class that a key of id2label means; -1: none below n. */
+/* Return the class whose number is `key`, a key of id2label, or -1 if `key` is not a number below
+ * n. */
 static int64_t class_of_key(const char *key, int64_t n)
 {
     char *end;

@@ -1,18 +1,18 @@
-/* Applying the layers of modules (fsdp_layer in builder.h). */
+/* Functions that apply the layers of modules (fsdp_layer in builder.h). */
 #pragma once
 #include "src/kernels/kernels.h"
 #include "src/models/builder.h"
 
-/* x [T, in] -> [T, out]. The weight is [out, in] for a Linear, whose bias may be absent, and [in,
- * out] for a Conv1D. */
+/* Apply a layer to x [T, in]; the result is [T, out]. The weight is [out, in] for a Linear, whose
+ * bias may be absent, and [in, out] for a Conv1D. */
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
-/* The same for a(x), or for a(x) * up if up is not NULL. */
+/* Apply a layer to a(x), or to a(x) * up if up is not NULL. */
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          fsdp_tensor *up, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_layer_norm(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
                                    double eps);
-/* dropout(x); drops x if the result is another tensor. */
+/* Return dropout(x), and drop x if the result is another tensor. */
 fsdp_tensor *fsdp_apply_dropout(fsdp_scope *s, fsdp_tensor *x, double p);

@@ -18,7 +18,7 @@ static fsdp_tensor *norm(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
     return fsdp_rms_norm(s, x, fsdp_read(s, weight), (float)llama->config.rms_norm_eps);
 }
 
-/* x + y; drops y. */
+/* Return x + y, and drop y. */
 static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
 {
     fsdp_tensor *sum = fsdp_add_(s, y, x);
@@ -26,7 +26,7 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* x W^T with its heads rotated to their positions. */
+/* Return x W^T, in which each head is rotated by the angles of its row's position. */
 static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
                             fsdp_tensor *table, const int32_t *positions, int64_t heads)
 {
@@ -76,7 +76,8 @@ void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_attention(s, self->impl, in, false, out);
 }
 
-/* [T, D] -> [n, D]: Note [Rows that are read] in causal.h. */
+/* Compute attention of x [T, D] for the rows that are read, [n, D]: see Note [Rows that are read]
+ * in causal.h. */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -138,7 +139,8 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* Run the body. The last layer runs with the forward `last`; NULL: with its own. */
+/* Run the body. The last layer runs with the forward `last`, or with its own forward if `last` is
+ * NULL. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_llama_body *m = self->impl;

@@ -7,13 +7,13 @@
 #include "src/models/causal.h"
 #include "src/models/rope.h"
 
-/* Belongs to the root. */
+/* The impl of the root. */
 typedef struct fsdp_llama {
     fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_llama_config config;
 } fsdp_llama;
 
-/* Belongs to LlamaModel. */
+/* The impl of LlamaModel. */
 typedef struct fsdp_llama_body {
     const fsdp_llama *root;
     fsdp_parameter *norm;
@@ -30,7 +30,7 @@ typedef struct fsdp_llama_layer {
 
 typedef struct fsdp_llama_attention {
     const fsdp_llama *root;
-    int64_t layer_idx, window; /* window 0: attends to all tokens */
+    int64_t layer_idx, window; /* window 0: queries see all earlier tokens */
     fsdp_layer q_proj, k_proj, v_proj, o_proj;
 } fsdp_llama_attention;
 
@@ -38,8 +38,8 @@ typedef struct fsdp_llama_mlp {
     fsdp_layer gate_proj, up_proj, down_proj;
 } fsdp_llama_mlp;
 
-/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return
- * x. */
+/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return a
+ * tensor of x's shape. */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                      fsdp_args *out);

@@ -8,10 +8,10 @@
 #include "src/base/io.h"
 #include "src/models/config_json.h"
 
-/* The families: model_type, and the defaults of absent keys. */
+/* The families, each with its model_type and the defaults of absent keys. */
 static const struct {
     const char *model_type;
-    int64_t num_key_value_heads; /* 0: as many as heads */
+    int64_t num_key_value_heads; /* 0: equal to num_attention_heads */
     int64_t max_position_embeddings, bos_token_id, eos_token_id;
 } families[] = {
     [FSDP_LLAMA] = {"llama", 0, 2048, 1, 2},
@@ -94,7 +94,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return fsdp_json_opt_bool(root, "mlp_bias", false, &c->mlp_bias);
 }
 
-/* Qwen2's list of layers: first those that attend to all tokens, then those with a window. */
+/* Read Qwen2's list of layers, layer_types. Layers that attend to all tokens must come before
+ * layers with a window. */
 static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -117,7 +118,7 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* If the key is absent, the window is 4096; null means no window. */
+/* Read sliding_window. If the key is absent, the window is 4096 tokens; null means no window. */
 static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
 {
     bool used = c->family == FSDP_MISTRAL;
@@ -133,7 +134,8 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* This is nn.Embedding's padding_idx, where -1 means the last row. Old files have -1. */
+/* Read pad_token_id, which becomes the padding_idx of nn.Embedding, where -1 means the last row.
+ * Old files contain -1. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -170,10 +172,10 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
 /* --- rotary positions ---
  *
  * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling. transformers 5 writes
- * one rope_parameters and reads both: it uses rope_scaling unless that is null or empty, else
- * rope_parameters, and a rope_theta inside the object overrides the one outside. Both versions
- * understand the old spelling, so it is always written; rope_parameters is written too if the
- * source has it. */
+ * one object, rope_parameters, and reads both spellings: it uses rope_scaling or, if that is null
+ * or empty, rope_parameters. A rope_theta inside that object overrides the rope_theta of the root.
+ * Both versions understand the old spelling, so it is always written. rope_parameters is also
+ * written if the source has it. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -181,7 +183,8 @@ static fsdp_status get_positive(fsdp_json_node node, const char *key, double *va
     return *value > 0 ? FSDP_OK : fsdp_json_mismatch(node, key, "a positive number");
 }
 
-/* In transformers 5 the root's value overrides that of `rope`. */
+/* Read original_max_position_embeddings. As in transformers 5, the root's value overrides that of
+ * `rope`. */
 static fsdp_status read_original_length(fsdp_json_node root, fsdp_json_node rope,
                                         fsdp_llama_config *c)
 {
@@ -227,8 +230,8 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse parameters by kind of layer, which would otherwise look like an object without known
- * keys. */
+/* Refuse an object with one set of parameters for each kind of layer. Without this check it would
+ * be read as an object without known keys. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -237,7 +240,7 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
     return FSDP_OK;
 }
 
-/* `rope_scaling or rope_parameters`, with Python's meaning of `or`. */
+/* Return the key that the expression `rope_scaling or rope_parameters` selects in Python. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -295,7 +298,7 @@ typedef enum generation {
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
-    double rope_theta, rope_factor; /* of rope_type "llama3"; 0: "default" */
+    double rope_theta, rope_factor; /* rope_factor: 0 means rope_type "default", else "llama3" */
     int64_t sliding_window;
 } generations[] = {
     [LLAMA_2] = {FSDP_LLAMA, 32000, 4096, 1, 2, 1e4, 0, 0},
@@ -341,7 +344,7 @@ static const struct {
     {"Qwen2.5-0.5B", QWEN_2_5, 896, 4864, 24, 14, 2, true},
 };
 
-/* "meta-llama/Llama-2-7b-hf" is "Llama-2-7b". */
+/* Does `name` mean this preset? For example, "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
     static const char *const owners[] = {"meta-llama/", "mistralai/", "Qwen/"};
@@ -416,7 +419,8 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Qwen2's size of a window that is not used, and its layer_types, are kept as in the source. */
+/* Set the keys of the window. Qwen2's layer_types are kept as in the source. If Qwen2's window is
+ * not used, its size is also kept. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

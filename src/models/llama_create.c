@@ -1,5 +1,5 @@
 /* The module tree of Llama, with the names, classes and initialisation of transformers'
- * modeling_llama: weights N(0, initializer_range), biases 0, norms 1.
+ * modeling_llama: weights are drawn from N(0, initializer_range), biases are 0 and norms are 1.
  *
  * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
  * Building is a chain of calls that do nothing after a failure. */
@@ -15,7 +15,7 @@ typedef struct builder {
     char class_name[64]; /* last result of class_of() */
 } builder;
 
-/* Returns e.g. "LlamaMLP" for "MLP". Valid until the next call. */
+/* Return the family's class name, e.g. "LlamaMLP" for "MLP". It is valid until the next call. */
 static const char *class_of(builder *b, const char *suffix)
 {
     static const char *const families[] = {
@@ -139,8 +139,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Numbers from a config.json have been checked, but a caller may have filled in this
- * configuration. */
+/* Check the numbers of a configuration that did not come from a config.json, but was filled in by
+ * the caller. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

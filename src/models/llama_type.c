@@ -64,7 +64,7 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Number of (token, visible token) pairs in a sequence of `length` tokens. */
+/* Return the number of (token, visible token) pairs in a sequence of `length` tokens. */
 static double pairs_of(const fsdp_llama_config *c, double length)
 {
     double window = (double)c->sliding_window;
@@ -107,7 +107,7 @@ static const char *const mistral_blocks[] = {"MistralDecoderLayer", NULL};
 static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
-/* What the families share: everything but names. */
+/* The members of the table that are the same for all families. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \

@@ -1,5 +1,5 @@
-/* The interface of a kind of model to programs that work with any of them: one const table for each
- * model_type, listed in registry.c. */
+/* The interface through which programs work with any kind of model: a const table for each kind,
+ * listed in registry.c. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -36,7 +36,7 @@ typedef struct fsdp_decoder {
  * src/bench/bench.h. */
 typedef struct fsdp_model_work {
     double flops;
-    int64_t products[3][2]; /* [n_products], out and in of the largest linear layers */
+    int64_t products[3][2]; /* [n_products]: {out, in} of the largest linear layers */
     int n_products;
 } fsdp_model_work;
 
@@ -45,14 +45,18 @@ struct fsdp_model_type {
     const char *root_class; /* class of the root, as in architectures of config.json; unique among
                                model types */
 
-    /* config.json: parse fills all of *config except its type; write sets the model's own keys. */
+    /* parse reads a config.json and sets all of *config except its type. write sets the model's own
+     * keys in a config.json. */
     FSDP_MUST_CHECK fsdp_status (*parse)(fsdp_json *doc, fsdp_model_config *config);
     void (*write)(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head);
-    /* Get a published shape. FSDP_ERR_NOT_FOUND, without a message, if there is no such name. */
+    /* Get a published shape. Returns FSDP_ERR_NOT_FOUND, without a message, if no shape has this
+     * name. */
     fsdp_status (*preset)(const char *name, fsdp_model_config *config);
     const char *presets; /* names of the published shapes, for messages */
-    void (*info)(const fsdp_model_config *config, fsdp_model_info *info); /* not type, class */
-    void (*set_dropout)(fsdp_model_config *config, double p); /* sets all its dropout rates */
+    void (*info)(const fsdp_model_config *config, fsdp_model_info *info); /* all but model_type,
+                                                                             class_name,
+                                                                             block_classes */
+    void (*set_dropout)(fsdp_model_config *config, double p); /* sets all dropout rates */
     /* Make the model a classifier of n classes. NULL: this model_type has no classifier. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
 
@@ -60,24 +64,27 @@ struct fsdp_model_type {
     void (*get_config)(const fsdp_module *model, fsdp_model_config *config);
     fsdp_tensor *(*loss)(fsdp_scope *s, fsdp_module *model, float factor);
     fsdp_model_outputs (*logits)(fsdp_scope *s, fsdp_module *model);
-    const fsdp_decoder *decoder; /* NULL: does not generate */
-    /* Work for `rows` sequences of `source` and, for SEQ2SEQ, `target` tokens. */
+    const fsdp_decoder *decoder; /* NULL: the model does not generate */
+    /* Return the work of a step with `rows` sequences of `source` tokens each and, for SEQ2SEQ,
+     * `target` tokens. */
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
-    /* Get numbers [n] that follow from the configuration alone, by the name of PyTorch's buffer;
-     * borrowed, and NULL for unknown names. The member is NULL if the model has no such buffers. */
+    /* Return a buffer of PyTorch's module by its name: numbers [n] that depend only on the
+     * configuration. The result is borrowed; it is NULL for an unknown name. The member is NULL if
+     * the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The names of saved weights. The weights decide whether the head is tied (Note [Tied heads] in
-     * registry.c). */
+    /* The names of saved weights. See Note [Tied heads] in registry.c for how weights decide
+     * whether the head is tied. */
     const char *base_prefix; /* transformers' base_model_prefix: "transformer" */
     /* Paths of modules that get initial values if the weights do not contain them, e.g.
      * "classifier"; NULL: none. */
     const char *const *fresh_modules;
     const char *head;              /* "lm_head.weight"; NULL: no head */
-    const char *const *embeddings; /* parameters it may be tied to; NULL-terminated */
-    bool tied_by_weights;          /* tie_word_embeddings in config.json does not decide it */
+    const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
+    bool tied_by_weights;          /* only the weights decide whether the head is tied, not
+                                      config.json */
     void (*set_tied)(fsdp_model_config *config, bool tied); /* NULL if there is no head */
     /* Another name under which the tied head must also be saved. The member or its result is NULL
      * if there is none. */
@@ -87,9 +94,9 @@ struct fsdp_model_type {
 /* NULL-terminated. */
 extern const fsdp_model_type *const fsdp_model_types[];
 
-/* The type whose root has this class; NULL if there is none. */
+/* Return the type whose root has the class of `model`, or NULL if there is none. */
 const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model);
-/* fsdp_model_config_read() for a document. */
+/* Like fsdp_model_config_read(), but from an open document. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_config_parse(fsdp_json *doc, fsdp_model_config *config);
 
 extern const fsdp_model_type fsdp_t5_type, fsdp_mt5_type;

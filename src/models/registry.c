@@ -11,12 +11,13 @@
 /* Note [Tied heads]
  *
  * transformers 5 ties the head to the embedding if tie_word_embeddings says so, unless the weights
- * contain both with different values. T5's key is meaningless: since version 5 it is always true,
- * and before that it also meant the scaling of the decoder's output. So T5's head is tied if and
- * only if the weights contain no separate head, or one that equals the embedding. */
+ * contain both a head and an embedding with different values. In T5, tie_word_embeddings is
+ * meaningless: since version 5 it is always true, and before version 5 it also switched on the
+ * scaling of the decoder's output. So T5's head is tied if and only if the weights contain no
+ * separate head, or one that equals the embedding. */
 
-/* Types of one model_type are adjacent. The first of them is used for unknown architectures: a
- * pretrained BertForMaskedLM is fine-tuned as a classifier. */
+/* Types with the same model_type are adjacent. The first of them is used if config.json names an
+ * unknown architecture: for example, a pretrained BertForMaskedLM is fine-tuned as a classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
     &fsdp_bert_model_type, &fsdp_llama_type, &fsdp_mistral_type,
@@ -31,7 +32,7 @@ const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)
     return NULL;
 }
 
-/* True if `architectures` has the class of the type's root. */
+/* Does `architectures` contain the class of the type's root? */
 static bool has_architecture(fsdp_json_node root, const fsdp_model_type *type)
 {
     fsdp_json_node list = fsdp_json_find(root, "architectures");
@@ -59,7 +60,7 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 
 /* --- configurations --- */
 
-/* "\"llama\", \"t5\" ..." into `text`. */
+/* Write the model_types, quoted and separated by commas and "or", to `text`. */
 static void list_types(char *text, size_t size)
 {
     size_t at = 0;
@@ -177,7 +178,8 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
     return FSDP_OK;
 }
 
-/* The type of `model` if the scope can run it. */
+/* Return the type of `model`. If the scope cannot run the model, the scope fails and the result is
+ * NULL. */
 static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 {
     if (!fsdp_scope_ok(s))
@@ -190,7 +192,8 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
     return fsdp_scope_ok(s) ? type : NULL;
 }
 
-/* Check the labels: a batch for another task may have fewer than the model would read. */
+/* Does the batch have labels for the task of the model? A batch for another task may have fewer
+ * labels than the model would read. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     static const char *const names[] = {"seq2seq", "causal-lm", "classification"};

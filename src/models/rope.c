@@ -1,5 +1,5 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils: at position 8000 one unit in the last place is 0.0005 radian. */
+ * modeling_rope_utils: at position 8000 one unit in the last place of an angle is 0.0005 radian. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -10,18 +10,18 @@ struct fsdp_rotary {
     int64_t head_dim;
     float *inv_freq;    /* [head_dim / 2] */
     float *table;       /* [n_positions, head_dim]: cosines, then sines */
-    size_t n_positions; /* capacity of the table */
+    size_t n_positions; /* capacity of the table, in positions */
     size_t n_filled;
 };
 
 /* --- frequencies --- */
 
-/* torch divides a number by a tensor by multiplying it with the tensor's reciprocal, and so does
- * this code.
+/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. A
+ * wave shorter than original / high_freq_factor keeps its frequency. A wave longer than original /
+ * low_freq_factor is stretched by `factor`. In between, the result is a mixture of both.
  *
- * Llama 3.1: waves shorter than context / high_freq_factor of the original context are kept, those
- * longer than context / low_freq_factor are stretched by `factor`, and those in between are a
- * mixture. */
+ * To divide a number by a tensor, torch multiplies the number with the reciprocal of the tensor.
+ * This code does the same. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;
@@ -104,7 +104,8 @@ static bool fill(fsdp_rotary *r, size_t positions)
     return true;
 }
 
-/* Round the values only: the table stays float32, because the operation takes float32. */
+/* Round the values of the table to dtype. The table itself stays float32, because fsdp_rope() reads
+ * float32. */
 static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
 {
     const int64_t n = fsdp_tensor_numel(table);
@@ -119,7 +120,8 @@ static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
     fsdp_drop(s, rounded);
 }
 
-/* NULL with the scope failed if there is not enough memory. */
+/* Return a new tensor with the first `positions` rows of the table. If there is not enough memory,
+ * the scope fails and the result is NULL. */
 static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
 {
     const int64_t shape[2] = {positions, r->head_dim};

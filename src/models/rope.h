@@ -7,12 +7,13 @@
 /* Angles by position. Each position is computed once, when it is first needed. */
 typedef struct fsdp_rotary fsdp_rotary;
 
-/* For heads of head_dim elements, which must be even. NULL, with an error message, if out of
- * memory. */
+/* Create the angles for heads of head_dim elements; head_dim must be even. Returns NULL, with an
+ * error message, if there is not enough memory. */
 fsdp_rotary *fsdp_rotary_create(const fsdp_rope_config *config, int64_t head_dim);
 void fsdp_rotary_destroy(void *rotary); /* accepts NULL; used as a module's impl_destroy */
 
-/* [head_dim / 2]: radians from one position to the next. */
+/* Return the frequencies [head_dim / 2]: radians by which the angle grows from one position to the
+ * next. */
 const float *fsdp_rotary_inv_freq(const fsdp_rotary *rotary);
-/* The table [positions, head_dim] for fsdp_rope(), owned by s. */
+/* Return the table [positions, head_dim] for fsdp_rope(); s owns it. */
 fsdp_tensor *fsdp_rotary_table(fsdp_scope *s, fsdp_rotary *rotary, int64_t positions);

@@ -1,10 +1,11 @@
 /* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
- * batch comes from the scope. Attention has no 1 / sqrt(K). Distances are a bias that the first
- * block of a stack computes and all its blocks add. RMS norms come before each layer, and each
- * layer adds to the residual stream, which is kept finite in float16. Intermediates are dropped as
- * soon as their last reader has run; the tape keeps what backward needs.
+ * batch comes from the scope. Attention has no 1 / sqrt(K). Positions enter as a bias by distance:
+ * the first block of a stack computes it, and all blocks of the stack add it to their scores. RMS
+ * norms come before each layer, and each layer adds to the residual stream, which is kept finite in
+ * float16. Intermediates are dropped as soon as their last reader has run; the tape keeps what
+ * backward needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -55,8 +56,8 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
 
 /* --- layers --- */
 
-/* Attention with q from x and with k and v from kv, projected by o. x and kv stay owned by the
- * caller. */
+/* Compute attention, with q from x and with k and v from kv, and project the result by o. The
+ * caller keeps x and kv. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)
@@ -114,8 +115,8 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* The activation's dropout is elementwise. So if there is dropout, the gated activation must exist
- * as a tensor. */
+/* Dropout is applied to each element of the gated activation. So if there is dropout, the gated
+ * activation must exist as a tensor. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;
@@ -184,7 +185,8 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_t5_dropout(s, stack->root, x);
 }
 
-/* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D] after the norm. */
+/* In: for a decoder, the encoder's output; for an encoder, nothing. Out: [T, D] after the final
+ * norm. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5_stack *stack = self->impl;

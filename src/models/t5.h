@@ -11,14 +11,14 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* Belongs to the root. Only one call of the root runs at a time; the members at the end are valid
- * during the call, for what module arguments cannot carry. */
+/* The impl of the root. Only one call of the root runs at a time. `cache` is set during a call,
+ * because module arguments cannot carry it. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
     fsdp_parameter *head; /* lm_head's weight; shared.weight if tied */
     fsdp_parameter *shared;
     fsdp_module *encoder, *decoder, *lm_head; /* lm_head: a module, so it can be a unit */
-    struct fsdp_decode_cache *cache;          /* of the current decoding step */
+    struct fsdp_decode_cache *cache;          /* cache of the current decoding step, else NULL */
 } fsdp_t5;
 
 typedef struct fsdp_t5_stack {
@@ -36,12 +36,12 @@ typedef struct fsdp_t5_block {
     int n_layers;
 } fsdp_t5_block;
 
-/* Belongs to T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
+/* The impl of T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
  * NULL. */
 typedef struct fsdp_t5_layer {
     fsdp_t5 *root;
     bool decoder;
-    int64_t block; /* index of its block */
+    int64_t block; /* index of the block that contains the layer */
     fsdp_parameter *layer_norm;
     fsdp_parameter *q, *k, *v, *o, *relative_attention_bias;
     fsdp_parameter *wi, *wi_0, *wi_1, *wo;
@@ -58,18 +58,19 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
 void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 
 /* Functions that training and decoding share. */
-/* rms_norm of x by one of the model's norms. */
+/* Return x normalised by one of the model's RMS norms. */
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
-/* x w^T. */
+/* Return x w^T. */
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
-/* x + dropout(y), finite in float16; y is dropped. */
+/* Return x + dropout(y), kept finite in float16, and drop y. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
 /* Forward of lm_head: x [T, D] -> logits [T, V]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
-/* Logits of the decoder's output [T, D]. */
+/* Return the logits [T, V] for the decoder's output [T, D]. */
 fsdp_tensor *fsdp_t5_head(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *hidden);
-/* The position bias of a stack for distances below `span`, from its first block's weight. */
+/* Return the position bias of a stack for distances below `span`. `layer` is the self-attention of
+ * the stack's first block, which has the weight. */
 fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, int64_t span);
-/* dropout(x) with the model's rate; drops x if the result is another tensor. */
+/* Return dropout(x) with the model's rate, and drop x if the result is another tensor. */
 fsdp_tensor *fsdp_t5_dropout(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x);

@@ -63,7 +63,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
                                  &c->eos_token_id);
 }
 
-/* "gated-gelu" means gelu_new, which has other names. */
+/* Is `projection` "gated-" followed by a name of gelu_new? "gated-gelu" also means gelu_new. */
 static bool is_gated_gelu_new(const char *projection)
 {
     static const char gated[] = "gated-";
@@ -84,8 +84,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* It is derived when a config is saved. If the file has another value, transformers uses the
-     * file's. */
+    /* transformers derives dense_act_fn from feed_forward_proj only when it saves a config. When it
+     * reads a file, the value in the file counts. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;
@@ -99,7 +99,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* transformers 5 never scales mT5's output, whatever tie_word_embeddings is. */
+/* Read model_type, which decides whether the decoder's output may be scaled: transformers 5 never
+ * scales mT5's output, whatever tie_word_embeddings is. */
 static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *model_type;
@@ -225,9 +226,10 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
     fsdp_json_set_i64(root, "relative_attention_max_distance", c->relative_attention_max_distance);
 }
 
-/* transformers 4 reads only tie_word_embeddings, which means both tied and scaled. transformers 5
- * takes it to mean scaled unless scale_decoder_outputs is there, and ties according to the
- * weights. */
+/* Set the keys from which transformers decides whether the head is tied and whether the decoder's
+ * output is scaled. transformers 4 reads only tie_word_embeddings, and does both if it is true.
+ * transformers 5 reads tie_word_embeddings only if there is no scale_decoder_outputs, as its
+ * default; the weights decide whether the head is tied. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

@@ -8,9 +8,10 @@
     "t5-small, t5-base, t5-large, t5-3b, t5-11b, t5-v1_1-small, -base, -large, -xl, -xxl, and "    \
     "the same as flan-t5-..."
 
-/* fsdp_t5_config_read() for a document. */
+/* Like fsdp_t5_config_read(), but from an open document. */
 FSDP_MUST_CHECK fsdp_status fsdp_t5_config_parse(fsdp_json *doc, fsdp_t5_config *config);
 /* Set T5's keys. */
 void fsdp_t5_config_set(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head);
-/* fsdp_t5_config_preset(), but FSDP_ERR_NOT_FOUND without a message for an unknown name. */
+/* Like fsdp_t5_config_preset(), but for an unknown name return FSDP_ERR_NOT_FOUND without a
+ * message. */
 fsdp_status fsdp_t5_config_find_preset(const char *name, fsdp_t5_config *config);

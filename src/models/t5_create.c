@@ -14,7 +14,8 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* The class's name in a model of this kind: "MT5Block", or "T5Block" without the M. */
+/* Return the class name for this model: `of_mt5`, e.g. "MT5Block", for mT5, and `of_mt5` without
+ * the M for T5. */
 static const char *class_name(const builder *b, const char *of_mt5)
 {
     return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;
@@ -42,7 +43,7 @@ static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *nam
 
 /* --- layers --- */
 
-/* The standard deviations of T5PreTrainedModel._init_weights, times initializer_factor. */
+/* Return the standard deviation of a weight, as in T5PreTrainedModel._init_weights. */
 static double init_std(const builder *b, int64_t fan)
 {
     return b->t5->config.initializer_factor / sqrt((double)fan);

@@ -18,12 +18,14 @@ typedef struct ints {
 struct fsdp_decode_cache {
     fsdp_kv_cache *self;           /* keys and values of the target so far, by sequence */
     fsdp_kv_cache *cross;          /* keys and values of the sources, by prompt */
-    int32_t prompts, rows, length; /* prompts, their sequences, tokens of each sequence */
-    ints prompt_offsets;           /* [prompts + 1], sequences of each prompt */
+    int32_t prompts, rows, length; /* numbers of prompts, of all their sequences, and of tokens in
+                                      each sequence */
+    ints prompt_offsets;           /* [prompts + 1]: where the sequences of each prompt begin */
     ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
     ints start, kept_prompts;      /* scratch: first ids; prompts that continue */
-    const int32_t *ids;            /* of the current step */
-    fsdp_tensor *encoded;          /* first step: input of cross keys and values; borrowed */
+    const int32_t *ids;            /* ids of the current step */
+    fsdp_tensor *encoded;          /* in the first step, the encoder's output, for cross keys and
+                                      values; borrowed */
 };
 
 static void destroy(fsdp_decode_cache *c)
@@ -62,7 +64,7 @@ static bool resize(fsdp_scope *s, ints *list, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* 0, 1, 2, ..., n. */
+/* Set the n + 1 offsets to 0, 1, 2, ..., n. */
 static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 {
     if (!resize(s, offsets, n + 1))
@@ -106,7 +108,7 @@ static void select_sequences(fsdp_scope *s, fsdp_decode_cache *c, const int32_t 
 
 /* --- forwards --- */
 
-/* In: x [rows, D], position_bias or NULL. Out: both. */
+/* In: x [rows, D], and position_bias or NULL. Out: x and position_bias. */
 static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                   fsdp_args *out)
 {
@@ -194,7 +196,7 @@ static void decode_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     *out = (fsdp_args){.t = {fsdp_t5_head(s, t5, hidden.t[0])}, .n = 1};
 }
 
-/* In the first step the encoder runs before the root. */
+/* Run the first step: the encoder, then decode_root(). */
 static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5 *t5 = self->impl;
@@ -206,7 +208,7 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 
 /* --- calls --- */
 
-/* Run the root's forward `forward` for ids [rows]. */
+/* Run the root with `forward` for ids [rows]. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,
                          fsdp_forward_fn *forward, const int32_t *ids)
 {

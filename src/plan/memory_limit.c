@@ -28,12 +28,13 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
     return FSDP_OK;
 }
 
-/* --- remedies, in order of how little they change the run --- */
+/* --- remedies, beginning with those that change the run least --- */
 
-/* Changes `c` and writes the flags for this change. Returns false if there is nothing to change. */
+/* Change `c`, and append the flags for this change to *flags. Returns false if there is nothing to
+ * change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Checkpoint every block, and all of it. */
+/* Checkpoint every block, with the kind that keeps the least. */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;
@@ -61,7 +62,7 @@ static bool reshard(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Keep the rows of a step, but take the next smaller micro-batch. */
+/* Use smaller micro-batches and more of them, with the same number of rows per step. */
 static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
 {
     int parts = 2;
@@ -105,7 +106,8 @@ static bool save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Costs time in proportion to the disk's speed, so it is tried last. */
+/* Keep parameters in files between uses. This makes steps as slow as the disk, so it is tried
+ * last. */
 static bool offload(fsdp_train_config *c, fsdp_str *flags)
 {
     if (c->offload_dir)
@@ -119,21 +121,22 @@ static bool offload(fsdp_train_config *c, fsdp_str *flags)
 static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
                                       use_bf16,   use_adafactor, offload};
 
-/* The last attempt. */
+/* The last combination of remedies that was tried. */
 typedef struct trial {
     fsdp_str flags;
     int64_t bytes;
     bool fits;
 } trial;
 
-/* True if the remedy conflicts with other flags, e.g. bf16 with a unit in float32. */
+/* Does `status` mean that the remedy conflicts with other flags, e.g. bf16 with a unit in
+ * float32? */
 static bool contradicts(fsdp_status status)
 {
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* Apply one remedy on top of `c`, repeatedly (micro-batches) as long as that helps and is needed.
- * Flags of an earlier round are replaced. */
+/* Apply one remedy to `c`. A remedy that can be applied again (smaller micro-batches) is repeated
+ * until the run fits or memory no longer shrinks; its flags replace those of the previous round. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;
@@ -162,7 +165,7 @@ static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config 
     return FSDP_OK;
 }
 
-/* Try each remedy alone, then more and more of them together. */
+/* Try each remedy alone. If none is enough, add one remedy after another. */
 static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 {
     for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {

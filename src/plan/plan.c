@@ -18,7 +18,8 @@
 
 enum {
     MAX_STEPS = 5,
-    ROW_TOKENS = 1024 /* for token files; assumed if nothing bounds the length */
+    ROW_TOKENS = 1024 /* length of rows from token files; also assumed if nothing bounds the
+                         length */
 };
 
 typedef struct walk walk;
@@ -29,7 +30,7 @@ typedef struct watched {
     const fsdp_module *module;
     walk *walk;
     int unit;
-    fsdp_plan_moment before; /* value of `now` before this unit began */
+    fsdp_plan_moment before; /* what was computed before this unit began */
     struct watched *next;    /* next in walk->watched */
 } watched;
 
@@ -42,7 +43,7 @@ struct walk {
     fsdp_unit_observer observer;
     fsdp_plan_moment now;
     bool in_step;
-    int micro_step;     /* index of the micro-step that runs or comes next */
+    int micro_step;     /* index of the current or next micro-step */
     fsdp_status status; /* first error of hooks that cannot return one */
 };
 
@@ -75,7 +76,7 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Called before `now` changes: a peak since the last call belongs to `now`. */
+/* Record peaks. Call this before `now` changes: a peak since the last call belongs to `now`. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -174,7 +175,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* The root is unit 0. A validation has no backward, so the unit ends here. */
+/* Leave the unit. The root is unit 0: after its forward, backward begins. A validation has no
+ * backward, so for it only the unit is left. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -200,7 +202,7 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* The hooks of fully_shard run first. */
+/* End the backward of a micro-step. The hooks of fully_shard run before this one. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
@@ -257,7 +259,7 @@ static fsdp_status watch_unit(const char *path, fsdp_module *m, void *arg)
 
 /* --- the batch --- */
 
-/* The length at which datasets cut rows if --max-seq-length is not given. */
+/* Set the length at which datasets cut rows if --max-seq-length is not given. */
 static fsdp_status default_length(const walk *w, fsdp_plan *p)
 {
     const int64_t positions = w->trainer.model->info.max_positions;
@@ -270,7 +272,8 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* False if the data do not exist (yet): then their kind is unknown. */
+/* Are the data rows of ids, whose lengths no option bounds? Returns false if the data do not exist
+ * yet, because then their kind is unknown. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -327,7 +330,7 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
 
 /* --- the walk --- */
 
-/* *tree is freed with free(). */
+/* Print the modules into *tree. The caller frees it with free(). */
 static fsdp_status print_tree(const walk *w, char **tree)
 {
     size_t size;
@@ -399,9 +402,9 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* True if a step raised no peak and left the state that it found. Which buffers stay allocated
- * between steps depends on the order in which units ask for them (Note [Idle memory] in
- * src/fsdp/buffer.h), and with that order later steps may use more memory. */
+/* Did the last step leave all peaks and all allocated memory as they were before it? Which buffers
+ * stay allocated between steps depends on the order in which units ask for them (Note [Idle memory]
+ * in src/fsdp/buffer.h). So a later step may use more memory than the steps before it. */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&
@@ -425,7 +428,8 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Without gradients it uses less memory than a step, but its batches may be larger. */
+/* Run a validation. It has no gradients and uses less memory than a step, but its batches may be
+ * larger. */
 static fsdp_status run_validation(walk *w)
 {
     const fsdp_train_config *c = w->trainer.config;
@@ -438,7 +442,7 @@ static fsdp_status run_validation(walk *w)
     return status;
 }
 
-/* Every rank gathers the whole parameters, one at a time. */
+/* Save the model as a run does: every rank gathers one whole parameter after another. */
 static fsdp_status run_save(walk *w)
 {
     const fsdp_parameter_list *list = &w->trainer.loop.parameters;
@@ -450,7 +454,8 @@ static fsdp_status run_save(walk *w)
     return FSDP_OK;
 }
 
-/* Each byte of a checkpoint is copied at most once, and no more than the pool holds at a time. */
+/* Set the bytes of copies for an asynchronous save: each byte of a checkpoint is copied at most
+ * once, and copies never take more than the pool. */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;
@@ -544,9 +549,10 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
 
 /* Note [Beside the plan]. A rank's process uses more memory than its tensors: the program and its
  * libraries, stacks, the tape, the primitives and panels of matrix products, the tokenizer, and the
- * batches that loader threads prepare. In runs of the shape of T5-small and of a 58 M Llama this
- * was 14 to 42 MiB a rank, and it hardly depends on the model. It excludes memory that the kernel
- * may take back at any time: mapped files, weights while they are loaded, and token files. */
+ * batches that loader threads prepare. In runs of the shape of T5-small and of a 58 M Llama these
+ * took 14 to 42 MiB per rank, and the amount hardly depends on the model. It excludes memory that
+ * the kernel may take back at any time: mapped files, weights while they are loaded, and token
+ * files. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
     return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;

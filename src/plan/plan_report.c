@@ -1,4 +1,4 @@
-/* A plan as tables and as JSON. */
+/* Prints a plan as tables and as JSON. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 /* --- memory --- */
 
 typedef struct moment_row {
-    const char *what, *key; /* for people, in JSON */
+    const char *what, *key; /* what: text for people; key: key in JSON */
     const fsdp_plan_memory *memory;
 } moment_row;
 
@@ -84,8 +84,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* True if `b` is `a` with one of its numbers greater by one. *number: offset of that number in
- * `a`. */
+/* Is `b` the same name as `a`, but with one number greater by one? *number is set to the offset of
+ * that number in `a`. */
 static bool is_next_name(const char *a, const char *b, size_t *number)
 {
     size_t i = 0;
@@ -101,7 +101,8 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Units [i, result) are blocks of a list whose names differ only in their number. */
+/* Return the end of the run of units that begins at i: blocks of one list with equal figures, whose
+ * names differ only in their number. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -114,7 +115,7 @@ static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
     return end;
 }
 
-/* "encoder.block.0" or "encoder.block.0-11". */
+/* Add the cell with the name of units [i, end): "encoder.block.0" or "encoder.block.0-11". */
 static void name_cell(fsdp_table *table, const fsdp_plan *p, size_t i, size_t end, size_t number)
 {
     const char *first = p->units[i].name, *last = p->units[end - 1].name;
@@ -210,7 +211,7 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 
 typedef struct unit_flight {
     bool gathering;
-    int reducing;        /* sections of its gradients that are posted but not summed */
+    int reducing;        /* sections of the unit's gradients that are posted but not summed */
     int64_t gathered_at; /* number of blocks that had begun when the all-gather began */
 } unit_flight;
 
@@ -219,7 +220,8 @@ typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;
-    fsdp_str waited; /* units whose all-gather no block overlapped, since the last row */
+    fsdp_str waited; /* names of units whose all-gather was not overlapped by any block, since the
+                        last row */
 } replay;
 
 static void add_name(fsdp_str *list, const char *name)
@@ -227,7 +229,7 @@ static void add_name(fsdp_str *list, const char *name)
     fsdp_str_printf(list, "%s%s", list->len ? ", " : "", name);
 }
 
-/* Returns true at the beginning of a block, which gets a row in the schedule. */
+/* Replay one event. Returns true at the beginning of a block, which gets a row in the schedule. */
 static bool replay_event(replay *r, const fsdp_plan_event *e)
 {
     unit_flight *u = &r->units[e->unit];
@@ -241,7 +243,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
             add_name(&r->waited, fsdp_plan_unit_name(r->plan, e->unit));
         u->gathering = false;
         break;
-    case FSDP_PLAN_RESHARD: /* after a prefetch that was not used */
+    case FSDP_PLAN_RESHARD: /* happens after a prefetch that was not used */
         u->gathering = false;
         break;
     case FSDP_PLAN_PUBLISH:
@@ -253,7 +255,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
     case FSDP_PLAN_BEGIN:
         r->begun++;
         return true;
-    case FSDP_PLAN_ALL_REDUCE: /* part of the reduce */
+    case FSDP_PLAN_ALL_REDUCE: /* part of FSDP_PLAN_REDUCE */
     case FSDP_PLAN_END:
         break;
     }
@@ -271,7 +273,7 @@ static void list_flights(const replay *r, fsdp_str *gathers, fsdp_str *reduces)
     }
 }
 
-/* The beginning of one block, for the table and for JSON. */
+/* A row of the schedule: the beginning of one block. */
 typedef struct schedule_row {
     const char *phase, *unit;
     const char *gathers, *reduces, *waited; /* NULL: none */

@@ -1,4 +1,5 @@
-/* See <fsdp/profile.h>: the window of steps, sums over ranks, the file. */
+/* See <fsdp/profile.h>. This file has the window of steps, the sums over ranks, and the writing of
+ * the file. */
 #include "src/profile/profile.h"
 
 #include <errno.h>
@@ -23,10 +24,10 @@ struct fsdp_profile {
     fsdp_group *group; /* NULL: one rank */
     fsdp_trace *trace;
     char *path;                   /* used on rank 0 only */
-    int32_t writes;               /* rank 0 has a path; the same on all ranks */
+    int32_t writes;               /* whether rank 0 has a path; the same on all ranks */
     char *chunk;                  /* [CHUNK_BYTES] */
-    size_t max_events;            /* of the trace */
-    int64_t first, n_steps, step; /* step: number of steps begun */
+    size_t max_events;            /* capacity of the trace */
+    int64_t first, n_steps, step; /* step: number of steps that have begun */
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
     bool done; /* rows are valid */
 };
@@ -84,7 +85,8 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* A file that is written after hours must be writable now. */
+/* Check that the file can be written, because otherwise the failure could come after hours of
+ * training. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
     fsdp_atomic_file *file;
@@ -112,7 +114,8 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Returns the failure of any rank. Collective. p may be NULL if `mine` is a failure. */
+/* Share rank 0's `writes`. If `mine` is a failure on any rank, all ranks return a failure. p may be
+ * NULL on a rank where `mine` is a failure. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -150,8 +153,9 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the file --- */
 
-/* Rank `from` sends its trace to rank 0 in pieces; all ranks take part in each. *status is rank
- * 0's. After a failure it keeps receiving, so that its peers do not wait forever. */
+/* Send the trace of rank `from` to rank 0 in pieces, by broadcasts in which all ranks take part.
+ * *status is the status of writing the file on rank 0. If writing fails, rank 0 continues to
+ * receive, so that its peers do not wait forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
 {
@@ -190,7 +194,7 @@ static fsdp_status end_file(fsdp_atomic_file **file)
     return fsdp_atomic_file_commit(whole);
 }
 
-/* Collective. */
+/* Write the traces of all ranks to the file. Collective. */
 static fsdp_status write_file(fsdp_profile *p)
 {
     int64_t base_ns = fsdp_trace_begin_ns(p->trace);
@@ -210,12 +214,13 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* The last step failed before its end. The sums contain a part of it, so start the window again. */
+/* Start the window again, because the last step failed before its end and the sums contain a part
+ * of that step. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;
     FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
-    fsdp_trace_destroy(p->trace); /* detaches it */
+    fsdp_trace_destroy(p->trace); /* also detaches it from this thread */
     p->trace = fresh;
     p->first = p->step;
     return FSDP_OK;

@@ -9,17 +9,18 @@ enum {
     FSDP_PROFILE_STEPS = 3    /* steps in the window */
 };
 
-/* Parses "A:B" (or "A"): first and last step of the window, counted from 1. FSDP_ERR_INVALID naming
- * `flag`. */
+/* Parse "A:B" or "A": the first and the last step of the window, counted from 1. Otherwise return
+ * FSDP_ERR_INVALID with a message that names `flag`. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text,
                                                      int64_t *first, int64_t *last);
-/* Choose the window of a run of `total` steps, of which `begun` were taken before this process.
- * `text` gives the window, which must be within the remaining steps. NULL: a few steps after the
- * warm-up, or the last steps of a run that is too short for that. */
+/* Choose the window in a run of `total` steps. `begun` is how many of them were run before this
+ * process started. `text` gives the window, which must be within the remaining steps. If `text` is
+ * NULL, the window is a few steps after the warm-up, or the last steps of the run if it is too
+ * short for a full warm-up. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
                                                       int64_t begun, int64_t total,
                                                       fsdp_profile_options *options);
-/* The most expensive names on this rank, as fsdp_profile_print() shows them; *n is 0 before the
+/* Get the most expensive names on this rank, as fsdp_profile_print() shows them. *n is 0 before the
  * window has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_names(const fsdp_profile *profile,
                                                fsdp_profile_name names[FSDP_PROFILE_NAMES],

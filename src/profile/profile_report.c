@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/report/table.h"
 
-/* In the order of the table. */
+/* The categories in the order in which the table has them. */
 static const struct {
     fsdp_trace_category category;
     const char *name;
@@ -91,14 +91,14 @@ static bool same_name(const fsdp_trace_entry *a, const fsdp_trace_entry *b)
            same_text(a->detail, b->detail);
 }
 
-/* Most expensive first. */
+/* Compare two entries for qsort(): the most expensive entry comes first. */
 static int by_time(const void *a, const void *b)
 {
     const fsdp_trace_entry *x = a, *y = b;
     return (x->sum.wall_ns < y->sum.wall_ns) - (x->sum.wall_ns > y->sum.wall_ns);
 }
 
-/* Merge entries with equal texts; returns the number of entries left. */
+/* Merge entries with equal texts, and return the number of entries that are left. */
 static size_t merge(fsdp_trace_entry *entries, size_t n)
 {
     size_t kept = 0;

@@ -1,4 +1,4 @@
-/* Time of a profile by category and by name. */
+/* The time in a profile, by category and by name. */
 #pragma once
 #include <stdio.h>
 
@@ -7,7 +7,8 @@
 #include "src/trace/trace.h"
 
 enum {
-    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* one for the whole step */
+    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* a row for each category and one for the whole
+                                                      step */
     FSDP_PROFILE_NAMES = 14
 };
 
@@ -18,12 +19,12 @@ typedef struct fsdp_profile_name {
     double calls, ms, cpu_ms;  /* per step */
 } fsdp_profile_name;
 
-/* Means over the steps of the trace and the ranks. Collective. */
+/* Make the rows: means over the steps of the trace and over the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* This rank's names, most expensive first. */
+/* Get the names on this rank, beginning with the most expensive one. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

@@ -12,20 +12,20 @@
 #include "src/report/metrics.h"
 #include "src/report/table.h"
 
-/* Content of the summary line. */
+/* The content of a file's summary line. */
 typedef struct summary {
     bool found;
     int64_t steps;
     double train_loss, validation_loss, step_s, total_s, host_mib;
 } summary;
 
-/* One row of the memory table, bytes. */
+/* One row of the memory table, in bytes. */
 typedef struct rank_memory {
     int64_t tags[FSDP_TAG_COUNT], allocated;
 } rank_memory;
 
 typedef struct run {
-    char *name; /* the file's name without its ending */
+    char *name; /* name of the file, without its ending */
     summary end;
     rank_memory *ranks; /* [n_ranks] */
     size_t n_ranks, cap_ranks;
@@ -97,7 +97,7 @@ static void free_runs(run *runs, size_t n)
 
 /* --- tables --- */
 
-/* A run that did not measure a loss has NaN or infinity here. */
+/* Add a cell for a loss. The loss is NaN or infinite if the run did not measure it. */
 static void loss_cell(fsdp_table *table, double loss)
 {
     if (isfinite(loss))
@@ -164,7 +164,8 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 
 /* --- losses --- */
 
-/* Steps of a run are ascending but may begin anywhere: advance *from to `step`. */
+/* Return the point of `step`, or NULL if the run does not have it. Steps of a run are ascending,
+ * but may begin anywhere: *from is advanced to the first point that is not before `step`. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

@@ -1,6 +1,7 @@
-/* A sample reads /proc/PID/stat of every process for the tree, then smaps_rollup and the memfds
- * among the file descriptors of the processes in it. The mapped pages of a memfd are not counted
- * file by file: the sum of Pss_Shmem over the processes is the mapped part of all of them. */
+/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each of
+ * these it reads smaps_rollup, and it finds the memfds among their file descriptors. The mapped
+ * pages are not counted per memfd: the sum of Pss_Shmem over the processes is the mapped part of
+ * all memfds together. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +27,10 @@ typedef struct process {
 typedef struct memfd {
     dev_t device;
     ino_t inode;
-    int64_t bytes; /* allocated */
+    int64_t bytes; /* allocated bytes */
 } memfd;
 
-/* Buffers of one sample, kept for the next. */
+/* The buffers of a sample, which the next sample uses again. */
 typedef struct walk {
     process *processes;
     size_t n_processes, processes_cap;
@@ -56,7 +57,8 @@ struct fsdp_hostmem {
 /* --- reading /proc -----------------------------------------------------------------------------
  */
 
-/* Reads the whole file as a string, at most bytes - 1; false if it cannot be read. */
+/* Read the file as a string of at most bytes - 1 characters. Returns false if the file cannot be
+ * read. */
 static bool read_file(const char *path, char *text, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -71,7 +73,8 @@ static bool read_file(const char *path, char *text, size_t bytes)
     return n >= 0 && used > 0;
 }
 
-/* A command's name may contain spaces and brackets, so the fields begin after the last ")". */
+/* Read the parent's pid from /proc/PID/stat. The name of the command may contain spaces and
+ * brackets, so the fields are read after the last ")". */
 static bool read_parent(pid_t pid, pid_t *parent)
 {
     char path[64], text[1024];
@@ -108,7 +111,8 @@ static const process *find_process(const walk *w, pid_t pid)
     return bsearch(&key, w->processes, w->n_processes, sizeof key, compare_pids);
 }
 
-/* Marks descendants until nothing changes; a tree of depth d takes at most d rounds. */
+/* Mark the roots and their descendants, in rounds, until a round changes nothing. A tree of depth d
+ * takes at most d rounds. */
 static void mark_tree(walk *w, const pid_t *roots, size_t n_roots)
 {
     for (size_t i = 0; i < w->n_processes; i++)
@@ -149,7 +153,8 @@ static fsdp_status list_processes(walk *w)
     return status;
 }
 
-/* Bytes in a line "Pss:      1234 kB" of smaps_rollup; 0 if there is none. */
+/* Return the bytes in the line `name` of smaps_rollup, e.g. "Pss: 1234 kB"; 0 if there is no such
+ * line. */
 static int64_t rollup_bytes(const char *text, const char *name)
 {
     const char *line = strstr(text, name);
@@ -310,8 +315,8 @@ static struct timespec timespec_from_ns(int64_t ns)
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-/* A failed sample (out of memory, no /proc) is left out; callers notice by the number of samples.
- */
+/* Sample until stopped. A failed sample (out of memory, no /proc) is left out; callers can see this
+ * in the number of samples. */
 static void *sampler(void *arg)
 {
     fsdp_hostmem *h = arg;
@@ -323,7 +328,8 @@ static void *sampler(void *arg)
         (void)ignored;
         int64_t now_ns = fsdp_clock_ns();
         next_ns += (int64_t)(h->period_s * 1e9);
-        if (next_ns < now_ns + 10000000) /* a sample took longer than the period: leave a gap */
+        if (next_ns < now_ns + 10000000) /* the sample took longer than the period: wait 10 ms
+                                            nevertheless */
             next_ns = now_ns + 10000000;
         struct timespec next = timespec_from_ns(next_ns);
         pthread_mutex_lock(&h->stop_lock);
@@ -343,7 +349,7 @@ fsdp_status fsdp_hostmem_start(fsdp_hostmem *h, double hz)
         return fsdp_error(FSDP_ERR_INVALID, "memory samples per second: %g (0 < hz <= 100)", hz);
     h->period_s = 1 / hz;
     h->stopping = false;
-    /* Signals must be delivered to the caller's threads. */
+    /* Block all signals in the new thread, so that they are delivered to the caller's threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,5 @@
-/* Rounding happens once, in snprintf. The limits below are the values at which its result would
- * need one more digit or the next unit. */
+/* A number is rounded only once, by snprintf. The limits below are the values at which the rounded
+ * number would need one more digit or the next unit. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,8 +11,8 @@ static int decimals_for(double value)
     return value < 9.9995 ? 3 : value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
 }
 
-/* `units` is an array of n; a value of `limit` or more is divided by `base` and gets the next unit.
- */
+/* Format a value with one of `units` [n]. While the value is `limit` or more, it is divided by
+ * `base` and gets the next unit. */
 static fsdp_human with_unit(double value, double base, double limit, const char *const *units,
                             size_t n)
 {

@@ -1,5 +1,5 @@
-/* Numbers in readable form with four digits: "1.234 GiB", "12.34 s", "60.51 M". Returned by value,
- * so that printf("%s", fsdp_human_bytes(n).text) needs no buffer. */
+/* Numbers in readable form with four digits: "1.234 GiB", "12.34 s", "60.51 M". They are returned
+ * by value, so that printf("%s", fsdp_human_bytes(n).text) needs no buffer. */
 #pragma once
 #include <stdint.h>
 
@@ -9,18 +9,19 @@ typedef struct fsdp_human {
     char text[32];
 } fsdp_human;
 
-/* Binary units: "0 B", "1023 B", "1.000 KiB", "12.34 MiB", "1023 GiB", ... */
+/* Format bytes in binary units: "0 B", "1023 B", "1.000 KiB", "12.34 MiB", "1023 GiB", ... */
 fsdp_human fsdp_human_bytes(int64_t bytes);
 
-/* "850 ns", "12.34 us", "123.4 ms", "12.34 s", then "2 min 05 s", "3 h 07 min", "2 d 04 h". "?" if
- * not finite. */
+/* Format a duration: "850 ns", "12.34 us", "123.4 ms", "12.34 s", and above a minute "2 min 05 s",
+ * "3 h 07 min", "2 d 04 h". The text is "?" if the number is not finite. */
 fsdp_human fsdp_human_duration(double seconds);
 
-/* "NaN", "Infinity" or "-Infinity". NaN never has a sign, whatever printf would print. */
+/* Return "NaN", "Infinity" or "-Infinity". NaN never has a sign, whatever printf would print. */
 const char *fsdp_human_not_finite(double value);
-/* What may help if a forward in `dtype` gave a value that is not finite; static storage. */
+/* Return advice for the case that a forward in `dtype` gave a value that is not finite; static
+ * storage. */
 const char *fsdp_human_not_finite_advice(fsdp_dtype dtype);
 
-/* Decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G"; fractions below 1000 keep four
- * digits: "7.213". "?" if not finite. */
+/* Format a count in decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G". A number below 1000
+ * with a fraction keeps four digits: "7.213". The text is "?" if the number is not finite. */
 fsdp_human fsdp_human_count(double count);

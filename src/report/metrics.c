@@ -1,5 +1,5 @@
-/* Each line is one write(2) to a descriptor in append mode. Lines of a resumed run or of two
- * writers do not interleave, and no line is in a buffer when a process is killed. */
+/* Each line is written with one write(2) to a descriptor in append mode. So lines of a resumed run
+ * or of two writers do not mix, and no line is still in a buffer when the process is killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -15,13 +15,13 @@
 #include "src/report/metrics.h"
 
 enum {
-    MAX_TAIL_BYTES = 1 << 20 /* longest last line that is checked before appending */
+    MAX_TAIL_BYTES = 1 << 20 /* length of the longest last line that is checked before appending */
 };
 
 struct fsdp_metrics {
     char *path;
     int fd;
-    fsdp_json *line; /* begun and not yet written, or NULL */
+    fsdp_json *line; /* the line that was begun and is not written yet, or NULL */
 };
 
 /* --- writing -----------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ static bool is_json(const char *text, size_t bytes)
     return true;
 }
 
-/* Writes all bytes or leaves the file unchanged. */
+/* Append all bytes. On failure, a regular file is cut to its previous length. */
 static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
 {
     struct stat before;
@@ -57,7 +57,9 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
     return FSDP_OK;
 }
 
-/* `tail`: the bytes after the last newline of the file of `size` bytes. */
+/* End the last line of the file of `size` bytes, which has no newline. `tail` [bytes] is what
+ * follows the last newline. If it is JSON, a newline is appended; if it is the beginning of a line,
+ * it is cut off. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
@@ -102,7 +104,8 @@ fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out)
     fsdp_status status = FSDP_ERR_NOMEM;
     if (!(m->path = fsdp_strdup(path)))
         goto fail;
-    /* A pipe or terminal cannot be opened for reading as well; only a file to append to is read. */
+    /* A pipe or a terminal cannot be opened for reading, too. So open the file for reading only if
+     * it is a regular file to which lines are appended. */
     struct stat st;
     bool read_tail = append && stat(path, &st) == 0 && S_ISREG(st.st_mode);
     m->fd = open(path,
@@ -310,7 +313,8 @@ fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file = realpath(path, NULL); /* keep a link: the file that it leads to is cut */
+    char *file = realpath(path, NULL); /* resolve a link, so that the file is cut and the link is
+                                          kept */
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -1,4 +1,4 @@
-/* Metrics as JSON lines: one object a line, for `--metrics FILE` and its readers.
+/* Metrics as JSON lines, one object per line, for `--metrics FILE` and its readers.
  *
  *     {"kind": "step", "step": 1, "epoch": 1, "loss": 10.41, "grad_norm": 3.2, "lr": 0.002, ...}
  *     {"kind": "validation", "step": 100, "epoch": 1, "loss": 6.1, ...}
@@ -6,14 +6,15 @@
  *
  * Keys are in the order in which they were set. Numbers are the shortest text that reads back as
  * the same double. NaN and infinities, which JSON lacks, are the strings "NaN", "Infinity" and
- * "-Infinity". A line is written as a whole as soon as it is complete. */
+ * "-Infinity". A line is written with one call when it is complete. */
 #pragma once
 #include "src/base/json.h"
 
 typedef struct fsdp_metrics fsdp_metrics;
 
-/* `append`: keep the existing lines (a resumed run); a last line that a crash cut short is removed.
- * FSDP_ERR_FORMAT if the file then ends in something that is not a JSON line; FSDP_ERR_IO. */
+/* Open a file for metrics. With `append`, as for a resumed run, existing lines are kept, but a last
+ * line that a crash cut short is removed. Returns FSDP_ERR_FORMAT if the file ends in something
+ * that is not a JSON line, and FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
 /* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes there
  * will write them again. A missing file is not an error. */
@@ -21,26 +22,26 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_cut(const char *path, int64_t step);
 /* Accepts NULL. Every line that was written successfully is already in the file. */
 void fsdp_metrics_close(fsdp_metrics *metrics);
 
-/* Begin a line of `kind`. *line is its object, to be filled with fsdp_json_set_* and
- * fsdp_metrics_set_number(). Beginning another line discards one that was not written. */
+/* Begin a line of `kind`. *line is the object of the line; fill it with fsdp_json_set_* and
+ * fsdp_metrics_set_number(). Beginning another line discards a line that was not written. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_begin(fsdp_metrics *metrics, const char *kind,
                                                fsdp_json_node *line);
 void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value);
-/* Append the line that was begun. FSDP_ERR_IO (a full disk) names the file, which then still ends
- * with the previous line. */
+/* Append the line that was begun. On failure, e.g. FSDP_ERR_IO for a full disk, the message names
+ * the file, which still ends with the previous line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
 /* --- reading ------------------------------------------------------------------------------------
  */
 
-/* Called with each line's object, which is valid during the call. */
+/* Called with the object of each line. The object is valid during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
 /* Read a file line by line. An incomplete last line without a newline is ignored, since the run may
- * still be writing it. Any other malformed line, and a key that `each` does not find, is
- * FSDP_ERR_FORMAT with the line's number. */
+ * still be writing it. For any other malformed line, and if `each` returns FSDP_ERR_NOT_FOUND for a
+ * missing key, the result is FSDP_ERR_FORMAT with the line's number. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each,
                                               void *arg);
-/* Accepts a number, or a string for NaN or an infinity, which JSON lacks. */
+/* Get a number. NaN and infinities, which JSON lacks, are read from their strings. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_get_number(fsdp_json_node line, const char *key,
                                                     double *value);
 

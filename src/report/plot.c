@@ -1,6 +1,6 @@
 /* Layout, from top to bottom: title, loss panel, learning rate panel (if any run has one), step
- * axis. Lengths are in units such that a picture of 1000 x 600 pixels is 1000 x 600 units; a larger
- * picture looks the same with more pixels a unit. */
+ * axis. Lengths are in units: a picture of 1000 x 600 pixels is 1000 x 600 units. A larger picture
+ * looks the same, but has more pixels per unit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +87,7 @@ typedef struct colour {
     double red, green, blue;
 } colour;
 
-/* Okabe and Ito's palette, distinguishable with any colour vision. */
+/* The palette of Okabe and Ito, whose colours can be distinguished with any colour vision. */
 static const colour palette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00}, {0.00, 0.62, 0.45},
                                  {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}, {0.90, 0.62, 0.00}};
 static const colour ink = {0.13, 0.15, 0.18}, faded_ink = {0.42, 0.45, 0.50};
@@ -115,7 +115,7 @@ typedef struct plot {
     fsdp_metrics_curve *smooth; /* [n] */
     double window;              /* smoothing window of the first run */
     bool has_validation, has_smooth;
-    panel loss, lr; /* lr.bottom is 0 if there is no such panel */
+    panel loss, lr; /* lr.bottom is 0 if there is no learning rate panel */
     end_label ends[MAX_END_LABELS];
     int n_ends;
 } plot;
@@ -142,7 +142,8 @@ static double text_width(cairo_t *cr, const char *text)
     return extents.x_advance;
 }
 
-/* `anchor`: 0: text begins at x, 0.5: it is centred on x, 1: it ends at x. y is the baseline. */
+/* Draw text with its baseline at y. `anchor` 0: the text begins at x; 0.5: it is centred on x; 1:
+ * it ends at x. */
 static void draw_text(cairo_t *cr, double x, double y, double anchor, const char *text)
 {
     cairo_move_to(cr, x - anchor * text_width(cr, text), y);
@@ -159,9 +160,10 @@ static double y_of(const panel *p, double value)
     return p->bottom - (value - p->y.low) / (p->y.high - p->y.low) * (p->bottom - p->top);
 }
 
-/* Draw a line through the finite points of a curve; others interrupt it. Within each column of a
- * third of a unit only the lowest and the highest point are drawn, so a million steps are drawn as
- * fast as a thousand and look the same. */
+/* Draw a line through the finite points of a curve. Points that are not finite interrupt the line.
+ * In each column, which is a third of a unit wide, only the lowest and the highest point are drawn.
+ * So a million steps are drawn as fast as a thousand, and the picture looks the same as with all
+ * points. */
 static void trace_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *curve)
 {
     double column = -1, low = 0, high = 0;
@@ -270,14 +272,15 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
     cairo_restore(cr);
 }
 
-/* A single run has the first colour for training and the second for validation. Several runs have
- * one colour each. */
+/* Return the colour of a curve. A single run has the first colour for training and the second for
+ * validation. Several runs have one colour each. */
 static colour run_colour(const plot *g, size_t run, bool validation)
 {
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
-/* Add the value of the last finite point, to be written at the right edge. */
+/* Add a label with the value of the curve's last finite point, which is written at the right
+ * edge. */
 static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
 {
     size_t i = curve->len;
@@ -293,7 +296,8 @@ static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
     snprintf(label->text, sizeof label->text, fabs(value) < 0.01 ? "%.2e" : "%.3f", value);
 }
 
-/* Place labels from top to bottom, moving overlapping ones apart and none below the panel. */
+/* Place the labels from top to bottom. Labels that overlap are moved apart, and no label is placed
+ * below the panel. */
 static void place_end_labels(plot *g)
 {
     const double apart = 15;
@@ -372,7 +376,7 @@ static void draw_lr_panel(plot *g)
 typedef struct legend_entry {
     char text[96];
     colour colour;
-    double alpha, width; /* of the line; alpha 0: no line */
+    double alpha, width; /* alpha and width of the line; alpha 0: no line */
     bool marker;
 } legend_entry;
 
@@ -420,7 +424,7 @@ static void draw_legend_sample(cairo_t *cr, const legend_entry *e, double left, 
         draw_marker(cr, left + length / 2, y, e->colour);
 }
 
-/* At the top right, where a falling loss leaves space. */
+/* Draw the legend at the top right, where a falling loss leaves space. */
 static void draw_legend(plot *g)
 {
     legend_entry entries[MAX_LEGEND];
@@ -519,7 +523,8 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
 
 typedef struct picture_writer {
     fsdp_atomic_file *file;
-    fsdp_status status; /* the first failed write; its error message is the last one */
+    fsdp_status status; /* status of the first write that failed; its error message is the last
+                           error */
 } picture_writer;
 
 static cairo_status_t write_bytes(void *arg, const unsigned char *data, unsigned bytes)
@@ -543,7 +548,7 @@ static double pixels_per_unit(int width, int height)
     return fmin(width / (double)DEFAULT_WIDTH, height / (double)DEFAULT_HEIGHT);
 }
 
-/* Creates a surface that is written while drawing or, for PNG, kept in memory. */
+/* Create a surface. SVG and PDF are written while the picture is drawn; a PNG is kept in memory. */
 static cairo_surface_t *create_surface(fsdp_plot_format format, picture_writer *writer, int width,
                                        int height)
 {

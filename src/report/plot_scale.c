@@ -52,14 +52,15 @@ void fsdp_plot_range_pad(fsdp_plot_range *range, double share)
     if (range->low > range->high)
         *range = (fsdp_plot_range){0, 1};
     double extent = range->high - range->low;
-    /* With a smaller extent, neighbouring ticks would be the same number. */
+    /* If the extent is smaller than this, neighbouring ticks are the same number. */
     double least = 1e-9 * fmax(fabs(range->low), fabs(range->high));
     double pad = extent > least ? extent * share : fmax(fabs(range->low) * 0.1, 1e-12);
     range->low -= pad;
     range->high += pad;
 }
 
-/* The smallest step of the form {1, 2, 2.5, 5} x 10^k that is not below `rough`. */
+/* Return the smallest step of the form {1, 2, 2.5, 5} x 10^k that is not below `rough`. If `whole`
+ * is true, the step is a whole number. */
 static double nice_step(double rough, bool whole)
 {
     static const double mantissas[] = {1, 2, 2.5, 5, 10};
@@ -86,7 +87,7 @@ fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whol
     return ticks;
 }
 
-/* "1234567" becomes "1,234,567". */
+/* Write digits with a comma before each group of three: "1234567" becomes "1,234,567". */
 static void group_thousands(const char *digits, char *text, size_t bytes)
 {
     size_t used = 0, sign = digits[0] == '-', n = strlen(digits);
@@ -131,7 +132,7 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* An exponential moving average in place, corrected for the bias of its start. */
+/* Replace values by their exponential moving average, corrected for the bias of its start. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

@@ -16,30 +16,33 @@ typedef struct fsdp_plot_ticks {
     double step;
 } fsdp_plot_ticks;
 
-/* A range without values: low > high. */
+/* Return a range without values, which has low > high. */
 fsdp_plot_range fsdp_plot_range_empty(void);
-/* Values that are not finite are ignored. */
+/* Extend the range to `value`. A value that is not finite is ignored. */
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
-/* Adds the points of `curve`. Leaves out the highest fraction `outliers` of them (0.01: one in 100)
- * if they would stretch the range of the rest by half or more, so that a few spikes do not flatten
- * a curve but the first steps of a falling loss remain visible. */
+/* Extend the range to the points of `curve`. The highest fraction `outliers` of the points (0.01:
+ * one in 100) is left out if these points would stretch the range of the other points by more than
+ * half. So a few spikes do not flatten a curve, but the first steps of a falling loss remain
+ * visible. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);
-/* Widens the range by `share` of its extent on both sides, and an empty or single value to some
- * range. */
+/* Widen the range by `share` of its extent on both sides. A range that is empty or has a single
+ * value is also widened, so that low < high. */
 void fsdp_plot_range_pad(fsdp_plot_range *range, double share);
 
-/* Multiples of 1, 2, 2.5 or 5 times a power of ten within the range, at most `wanted` + 1 of them;
- * `whole`: only whole numbers. */
+/* Choose the ticks of a range: the multiples, within the range, of 1, 2, 2.5 or 5 times a power of
+ * ten. There are at most `wanted` + 1 ticks. If `whole` is true, ticks are whole numbers. */
 fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whole);
-/* "0.25", "12,000", "2e-5": with as many decimals as the distance of the ticks needs. */
+/* Write the text of a tick, with the decimals that the distance between ticks needs: "0.25",
+ * "12,000", "2e-5". */
 void fsdp_plot_tick_text(double value, double step, char *text, size_t bytes);
 
-/* An exponential moving average over about `window` points, applied once forward and once backward
- * so that it does not lag; the last value is that of the forward pass. Points that are not finite
- * are kept and do not count. `smooth` is owned by the caller. */
+/* Smooth a curve with an exponential moving average over about `window` points. It is applied once
+ * forward and once backward, so that the result does not lag; the last value is that of the forward
+ * pass. Points that are not finite are kept, but do not count. The caller owns `smooth`. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_smooth(const fsdp_metrics_curve *curve, double window,
                                              fsdp_metrics_curve *smooth);
-/* The window for a curve of n points: 1 (no smoothing) below 20, else n / 25, at most 200. */
+/* Return the window for a curve of n points: 1 (no smoothing) if n is below 20, else n / 25 + 1,
+ * but at most 200. */
 double fsdp_plot_window(size_t n);

@@ -1,5 +1,5 @@
-/* Follows tqdm: a redraw at most every 0.1 s; the rate is an exponential moving average (0.3) of
- * steps and seconds between redraws; the last line has the mean of the whole run. */
+/* Follows tqdm: the bar is redrawn at most every 0.1 s; the rate is an exponential moving average
+ * (0.3) of steps and seconds between redraws; the last line has the mean over the whole run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum {
     LINE_BYTES = 4096,
-    MAX_COLUMNS = 1000, /* at 3 bytes a column, text still fits in a line */
+    MAX_COLUMNS = 1000, /* with 3 bytes per column, the text still fits into a line */
     TEXT_BYTES = 256
 };
 
@@ -30,9 +30,9 @@ struct fsdp_progress {
     double start_s;
     double drawn_s;     /* time when the last line was drawn */
     int64_t drawn_done; /* `done` when the last line was drawn */
-    size_t drawn_width; /* BAR: columns of the last line, to overwrite */
-    /* moving averages between lines; both start at 0, so the bias of the start cancels in their
-     * quotient */
+    size_t drawn_width; /* BAR: columns of the last line, which the next line must cover */
+    /* moving averages of steps and seconds between lines; both start at 0, so their quotient is not
+     * biased by the start */
     double mean_steps, mean_seconds;
 };
 
@@ -58,7 +58,7 @@ static void add_rate(fsdp_text *t, double rate)
         fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
-/* A bar of `cells` columns, filled in eighths of a character (tenths in ASCII). */
+/* Add a bar of `cells` columns, which is filled in eighths of a character (in ASCII: tenths). */
 static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
@@ -77,7 +77,8 @@ static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
         fsdp_text_printf(t, "\x1b[0m");
 }
 
-/* Cut to `columns`. A coloured line ends with a reset, so that the colour does not continue. */
+/* Cut a line to `columns`. If the line has colours, a reset is appended, so that the colour does
+ * not continue. */
 static void cut(char *line, size_t bytes, size_t columns)
 {
     bool coloured = strstr(line, "\x1b[") != NULL;
@@ -135,8 +136,8 @@ static double smoothed_rate(const fsdp_progress *p)
     return p->mean_seconds > 0 ? p->mean_steps / p->mean_seconds : 0;
 }
 
-/* `rate` 0: use the mean. The line is written with one write, so that lines of other processes on
- * the same terminal do not split it. */
+/* Draw the line. If `rate` is 0, show the mean rate. The line is written with one write, so that it
+ * is not mixed with lines of other processes on the same terminal. */
 static void draw(fsdp_progress *p, double now_s, double rate)
 {
     char line[LINE_BYTES], out[LINE_BYTES + MAX_COLUMNS + 8];
@@ -188,7 +189,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* LINES: is a line due? */
+/* For FSDP_PROGRESS_LINES: is a new line due? */
 static bool line_due(const fsdp_progress *p, double since_s)
 {
     if (p->line_steps > 0)

@@ -13,14 +13,14 @@ struct fsdp_table {
     char **headings; /* [columns], each may be NULL */
     fsdp_table_align *aligns;
     char **cells; /* [rows, columns]; NULL: empty */
-    bool *rules;  /* [rows]: a rule above this row */
+    bool *rules;  /* [rows]: is there a rule above this row? */
     size_t rows, cells_cap, rules_cap;
     size_t next;        /* index of the cell that the next fsdp_table_cell() fills */
-    bool rule_wanted;   /* above the next row */
+    bool rule_wanted;   /* the next row gets a rule above it */
     fsdp_status status; /* the first failure while building */
 };
 
-/* The characters of one style: horizontal, vertical, then the nine corners and crossings by row
+/* The characters of a style: horizontal and vertical lines, and the corners and crossings by row
  * (top, middle, bottom) and place (left, inner, right). */
 typedef struct line_style {
     const char *horizontal, *vertical;
@@ -59,7 +59,7 @@ void fsdp_table_destroy(fsdp_table *table)
     fsdp_free(table);
 }
 
-/* Takes ownership of `text`, which may be NULL after a failed allocation. */
+/* Set a heading or a cell. The table owns `text`, which may be NULL after a failed allocation. */
 static void set_text(fsdp_table *table, char **slot, char *text)
 {
     if (!text) {

@@ -1,4 +1,4 @@
-/* A table of aligned columns for the summary at the end of a run, by display width (UTF-8). */
+/* A table for people, whose columns are aligned by the display width of UTF-8 text. */
 #pragma once
 #include <stdio.h>
 
@@ -10,7 +10,7 @@ typedef enum fsdp_table_align {
 } fsdp_table_align;
 
 typedef enum fsdp_table_style {
-    FSDP_TABLE_AUTO,  /* boxes if the environment asks for UTF-8, otherwise ASCII */
+    FSDP_TABLE_AUTO,  /* BOX if the environment asks for UTF-8, otherwise ASCII */
     FSDP_TABLE_BOX,   /* Unicode's box drawing characters */
     FSDP_TABLE_ASCII, /* + - | */
 } fsdp_table_style;
@@ -20,18 +20,18 @@ typedef struct fsdp_table fsdp_table;
 FSDP_MUST_CHECK fsdp_status fsdp_table_create(size_t columns, fsdp_table **table);
 void fsdp_table_destroy(fsdp_table *table); /* accepts NULL */
 
-/* Sets heading and alignment of column `i`; the defaults are no heading and LEFT. */
+/* Set the heading and the alignment of column `i`. The defaults are no heading and LEFT. */
 void fsdp_table_column(fsdp_table *table, size_t i, const char *heading, fsdp_table_align align);
 
-/* Begins a new row of empty cells, which are then filled from left to right. A failed allocation
- * and a row with too many cells are recorded and returned by fsdp_table_print(), so building a
- * table needs no checks. */
+/* Begin a new row of empty cells. fsdp_table_cell() fills them from left to right. A failed
+ * allocation or a row with too many cells is recorded, and fsdp_table_print() returns the error. So
+ * building a table needs no checks. */
 void fsdp_table_row(fsdp_table *table);
 FSDP_PRINTF(2, 3) void fsdp_table_cell(fsdp_table *table, const char *format, ...);
-/* Adds a rule between the rows before and after. */
+/* Add a rule between the last row and the next one. */
 void fsdp_table_rule(fsdp_table *table);
 
-/* Line breaks and control characters within cells are printed as spaces. FSDP_ERR_IO if `file`
- * cannot be written. */
+/* Print the table. Control characters within cells, such as line breaks, are printed as spaces.
+ * Returns FSDP_ERR_IO if `file` cannot be written. */
 FSDP_MUST_CHECK fsdp_status fsdp_table_print(const fsdp_table *table, FILE *file,
                                              fsdp_table_style style);

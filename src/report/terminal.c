@@ -1,5 +1,5 @@
 /* Terminal properties come from the stream and the environment, not from the C locale: a library
- * must not call setlocale, and without it wcwidth knows only ASCII. */
+ * must not call setlocale(), and without setlocale() wcwidth() knows only ASCII. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -40,7 +40,7 @@ bool fsdp_terminal_colour(FILE *file)
     return fsdp_terminal_is(file) && !(no_color && *no_color);
 }
 
-/* One code point of *s; *s moves past it. A malformed byte is its own code point. */
+/* Return the code point at *s, and move *s past it. A malformed byte is a code point of its own. */
 static uint32_t next_code_point(const unsigned char **s)
 {
     const unsigned char *c = *s;
@@ -59,7 +59,8 @@ static uint32_t next_code_point(const unsigned char **s)
     return code;
 }
 
-/* The ranges used in real text, from Unicode's EastAsianWidth.txt and general categories. */
+/* Return the columns of a code point. The table has the ranges that are used in real text, from
+ * Unicode's EastAsianWidth.txt and general categories. */
 static size_t code_point_columns(uint32_t c)
 {
     static const struct {
@@ -78,7 +79,7 @@ static size_t code_point_columns(uint32_t c)
     return 1;
 }
 
-/* Moves past one character or one colour sequence. */
+/* Move *s past one character or one colour sequence, and return its columns. */
 static size_t step(const unsigned char **s)
 {
     if ((*s)[0] == 0x1B && (*s)[1] == '[') {

@@ -1,5 +1,6 @@
 /* verify: the content of a folder determines what is compared. Every entry of the folder is an
- * input, or is compared, or is for another world size, or is reported as not compared. */
+ * input, is compared, is skipped because it is for another world size, or is reported as not
+ * compared. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -18,7 +19,7 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* True for files that are read together with other entries, or that another entry describes. */
+/* Is the entry read only together with other entries, or described by another entry? */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -78,7 +79,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
     return FSDP_OK;
 }
 
-/* Set *yes if the folder has prompts, i.e. files with model, prompts and sequences. */
+/* Set *yes to whether the file has prompts and generated sequences. */
 static fsdp_status is_generation(const fsdp_verify_case *c, const char *name, bool *yes)
 {
     *yes = false;
@@ -139,7 +140,7 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* True if the file was made by a number of ranks that must equal ours. */
+/* Can the file be compared only on as many ranks as made it? */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -153,8 +154,8 @@ static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
-/* If this version does not support something, its error becomes the reason why it is not compared.
- * That is not a failure. */
+/* Compare one entry. If this version does not support something in it, the error message becomes
+ * the reason why the entry is not compared, and that is not a failure. */
 static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 {
     bool of_this_world = true;
@@ -176,7 +177,7 @@ static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_
         if (is_input(names[i]))
             continue;
         if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
-            continue; /* describes the content of the folder of that name */
+            continue; /* it describes the folder of the same name, without .json */
         if (adapter)
             fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
         else
@@ -192,7 +193,8 @@ static fsdp_status open_tolerance(fsdp_verify_case *c)
                : FSDP_OK;
 }
 
-/* True if the folder has only folders and nothing to compare. Each of them is a case then. */
+/* Does the folder contain only folders, and nothing to compare? Then each of these folders is a
+ * case. */
 static bool is_collection(const char *path, char *const *names, size_t count)
 {
     size_t folders = 0;
@@ -238,7 +240,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Rank 0 compares, so all ranks get its counts. */
+/* Add the counts of a case to *counts. Rank 0's results are the ones that are reported, so all
+ * ranks get the counts of rank 0. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

@@ -1,4 +1,5 @@
-/* `fsdp verify`: compares folders of numbers that PyTorch computed with what this build computes.
+/* `fsdp verify`: compares numbers that PyTorch computed, which are stored in folders, with the
+ * numbers that this build computes.
  *
  * A folder has a model, inputs, and the expected results: logits, loss, hidden states, gradients,
  * training trajectories, generated ids (docs/verify.md). Entries that this build cannot compare are
@@ -15,12 +16,12 @@ typedef enum fsdp_verify_outcome {
 
 /* The result of one quantity. Strings are valid only during the report. */
 typedef struct fsdp_verify_line {
-    const char *folder;   /* last component of its path */
+    const char *folder;   /* last component of the folder's path */
     const char *quantity; /* "grad.shared.weight", "trajectory_step_w2: loss" */
     fsdp_verify_outcome outcome;
-    double difference, tolerance; /* largest and allowed difference; NAN: none */
+    double difference, tolerance; /* largest difference and allowed difference; NAN: not compared */
     const char *measure;          /* "absolute", "relative", "of the largest", "differing" */
-    const char *reason;           /* why it was not compared; NULL if it was */
+    const char *reason;           /* why the quantity was not compared; NULL if it was compared */
 } fsdp_verify_line;
 
 /* Called on rank 0 only. */
@@ -30,9 +31,9 @@ typedef struct fsdp_verify_counts {
     int64_t compared, failed, not_compared; /* failed quantities count as compared too */
 } fsdp_verify_counts;
 
-/* Compare one folder, or each folder in it if it has nothing to compare itself. Collective. The
- * counts are added to *counts and are the same on every rank. A difference is not an error;
- * FSDP_ERR_FORMAT and similar errors are for files that cannot be read. */
+/* Compare the folder `path` or, if it has nothing to compare itself, each folder in it. Collective.
+ * The counts are added to *counts and are equal on all ranks. A difference is not an error;
+ * FSDP_ERR_FORMAT and similar errors mean that a file could not be read. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_folder(const char *path, fsdp_group *group,
                                                fsdp_device *device, fsdp_verify_report_fn *report,
                                                void *arg, fsdp_verify_counts *counts);

@@ -1,5 +1,6 @@
-/* verify: one batch through the model, forward and backward. expected.safetensors has padded rows.
- * packed_expected.safetensors has rows of several documents, which are also run one by one. */
+/* verify: runs one batch forward and backward through the model. expected.safetensors has results
+ * for padded rows. packed_expected.safetensors has results for rows of several documents; each
+ * document is also run alone. */
 #include <math.h>
 #include <string.h>
 
@@ -53,14 +54,15 @@ static fsdp_status add_capture(fsdp_module *module, capture **out)
 
 typedef struct batch_run {
     fsdp_verify_case *c;
-    const char *prefix; /* of the reported names: "" or "packed: " */
+    const char *prefix; /* prefix of the reported names: "" or "packed: " */
     fsdp_model *model;
     fsdp_checkpoint_reader *inputs, *expected;
     fsdp_batch *batch;
-    fsdp_model_outputs outputs; /* of the current forward */
+    fsdp_model_outputs outputs; /* outputs of the current forward */
     bool has_head;              /* the model computes logits and a loss */
-    capture **captures;         /* [entries of expected]; NULL if the entry is not a hidden state */
-    double largest_grad;        /* the largest value of all gradients in expected */
+    capture **captures;         /* [entries of `expected`]; NULL for an entry that is not a hidden
+                                   state */
+    double largest_grad;        /* the largest magnitude in all gradients of `expected` */
 } batch_run;
 
 static const char hidden_prefix[] = "hidden.", grad_prefix[] = "grad.";
@@ -70,8 +72,9 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Positions of an output's tokens in the padded arrays. The decoder of a seq2seq model has its own
- * tokens. NULL if the rows of `name` are sequences, not tokens. */
+/* Return the positions of an output's tokens in the padded arrays, and set *tokens to their number.
+ * The decoder of a seq2seq model has tokens of its own. If the rows of the output are sequences,
+ * not tokens, the result is NULL and *tokens is the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -86,8 +89,8 @@ static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_e
     return target ? b->target_positions : b->source_positions;
 }
 
-/* The shape must be [rows, width of the padded arrays, width] for tokens and [rows, width] for
- * sequences. */
+/* Check the shape of an entry: [rows, width of the padded arrays, width] for tokens, [rows, width]
+ * for sequences. */
 static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                     int64_t width)
 {
@@ -104,7 +107,7 @@ static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_
         entry, (const int64_t[]){of->shape[0], of->shape[1], width}, 3);
 }
 
-/* Compare packed rows [tokens, width], or [sequences, width], with the padded ones. */
+/* Compare packed rows, [tokens, width] or [sequences, width], with the padded rows of `entry`. */
 static fsdp_status compare_floats(batch_run *run, const fsdp_checkpoint_entry *entry,
                                   const float *got, int64_t rows, int64_t width,
                                   const char *tolerance_key)
@@ -143,8 +146,9 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
 
 /* --- documents, each alone --- */
 
-/* The tolerance for packed rows in the definition of the golden folders. The logits of a document
- * depend only on that document. */
+/* The allowed difference between a document's logits if it is run alone and if it is run in a
+ * packed row, as golden folders define it. The logits of a document depend only on that
+ * document. */
 static const double documents_absolute = 5e-6;
 
 /* Run sequence `i` of the batch in a batch of its own and write its logits to `out` [its tokens,
@@ -188,8 +192,8 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* The logits of the batch must not change while its documents run alone, so they are copied
- * first. */
+/* Run the documents alone and compare their logits. `packed` is a copy of the batch's logits, which
+ * the scope of the forward owned. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -203,8 +207,8 @@ static bool is_separate(const batch_run *run, const char *name)
     return run->batch->task == FSDP_TASK_CAUSAL_LM && strcmp(name, "separate_logits") == 0;
 }
 
-/* Compare a buffer that the model computes from its configuration. *done: the model has a buffer of
- * that name. */
+/* If the model computes a buffer of this name from its configuration, compare the buffer and set
+ * *done to true. */
 static fsdp_status compare_buffer(batch_run *run, const fsdp_checkpoint_entry *entry, bool *done)
 {
     const fsdp_model_type *type = run->model->config.type;
@@ -319,7 +323,7 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* True if the gradient of this parameter is zero, so that all its values are rounding errors.
+/* Is the gradient of this parameter zero, so that all its values are rounding errors?
  * tolerance.json lists such parameters, for instance a bias that softmax cancels. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
@@ -335,8 +339,9 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
     return false;
 }
 
-/* If the gradient is zero, rounding errors are compared with the other gradients, not with the
- * parameter's own. */
+/* Compare the gradient of p. The difference is relative to the largest magnitude in this gradient.
+ * If this gradient is zero, its values are rounding errors, and the difference is relative to the
+ * largest magnitude in all gradients. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {
@@ -390,7 +395,8 @@ static fsdp_status compare_gradients(batch_run *run)
     return status;
 }
 
-/* Every rank runs the same batch, so the mean over ranks is the batch's gradient. */
+/* Compare loss and gradients. Every rank runs the same batch, so the mean over ranks is the
+ * gradient of the batch. */
 static fsdp_status backward(batch_run *run)
 {
     fsdp_tape *tape;
@@ -418,7 +424,7 @@ static fsdp_status backward(batch_run *run)
     return status;
 }
 
-/* A body without a head has no loss. */
+/* Report loss and gradients as not compared: a body without a head has no loss. */
 static void skip_backward(batch_run *run)
 {
     for (size_t i = 0; i < fsdp_checkpoint_count(run->expected); i++) {

@@ -1,4 +1,4 @@
-/* verify: reports, tolerances and inputs, shared by all its parts. */
+/* verify: reports, tolerances and inputs, which all parts of verify share. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -110,7 +110,7 @@ fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, 
     return FSDP_OK;
 }
 
-/* int64 arrays of one batch; ids is NULL if there is no such array. */
+/* An int64 array of one batch; ids is NULL if the file does not contain this array. */
 typedef struct id_array {
     int64_t *ids; /* [rows, width], owned */
     int64_t rows, width;
@@ -158,7 +158,8 @@ static const char *const array_names[N_ARRAYS] = {[INPUT_IDS] = "input_ids",
                                                   [TOKEN_TYPE_IDS] = "token_type_ids",
                                                   [DOCUMENT_IDS] = "document_ids"};
 
-/* A document begins where positions start at 0 again. document_ids must agree with that. */
+/* Check that documents begin in document_ids where they begin in position_ids. In position_ids, a
+ * document begins where positions start at 0 again. */
 static fsdp_status check_documents(const id_array *documents, const id_array *positions)
 {
     for (int64_t row = 0; documents->ids && row < documents->rows; row++)
@@ -173,7 +174,8 @@ static fsdp_status check_documents(const id_array *documents, const id_array *po
     return FSDP_OK;
 }
 
-/* Arrays that have an entry for each token must have the same shape. */
+/* Check that all arrays have the same rows and that arrays with an entry for each source token have
+ * the same width. */
 static fsdp_status check_widths(const id_array *arrays)
 {
     for (int i = 0; i < N_ARRAYS; i++)

@@ -1,5 +1,5 @@
-/* verify: checkpoints of torch.distributed.checkpoint. Compares their content, and training that
- * resumes from them. */
+/* verify: checkpoints of torch.distributed.checkpoint. Compares the content of a checkpoint, and
+ * training that resumes from it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 /* --- loading --- */
 
-/* *all is {"model": ..., "optim": ...}, owned by the caller. */
+/* Set *all to {"model": ..., "optim": ...}. The caller owns it. */
 static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
 {
     fsdp_state_dict *model, *optim;
@@ -47,7 +47,8 @@ static fsdp_status take_part(const fsdp_verify_training *t, const fsdp_state_dic
     return status;
 }
 
-/* Load as PyTorch's scripts do. *all has what was loaded and is owned by the caller. */
+/* Load the folder `dir` in the way PyTorch scripts load: get a state dict, read into it, and set
+ * it. *all contains what was loaded; the caller owns it. */
 static fsdp_status load(const fsdp_verify_training *t, const char *dir, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict = NULL;
@@ -81,8 +82,10 @@ fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir)
 typedef struct compared {
     fsdp_json_node want;         /* dcp_step<N>.json */
     fsdp_dcp_reader *reader;     /* the whole tensors in the files */
-    double largest;              /* largest difference of sums, relative to sums of magnitudes */
-    int64_t bits, values, found; /* items and plain values that differ, in any bit */
+    double largest;              /* largest difference between sums, relative to the sum of
+                                    magnitudes */
+    int64_t bits, values, found; /* numbers of tensors that differ in any bit, of plain values that
+                                    differ, and of all items */
 } compared;
 
 static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *got, int64_t numel)
@@ -100,7 +103,7 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
     return FSDP_OK;
 }
 
-/* Compare the shards of all ranks with the files, bit by bit. */
+/* Compare a tensor, gathered from all ranks, with the files, bit by bit. */
 static fsdp_status compare_bits(compared *c, const fsdp_dcp_item *item, const float *got)
 {
     size_t bytes = (size_t)item->numel * sizeof *got;
@@ -204,7 +207,8 @@ static fsdp_status open_files(fsdp_verify_case *c, const char *name, fsdp_json *
     return status;
 }
 
-/* Load into a model and an optimizer without any state. */
+/* Load the checkpoint into a model and an optimizer that has no state yet, and compare what was
+ * loaded. */
 static fsdp_status verify_items(fsdp_verify_case *c, const char *name, fsdp_json *doc,
                                 fsdp_dcp_reader *reader)
 {

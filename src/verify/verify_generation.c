@@ -1,4 +1,4 @@
-/* verify: generated ids and, for beams, their scores. */
+/* verify: compares generated ids and, for beams, their scores. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "src/generate/generate.h"
 #include "src/verify/verify_case.h"
 
-/* Rows of ids, from JSON. */
+/* Rows of ids, read from JSON. */
 typedef struct id_rows {
     int32_t **ids; /* [n] owned */
     size_t *len, n;
@@ -80,8 +80,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare the first outputs of prompt `i` with those in `list` and add the differences to
- * *differing. */
+/* Compare each row of `list` with a generated sequence, and add the number of rows that differ to
+ * *differing. The sequences begin with the first one of prompt `i` and are `stride` apart. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -118,7 +118,8 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Half of the smallest distance between scores: within it the order of scores cannot change. */
+/* Get half of the smallest distance between scores. If no score differs by more, the order of
+ * scores cannot change. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
@@ -126,8 +127,8 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* Get list `i` of `key`, which has one list for each prompt: the expected values of its per_prompt
- * sequences. */
+/* Get list number `i` of the array `key`, which has a list for each prompt: the expected values of
+ * the prompt's per_prompt sequences. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {
     fsdp_json_node all;
@@ -157,7 +158,7 @@ static fsdp_status compare_all(const generation_case *g)
 
 /* --- generating --- */
 
-/* Every rank generates all sequences; rank 0 counts the differences. */
+/* Generate all sequences on every rank, and compare them. Rank 0's counts are reported. */
 static fsdp_status generate_and_compare(generation_case *g)
 {
     fsdp_batch *batch;
@@ -198,7 +199,7 @@ static fsdp_status verify_model(generation_case *g, const char *model_dir)
     return status;
 }
 
-/* The reason why the file cannot be compared; NULL if it can. */
+/* Return the reason why the file cannot be compared, or NULL if it can be compared. */
 static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
     fsdp_model_config model;

@@ -1,5 +1,5 @@
-/* verify: what a model's folder says besides its numbers: its configuration in another spelling,
- * its weights in other files, T5's buckets. */
+/* verify: compares what a folder has besides expected results: the model's configuration in another
+ * spelling, its weights in other files, and T5's buckets. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,8 @@ static fsdp_status meaning_of(const char *path, char **text)
     return status;
 }
 
-/* Compare the meaning of model/ and of `other`, a folder or file next to it. */
+/* Compare the meaning of the configuration in model/ with that of `other`, a folder or file next to
+ * model/. */
 static fsdp_status compare_config(fsdp_verify_case *c, const char *other, const char *quantity)
 {
     char *a = fsdp_verify_path(c, "model"), *b = fsdp_verify_path(c, other);

@@ -1,6 +1,7 @@
-/* verify: optimizers, clipping and schedules without a model, against torch's values in optim.json,
- * clip.safetensors and schedules.json. Their tensors become the parameters of a module without a
- * forward, sharded over the ranks; gradients are given. */
+/* verify: compares optimizers, clipping and schedules, without a model, with torch's values in
+ * optim.json, optim.safetensors, clip.safetensors and schedules.json. The tensors of a file become
+ * the parameters of a module without a forward, which is sharded over the ranks. Gradients are read
+ * from the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* Relative to the largest magnitude: the bound of the golden folders for optimizers. */
+/* The bound that golden folders have for optimizers, relative to the largest magnitude. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -27,8 +28,8 @@ static fsdp_status add_parameter(fsdp_module *module, const char *name,
                                      (fsdp_init){.mean = 0.0f}, &p);
 }
 
-/* Make a module with a sharded parameter for each tensor `prefix`<name>`suffix` of the file,
- * without values. */
+/* Make a module with a sharded parameter <name> for each tensor of the file that is called
+ * `prefix`<name>`suffix`. The parameters have no values yet. */
 static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                const char *prefix, const char *suffix, fsdp_module **module)
 {
@@ -54,8 +55,8 @@ static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_
     return status;
 }
 
-/* Read part number `step` of tensor `name` of the file, [n] or [steps, n]. The result is owned by
- * the caller. */
+/* Read part number `step` of the tensor `name`, which is [n] or [steps, n]. The caller owns
+ * *values. */
 static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *name, int64_t step,
                              int64_t n, float **values)
 {
@@ -71,7 +72,7 @@ static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *nam
     return FSDP_OK;
 }
 
-/* Set this rank's rows from `whole`. */
+/* Set this rank's rows of p from `whole`, which has all rows. */
 static fsdp_status set_values(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p);
@@ -102,8 +103,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Set every parameter's value, or its gradient, to part number `step` of tensor
- * `prefix`<name>`suffix`. */
+/* Call `set` for every parameter, to set its value or its gradient to part number `step` of the
+ * tensor `prefix`<name>`suffix`. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -121,8 +122,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Compare the whole tensor, of which `local` is a shard, with part number `step`. *largest is
- * raised to the largest difference over the largest magnitude. */
+/* Compare the whole tensor, of which `local` is a shard, with part number `step` of the tensor
+ * `name`. Raises *largest to the largest difference divided by the largest magnitude, if that is
+ * larger. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -151,7 +153,7 @@ typedef struct optim_run {
     fsdp_parameter_list list;
     fsdp_optimizer *optimizer;
     bool has_state;
-    double params, state; /* the largest differences */
+    double params, state; /* largest differences of parameters and of state */
 } optim_run;
 
 static fsdp_status run_step(optim_run *r, int64_t step)
@@ -168,7 +170,7 @@ static fsdp_status run_step(optim_run *r, int64_t step)
     return FSDP_OK;
 }
 
-/* Compare every state in the file, "<unit>.<parameter>.state.<name>". */
+/* Compare every state tensor of a parameter in the file: "<unit>.<parameter>.state.<name>". */
 static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
 {
     char prefix[160];
@@ -265,7 +267,8 @@ fsdp_status fsdp_verify_optim(fsdp_verify_case *c)
 
 /* --- clipping --- */
 
-/* "norm_2_max_0.5": clip all gradients with this norm and bound, in place. */
+/* Clip all gradients in place with this norm and bound, and compare. `unit` is their name in the
+ * file, e.g. "norm_2_max_0.5". */
 static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                         const fsdp_parameter_list *list, const char *unit, double norm_type,
                         double max_norm)
@@ -333,8 +336,9 @@ fsdp_status fsdp_verify_clip(fsdp_verify_case *c)
 
 /* --- schedules --- */
 
-/* The number after `key` in a name: "gamma_0_7_every_4" has 0.7 and 4, "min_lr_2e_4" 0.0002.
- * Returns false if the name does not contain the key. */
+/* Get the number after `key` in a name. For example, "gamma_0_7_every_4" has 0.7 after "gamma_" and
+ * 4 after "every_", and "min_lr_2e_4" has 0.0002. Returns false if the name does not contain the
+ * key. */
 static bool number_in(const char *name, const char *key, double *value)
 {
     char text[32];
@@ -364,7 +368,8 @@ static bool whole_number_in(const char *name, const char *key, int64_t *value)
     return found;
 }
 
-/* The schedule that a name describes. Returns false if the name describes none of these. */
+/* Get the schedule that a name describes. Returns false if this version does not support the
+ * schedule. */
 static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
 {
     *s = (fsdp_lr_schedule){.lr = lr, .kind = FSDP_LR_CONSTANT};
@@ -386,7 +391,7 @@ static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
     return total && (s->kind == FSDP_LR_LINEAR || strncmp(name, "cosine_", 7) == 0);
 }
 
-/* Compare up to the total: rates after the last step are not defined. */
+/* Compare the rates of steps up to the last one. Rates after the last step are not defined. */
 static fsdp_status compare_rates(fsdp_verify_case *c, fsdp_json_node rates,
                                  const fsdp_lr_schedule *s)
 {

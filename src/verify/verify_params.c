@@ -1,4 +1,4 @@
-/* verify: parameters after training: their values, and which of them training did not change. */
+/* verify: compares parameters after training: their values, and whether training changed them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,10 @@
 
 /* --- values --- */
 
-/* Elements [*begin, *end) of a parameter that move all scores of a query by the same amount: biases
- * of keys, which GPT-2 stores between those of queries and values. Softmax cancels them, so their
- * gradient is only rounding error. AdamW turns it into full steps, so they cannot be compared. */
+/* Find the elements [*begin, *end) of a parameter that move all scores of a query by the same
+ * amount. These are the biases of keys, which GPT-2 stores between those of queries and those of
+ * values. Softmax cancels such a bias, so its gradient is only a rounding error. AdamW turns the
+ * rounding error into full steps, so these elements cannot be compared. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
@@ -31,7 +32,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append the differences of one parameter to apart, from apart[*n] on. NaN counts as infinite. */
+/* Append the differences of one parameter to apart, which has *n elements, and update *n. NaN
+ * counts as infinite. */
 static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
                                    const fsdp_named_parameter *item, float *apart, int64_t *n)
 {
@@ -53,7 +55,7 @@ static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
     return status;
 }
 
-/* torch.quantile with linear interpolation, for sorted values. */
+/* Return torch.quantile(sorted, q), with linear interpolation. The values must be sorted. */
 static double quantile(const float *sorted, int64_t n, double q)
 {
     double at = q * (double)(n - 1);
@@ -76,8 +78,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
     return FSDP_OK;
 }
 
-/* Every parameter that trains must be in the file, and frozen ones may be. Nothing else may be in
- * it. */
+/* Compare all parameters in the file. Every parameter that trains must be in the file. Frozen
+ * parameters may be in it, but nothing else. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {
@@ -126,7 +128,7 @@ static bool is_listed(fsdp_json_node names, const char *name)
     return false;
 }
 
-/* True if the parameter differs from the file's in any bit. */
+/* Set *changed to whether any bit of the parameter differs from its value in the file. */
 static fsdp_status has_changed(const fsdp_checkpoint_reader *start,
                                const fsdp_named_parameter *item, bool *changed)
 {

@@ -1,6 +1,6 @@
-/* verify: training as the golden trajectories were made. The loss of each micro-batch is the mean
- * over its own labels, and gradients are the mean over ranks and micro-batches ("mean of
- * means"). */
+/* verify: trains in the same way as the golden trajectories were made. The loss of each micro-batch
+ * is the mean over its own labels, and gradients are the mean over ranks and micro-batches ("mean
+ * of means"). */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -169,8 +169,8 @@ static fsdp_status curve_alloc(fsdp_verify_curve *t, int64_t steps, int world_si
 
 /* --- one step --- */
 
-/* Loss and gradients of micro-step `micro` on this rank. It is number `a` of the `n` micro-steps of
- * its step. */
+/* Compute the loss and the gradients of this rank's batch in micro-step `micro` of the run, which
+ * is micro-step `a` of the `n` micro-steps of step `step`. */
 static fsdp_status run_leaf(fsdp_verify_training *t, int64_t micro, int64_t a, int64_t n,
                             int64_t step, double *loss)
 {
@@ -240,7 +240,7 @@ static fsdp_status run_step(fsdp_verify_training *t, const fsdp_verify_recipe *r
 
 /* --- a run --- */
 
-/* Parameters whose names begin with one of these prefixes do not train. */
+/* Freeze all parameters whose names begin with one of the prefixes. */
 static fsdp_status freeze(const fsdp_parameter_list *parameters, fsdp_json_node prefixes)
 {
     for (size_t k = 0; k < fsdp_json_len(prefixes); k++) {

@@ -1,4 +1,4 @@
-/* verify: training trajectories, in float32 and with bfloat16 parameters. */
+/* verify: compares training trajectories, in float32 and with bfloat16 parameters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 
 /* --- comparing --- */
 
-/* The largest difference between got[n] and the numbers of an array from index `first` on. */
+/* Set *largest to the largest difference between got [n] and the numbers of `array`, beginning at
+ * index `first`. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -121,9 +122,10 @@ static bool any_resumed(fsdp_json_node trajectories)
     return false;
 }
 
-/* Final parameters are stored for one trajectory only: the one that was also resumed from its
- * middle. tolerance.json of the folder, or of the folder that its model comes from, says which one
- * that is. Without that entry it is cosine on two ranks. */
+/* Set *kept to whether final parameters are stored for this trajectory. They are stored only for
+ * the trajectory that was also resumed in the middle. The tolerance.json of the folder, or of the
+ * folder that contains the model, says which one that is. If neither says so, it is the cosine
+ * trajectory on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -157,7 +159,7 @@ static fsdp_status compare_params(const fsdp_verify_training *t, bool kept)
     return fsdp_verify_has_file(t->c, "params.json") ? fsdp_verify_changed_params(t) : FSDP_OK;
 }
 
-/* The mesh of (replicas, ranks of each). Collective. */
+/* Get the mesh [replicas, ranks per replica]. Collective. */
 static fsdp_status hybrid_mesh(fsdp_verify_case *c, const int *size, const fsdp_device_mesh **mesh)
 {
     fsdp_device_mesh **kept = &c->hybrid->mesh;
@@ -191,8 +193,9 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* If a step has several micro-steps, also run it in the mode in which PyTorch made the file:
- * gradients accumulate on each rank and are communicated once. */
+/* Run and compare a trajectory. If a step has several micro-steps, run it also in the mode in which
+ * PyTorch made the file: each rank accumulates its gradients, and they are communicated once per
+ * step. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -228,8 +231,8 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* --- resumed --- */
 
-/* Compare the curves of this world size and of the checkpoint, for the steps before the
- * checkpoint. */
+/* Set *agree to whether the trajectory of this world size agrees with that of the ranks that saved
+ * the checkpoint, in the steps before the checkpoint. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -272,7 +275,7 @@ static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_m
     return FSDP_OK;
 }
 
-/* The number of labels whose weight is 1 / divisor. */
+/* Return the number of labels whose weight is 1 / divisor. */
 static int64_t count_labels(const split *s, int64_t divisor)
 {
     int64_t count = 0;
@@ -291,7 +294,8 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* The first of `steps` steps in which labels have other weights; -1: none. */
+/* Set *found to the first of `steps` steps in which the weights of labels differ between the two
+ * recipes, or to -1 if there is none. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -330,8 +334,8 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Whether PyTorch computes the numbers of `here` when it resumes from the checkpoint of the two
- * ranks: `reason` is "" if so, or says why not. */
+/* Find out whether PyTorch would compute the numbers of `here` if it resumed from the checkpoint of
+ * the two ranks. If it would not, `reason` is set to why; else `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -356,7 +360,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* Why this number of ranks cannot resume from the checkpoint; "": it can. */
+/* If this number of ranks cannot resume from the checkpoint, set `reason` to why; else leave
+ * `reason` empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -393,7 +398,7 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     fsdp_verify_recipe r = {.checkpoint = checkpoint, .first_step = step};
     snprintf(file, sizeof file, "trajectory_cosine_w%d.json", c->world_size);
     snprintf(name, sizeof name, "%s: continued", checkpoint);
-    if (!fsdp_verify_has_file(c, file)) /* curves of other world sizes are skipped */
+    if (!fsdp_verify_has_file(c, file)) /* the folder has no curve for this world size */
         return FSDP_OK;
     fsdp_status status =
         fsdp_agree(c->group, read_resumed(c, file, &doc, &r, reason, sizeof reason, &kept));
@@ -413,9 +418,9 @@ typedef struct precision {
     fsdp_fully_shard_options shard;
 } precision;
 
-/* Compare loss and gradient norm of `values` = {"loss": {"bf16": [...]}, "grad_norm": ...}. bf16
- * has its own tolerances next to the values, {"loss": ..., "grad_norm": ...}; float32 uses those of
- * trajectories. */
+/* Compare losses and gradient norms with `values`, which is {"loss": {"bf16": [...], "fp32":
+ * [...]}, "grad_norm": ...}. For bf16, `tolerances` is {"loss": ..., "grad_norm": ...}; for fp32,
+ * the tolerances are those of trajectories. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
@@ -440,7 +445,7 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* The first micro-batch, which has its own entry in the file. */
+/* Compare the first micro-batch, which has its own entry in the file. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
@@ -464,7 +469,7 @@ static fsdp_status run_precision(fsdp_verify_case *c, const precision *p,
     return status;
 }
 
-/* Run each micro-batch without changing the weights. */
+/* Run and compare each micro-batch, without changing the weights. */
 static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                 const char *inputs)
 {
@@ -489,8 +494,8 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
     return status;
 }
 
-/* Train with the learning rates of the trajectory that the part names, with AdamW and one
- * micro-batch per step. */
+/* Train and compare. The file has the learning rate of each step. The rest of the recipe is read as
+ * for trajectories; by default it is AdamW with one micro-batch per step. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {
