@@ -50,7 +50,7 @@ static void set_coordinates(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* The same number for all ranks that differ in dimension d alone. */
+/* Returns a number that is equal for all ranks that differ in dimension d alone. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -60,7 +60,7 @@ static int color_of(const fsdp_device_mesh *m, int d)
     return color;
 }
 
-/* Distance in ranks between neighbours along dimension d. */
+/* Returns the distance in ranks between neighbours along dimension d. */
 static int stride_of(const fsdp_device_mesh *m, int d)
 {
     int stride = 1;

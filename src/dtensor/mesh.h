@@ -14,22 +14,24 @@ struct fsdp_device_mesh {
 typedef struct fsdp_tensor_spec {
     int mesh_ndim;
     const fsdp_device_mesh *mesh; /* borrowed; NULL: of_group is used */
-    fsdp_device_mesh of_group;    /* the mesh of a plain group, which is borrowed */
+    fsdp_device_mesh of_group;    /* the mesh of a plain group; the group is borrowed */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
-    int64_t shape[FSDP_MAX_DIMS]; /* global */
+    int64_t shape[FSDP_MAX_DIMS]; /* the global shape */
 } fsdp_tensor_spec;
 
-/* The local shape of this rank after the first `dims` dimensions of the mesh have cut the
+/* Set `shape` to this rank's local shape after the first `dims` dimensions of the mesh have cut the
  * tensor. */
 void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape);
-/* The part [begin, end) of a dimension of `size` that a rank of the mesh's dimension d has. */
+/* Set [*begin, *end) to the part that rank `rank` along the mesh's dimension d has of a tensor
+ * dimension of `size` elements. */
 void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
                     int64_t *end);
 /* Give `local` a copy of the spec, after checking its shape. */
 FSDP_MUST_CHECK fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec);
-/* Borrowed from the spec. */
+/* Return the mesh, borrowed from the spec. */
 const fsdp_device_mesh *fsdp_spec_mesh(const fsdp_tensor_spec *spec);
-/* The ranks along dimension d. */
+/* Return the group of the ranks along the mesh's dimension d, the number of these ranks, and this
+ * rank's place among them. */
 fsdp_group *fsdp_spec_group(const fsdp_tensor_spec *spec, int d);
 int fsdp_spec_ranks(const fsdp_tensor_spec *spec, int d);
 int fsdp_spec_rank(const fsdp_tensor_spec *spec, int d);

@@ -1,15 +1,16 @@
 /* Changes the placements of DTensors, one dimension of the mesh at a time.
  *
  * A mesh dimension can be made Replicate only while no later dimension cuts what it has cut. So a
- * change first undoes all dimensions from the last to the first that differs, and then applies the
- * new placements in order. */
+ * change first makes dimensions Replicate, from the last one back to the first one that differs,
+ * and then applies the new placements in order. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/dtensor/mesh.h"
 #include "src/tensor/offload.h"
 
-/* Number of elements in the dimensions before d, and after d. */
+/* outer_of() returns the product of the sizes of the dimensions before d, inner_of() of those after
+ * d. */
 static int64_t outer_of(const int64_t *shape, int d)
 {
     int64_t n = 1;
@@ -27,8 +28,8 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
 }
 
 /* Copy `n` entries of dimension `dim` between two contiguous tensors whose other dimensions are
- * equal: from entry from_at of `from`, which is in host memory if from_host, to entry to_at of
- * `to`. */
+ * equal: from entry from_at of `from` to entry to_at of `to`. `from` has from_size entries and is
+ * in host memory if from_host. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -54,8 +55,8 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 
 /* --- to Replicate --- */
 
-/* Assemble all ranks' parts of dimension `dim`, which follow each other in `gathered`, `bytes` for
- * each. */
+/* Copies all ranks' parts of a dimension to their places in `whole`. The parts follow each other in
+ * `gathered`, with `bytes` bytes for each. */
 static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
                            const fsdp_tensor *whole)
 {
@@ -68,7 +69,8 @@ static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gath
     }
 }
 
-/* The first rank has the largest part. Shorter parts are sent with padding, which is never read. */
+/* Gathers all ranks' parts into `whole`. The first rank has the largest part; shorter parts are
+ * sent with padding, which is never read. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -228,7 +230,7 @@ static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *fro
     return FSDP_OK;
 }
 
-/* A copy of `t` without a spec, or `t` itself if it has none. */
+/* Sets *out to a copy of `t` without a spec, or to `t` itself if it has none. */
 static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
 {
     if (!t->spec) {
@@ -280,7 +282,8 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* A DTensor is returned as it is, so mesh and placements must match. */
+/* Fails unless mesh and placements match those of a DTensor, which distribute_tensor() returns as
+ * it is. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {

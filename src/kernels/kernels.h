@@ -17,7 +17,7 @@
 #include "src/base/thread_pool.h"
 
 /* The state that a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
- * One per rank; not shared between ranks that are threads. */
+ * Each rank has its own, even if ranks are threads. */
 typedef struct fsdp_kernel_context fsdp_kernel_context;
 
 typedef enum fsdp_activation {
@@ -30,9 +30,9 @@ typedef enum fsdp_activation {
     FSDP_ACTIVATION_TANH,
 } fsdp_activation;
 
-/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias over n). op(X) is X or X^T as stored:
- * trans_a: A is stored [k, m] with leading dimension lda; trans_b: B is stored [n, k].
- * A and B share a dtype (f32 or bf16, f16 widened); C is of that dtype or f32. Sums in f32. */
+/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias over n). op(X) is X or X^T. With trans_a, A is
+ * stored as [k, m] with leading dimension lda; with trans_b, B is stored as [n, k]. A and B have
+ * one dtype (f32, bf16, or f16, which is widened); C has that dtype or f32. Sums are f32. */
 typedef struct fsdp_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
@@ -47,13 +47,14 @@ typedef struct fsdp_gemm_args {
 /* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* dx is multiplied by it if up is NULL: the factor of dropout */
+    float factor;     /* the factor of dropout: dx is multiplied by it if up is NULL */
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
     int64_t ld; /* elements from row to row, except in hidden, whose row stride is `columns` */
-    const void *x, *up; /* up NULL: a(x) alone */
+    const void *x, *up; /* up NULL: the result is a(x) alone */
     void *dx, *d_up;    /* NULL: not computed */
-    void *hidden; /* in: the gradient of the result, if dx or d_up is computed; out: the result */
+    /* input: the gradient of the result, if dx or d_up is computed; output: the result */
+    void *hidden;
 } fsdp_activated_backward_args;
 
 /* Multi-head attention over packed sequences. Sequence b has query rows [q_offsets[b],
@@ -62,20 +63,20 @@ typedef struct fsdp_activated_backward_args {
  * rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale
  * q.k + bias.
  *
- * causal: query i sees key j only if j - i <= shift, where shift = keys - queries of that sequence:
- * the queries are at its last positions. window > 0: query i also sees key j only if i + shift - j
- * < window (Mistral).
+ * causal: query i sees key j only if j - i <= shift, where shift is the sequence's number of keys
+ * minus its number of queries, so that the queries are at the last positions. window > 0: query i
+ * also sees key j only if i + shift - j < window (Mistral).
  *
  * position_bias[h, d], of row length 2*bias_span - 1, is added where key index - query index = d -
- * (bias_span - 1). Both indices count within the sequence, and the query's is increased by shift
- * when causal. Every |difference| is < bias_span.
+ * (bias_span - 1). Both indices count within the sequence; if causal, shift is added to the query's
+ * index. Every |difference| is < bias_span.
  *
  * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
  * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
  *
- * S of all heads is never in memory at once: the work is done by sequence and head in cache. lse
- * [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward (-inf for a
- * query that sees no key, whose output is 0). Backward recomputes S. */
+ * S of all heads is never in memory at once: one head of one sequence is computed after the other,
+ * in cache. lse [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward
+ * (-inf for a query that sees no key, whose output is 0). Backward recomputes S. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -99,7 +100,7 @@ typedef struct fsdp_attention_args {
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
 
-/* The number of keys of sequence b. */
+/* Return the number of keys of sequence b. */
 static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64_t b)
 {
     return (args->k_ends ? args->k_ends[b] : args->k_offsets[b + 1]) - args->k_offsets[b];
@@ -126,7 +127,7 @@ typedef struct fsdp_layer_norm_backward_args {
  * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
-    float *param, *exp_avg, *exp_avg_sq; /* param NULL: it is in `halves` */
+    float *param, *exp_avg, *exp_avg_sq; /* param NULL: the parameter is in `halves` */
     fsdp_halves halves;
     const float *grad;
     void *copy; /* also receives param, in copy_dtype; or NULL */
@@ -141,7 +142,7 @@ typedef struct fsdp_adamw_args {
  * g = nesterov ? g + momentum buf : buf; p -= lr g. momentum 0: buf is NULL. */
 typedef struct fsdp_sgd_args {
     int64_t n;
-    float *param, *momentum_buffer; /* param NULL: it is in `halves` */
+    float *param, *momentum_buffer; /* param NULL: the parameter is in `halves` */
     fsdp_halves halves;
     const float *grad;
     void *copy;
@@ -158,7 +159,7 @@ typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
     float grad_scale;
-    /* The rest is used by the step alone. */
+    /* The fields below are used by the step alone. */
     void *param; /* of param_dtype (f), computed in float32 */
     fsdp_dtype param_dtype;
     float *exp_avg; /* NULL: no first moment */
@@ -172,15 +173,17 @@ typedef struct fsdp_kernels {
     /* --- plain memory --- */
     void (*fill)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, double value, int64_t n);
     void (*copy)(fsdp_kernel_context *c, void *dst, const void *src, size_t bytes);
-    /* Any dtype to any, floats rounded to nearest even. dst may equal src only for equal sizes. */
+    /* Cast n elements from any dtype to any, rounding floats to nearest even. dst may equal src
+     * only if both dtypes have the same size. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
     /* Convert n float32 values from and to two halves: Note [Halves] in src/base/halves.h. @{ */
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
-    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits Philox(key, first + i), as element
-     * first + i of the whole parameter. So each rank can draw the rows that it owns. */
+    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits of Philox. The value depends on key and
+     * first + i, the element's index in the whole parameter, so each rank can draw the rows that it
+     * owns. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -209,13 +212,13 @@ typedef struct fsdp_kernels {
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 
-    /* x [n] float16: if any element is infinite, those beyond +-64512 become that, as in
-     * transformers' T5Block: clamp to finfo.max - 1000, rounded to float16; else x stays. NaN
-     * stays. factors [1 + ceil(n / 4)]: what backward needs; byte 0 is 0 if all gradients pass.
-     * NULL: not wanted. */
+    /* x [n] is float16. If any element is infinite, elements beyond +-64512 become +-64512, as in
+     * transformers' T5Block (a clamp to finfo.max - 1000, rounded to float16); otherwise x is
+     * unchanged. NaN stays. factors [1 + ceil(n / 4)] receives what backward needs; its byte 0 is 0
+     * if all gradients pass. NULL: not wanted. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
-    /* dx = dy, 0 where clamped, half of it where x was at the bound, as torch.clamp has it between
-     * tensors; dx may equal dy, both float16. */
+    /* dx is 0 where x was clamped, dy / 2 where x was at the bound, and dy elsewhere, as in
+     * torch.clamp with tensors as bounds. dx may equal dy; both are float16. */
     void (*clamp_infinite_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                     const uint8_t *factors, int64_t n);
 
@@ -237,9 +240,9 @@ typedef struct fsdp_kernels {
                        int64_t rows, int64_t width, float eps);
     void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
     /* Rotary embedding (Su et al. 2021): elements j and j + K/2 of each head are rotated by the
-     * angle whose cosine is table[positions[t]][j] and whose sine is at [j + K/2]. inverse rotates
-     * in the other direction. x, out [T, heads * K] of dtype f, out may equal x; table [*, K]
-     * f32. */
+     * angle whose cosine is table[positions[t]][j] and whose sine is table[positions[t]][j + K/2].
+     * `inverse` rotates in the other direction. x and out [T, heads * K] have dtype f, and out may
+     * equal x; table [*, K] is f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
@@ -251,13 +254,14 @@ typedef struct fsdp_kernels {
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
-    /* out[t] = x[rows[t]]; and its transpose: out[rows[t]] = x[t] with all other rows zero. */
+    /* out[t] = x[rows[t]]; and the transpose of this: out[rows[t]] = x[t], and all other rows of
+     * out become zero. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
-    /* parts[i] [rows, part_bytes] = columns [i, i + 1) * part_bytes of x [rows, n * part_bytes];
-     * and the inverse, where a NULL part is read as zeros. */
+    /* parts[i] [rows, part_bytes] = bytes [i * part_bytes, (i + 1) * part_bytes) of each row of x
+     * [rows, n * part_bytes]; and the inverse, where a NULL part is read as zeros. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
@@ -270,7 +274,7 @@ typedef struct fsdp_kernels {
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                   fsdp_dtype dtype, const int32_t *offsets, int64_t n,
                                   int64_t width);
-    /* dbias[n] = sum over rows of dy [T, n], in dbias_dtype with beta. */
+    /* dbias [n] = beta dbias + sum over rows of dy [T, n]. dbias has dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
     /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels (< 0:
@@ -279,7 +283,7 @@ typedef struct fsdp_kernels {
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
-    /* Index of the largest value of each row; the first one if there are several. */
+    /* index[r] = index of the largest value of row r; the first one if there are several. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width);
 
@@ -307,8 +311,9 @@ typedef struct fsdp_kernels {
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
     /* --- Adafactor, in the order of a step --- */
-    /* sums[r] over row r, and sums[j] over column j as the aligned binary tree over rows (see
-     * tree_sum), of s = (grad * grad_scale)^2 + eps: s in float32, the sums in double. */
+    /* sums[r] = sum of s over row r, and sums[j] = sum of s over column j by the aligned binary
+     * tree over rows (see tree_sum), where s = (grad * grad_scale)^2 + eps. s is float32, the sums
+     * are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
@@ -326,19 +331,19 @@ typedef struct fsdp_kernels {
 
 /* --- the CPU's instance (src/kernels/cpu/table.c, context.c) --- */
 
-/* isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best that this CPU has. x86-64-v4
- * multiplies bf16 in the way that is fastest on the CPU. A suffix fixes the way: "x86-64-v4+amx"
- * uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to float32, "x86-64-v4+onednn"
- * passes all matrix products to oneDNN. FSDP_ERR_UNSUPPORTED if the CPU lacks the requested one.
- * threads >= 1. */
+/* Open the CPU's kernels. isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best one that
+ * this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix fixes the
+ * way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to float32,
+ * "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with FSDP_ERR_UNSUPPORTED if the
+ * CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);
 void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
-/* The ISAs this CPU can run, best first, NULL-terminated; static storage. */
+/* Return the ISAs that this CPU can run, best first, NULL-terminated, in static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
-/* Best rate of GEMM on this machine for one thread of this context, GFLOP/s, measured on a product
- * for about `seconds`. */
+/* Measure the best rate of GEMM that one thread of this context reaches, in GFLOP/s, by computing
+ * `product` again and again for about `seconds`. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
                                                        const fsdp_gemm_args *product,
                                                        double seconds, double *gflops);

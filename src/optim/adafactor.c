@@ -2,15 +2,15 @@
  *
  * A parameter is a number of rows of `cols` elements: a matrix has one set of rows, a tensor of
  * more dimensions is several matrices, a vector is rows of one element without column state. An
- * update needs five numbers of whole tensors. They come from two rounds of Note [Row sums] in
- * row_sums.h, with one gather each for all parameters:
+ * update needs numbers of whole tensors. Two rounds of Note [Row sums] in row_sums.h compute them,
+ * with one gather for all parameters in each round:
  *
- *     begin    sums over rows of p^2, of the new exp_avg_sq_row, and for a matrix of g^2 + eps by
- *              column;
+ *     begin    add up over rows: p^2, the new exp_avg_sq_row and, for the columns of a matrix,
+ *              g^2 + eps
  *              first gather: RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row
- *              with these u can be computed, and sums over rows of u^2;
+ *              compute u from these, and add up u^2 over rows
  *              second gather: RMS(u)
- *     apply    u once more, and the step
+ *     apply    compute u once more, and make the step
  *
  * u is computed twice and never kept, since it would be as large as the gradients. */
 #include <math.h>
@@ -62,7 +62,7 @@ static fsdp_status check(const fsdp_optimizer_options *options)
     FSDP_TRY(fsdp_optimizer_check_range("adafactor", "eps2", o->eps2, (double)INFINITY));
     FSDP_TRY(
         fsdp_optimizer_check_range("adafactor", "weight_decay", o->weight_decay, (double)INFINITY));
-    if (!(o->beta1 < 1.0)) /* below 0: no first moment */
+    if (!(o->beta1 < 1.0)) /* if beta1 < 0, there is no first moment */
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: beta1 is %g, not below 1", o->beta1);
     if (!(o->clip_threshold > 0.0))
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: clip_threshold is %g, not above 0",
@@ -95,7 +95,7 @@ static fsdp_state_shape state_shape(const fsdp_optimizer_options *options, int n
     }
 }
 
-/* As _get_lr in transformers. */
+/* Returns the learning rate, as _get_lr in transformers computes it. */
 static double rate_of(const fsdp_adafactor_options *o, int64_t step, float rms)
 {
     double rate = o->lr, t = (double)step;
@@ -140,11 +140,12 @@ typedef struct work {
     fsdp_row_sum *first, *second; /* [n], for the two rounds */
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64, one value for each row of a parameter */
-    fsdp_tensor *factors;    /* F32, for the rows of a matrix, then for its columns */
+    fsdp_tensor *factors;    /* F32: factors of a matrix's rows, then of its columns */
 } work;
 
-/* Columns of a matrix's numbers in the first round; the sums of its columns come last. A vector and
- * a tensor of more than two dimensions have only the first. */
+/* Places of the numbers that a row of a matrix contributes to the first round. The sums of the
+ * matrix's columns begin at COLUMNS. A vector and a tensor of more than two dimensions have only
+ * PARAM_SQUARES. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
@@ -156,7 +157,7 @@ static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *fir
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* rows of the matrices per row of dimension 0 */
+    int64_t inner = 1; /* rows of matrices per row of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,
@@ -187,7 +188,8 @@ static int64_t rows_of(const part *p)
     return p->n_matrices * p->rows;
 }
 
-/* As _rms in transformers, from the sum of squares of a whole tensor. */
+/* Returns the RMS of a whole tensor from its sum of squares, as _rms in transformers computes
+ * it. */
 static float rms_of(const part *p, double squares)
 {
     return p->numel ? (float)(sqrt(squares) / sqrt((double)p->numel)) : 0.0f;
@@ -215,7 +217,7 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Column sums of this rank's segments of a matrix. */
+/* Computes the column sums of this rank's segments of a matrix. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -269,7 +271,8 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Every rank stores RMS and the columns of a matrix, even if it has no rows. */
+/* Reads the totals of the first round. Every rank stores RMS and the columns of a matrix, even if
+ * it has no rows. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -295,7 +298,8 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
-/* The divisor of a matrix's row factors. If a tensor has several matrices, it is computed here. */
+/* Sets *mean to the divisor of a matrix's row factors. If a tensor has several matrices, the
+ * divisor is computed here. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -306,8 +310,8 @@ static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, fl
     return FSDP_OK;
 }
 
-/* Computes the factors of a matrix's rows and columns (_approx_sq_grad), and sets all of `args`
- * that u needs. */
+/* Computes the factors of a matrix's rows and columns (_approx_sq_grad), and sets the fields of
+ * `args` that u needs. */
 static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
                                    fsdp_adafactor_args *args)
 {
@@ -371,7 +375,7 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Scratch for the largest parameter. */
+/* Allocates scratch for the largest parameter. */
 static fsdp_status create_scratch(work *w)
 {
     int64_t values = 0, factors = 0;
@@ -406,7 +410,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* The averages are written before the parameter. */
+/* Calls `write` while the averages are open for writing. They are written before the parameter. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
@@ -417,7 +421,8 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
     return status;
 }
 
-/* One round: store this rank's rows, gather once, take the totals. */
+/* Runs one round: stores this rank's rows by `put`, gathers once, and reads the totals by
+ * `take`. */
 static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;

@@ -1,9 +1,9 @@
 /* The global norm of gradients, with the same bits at any world size, and clipping by norm or by
  * value.
  *
- * Every rank computes sums of |x|^p over its own rows, or their largest |x|. Note [Row sums] in
- * row_sums.h describes how they are combined for whole tensors. Tensors are then added in the order
- * of their names. */
+ * Every rank computes sums of |x|^p over its own rows, or finds their largest |x|. Note [Row sums]
+ * in row_sums.h describes how the results of all ranks become those of whole tensors. The tensors
+ * are then added in the order of their names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 typedef struct grad_norm {
     double type;                 /* p */
-    fsdp_named_parameter *named; /* [n] parameters with a gradient, by name */
+    fsdp_named_parameter *named; /* [n] parameters with a gradient, sorted by name */
     fsdp_row_sum *items;         /* [n] */
     size_t n;
     fsdp_device *device; /* NULL: n is 0 */
@@ -36,7 +36,8 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* If not, no rank has a whole row, and each rank contributes one number for its part. */
+/* Whether p is cut along dimension 0. If it is not, no rank has a whole row, and each rank
+ * contributes one number for its part. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return fsdp_parameter_shard(p).dim == 0;
@@ -65,7 +66,8 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm 
     return FSDP_OK;
 }
 
-/* Adds x of another row to *sum, or takes the maximum. */
+/* Adds x, the number of another row, to *sum; for the infinity norm, sets *sum to the larger of
+ * both. */
 static void add_to_norm(const grad_norm *norm, double *sum, double x)
 {
     if (!isinf(norm->type))
@@ -81,7 +83,7 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
         add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* `scratch` has room for the rows of one tensor. */
+/* Computes the numbers of this rank's rows. `scratch` has room for the rows of any one tensor. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -114,7 +116,8 @@ static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }
 
-/* A tensor's sum, or its largest magnitude. On meta there is none, and the result is 0. */
+/* Returns a tensor's sum, or its largest magnitude. On meta there are no values, and the result is
+ * 0. */
 static double sum_of(const fsdp_row_sum *s)
 {
     return s->total ? s->total[0] : 0.0;
@@ -139,7 +142,8 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
     return true;
 }
 
-/* Names the first parameter in the model's order, which shows best where the problem began. */
+/* Fails if the norm is not finite. The message names the first parameter, in the model's order,
+ * whose gradient is not finite, which shows best where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
@@ -151,7 +155,7 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* `to_check`: the parameters, for the message of error_if_nonfinite; NULL: no check. */
+/* `to_check` has the parameters for the message of error_if_nonfinite; NULL: no check. */
 static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};

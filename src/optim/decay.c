@@ -16,7 +16,7 @@ static bool is_norm(const char *part, size_t n)
     return n >= length && strncmp(part + n - length, norm, length) == 0;
 }
 
-/* The patterns of transformers' Trainer.get_decay_parameter_names. */
+/* Whether `lower` matches a pattern of transformers' Trainer.get_decay_parameter_names. */
 static bool is_bias_or_norm(const char *lower)
 {
     if (strstr(lower, "bias") || strstr(lower, "layernorm") || strstr(lower, "rmsnorm"))

@@ -170,7 +170,7 @@ static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_paramete
     return FSDP_OK;
 }
 
-/* The progress of this optimizer; valid until the next call. */
+/* Sets *p to the progress of this optimizer, which stays valid until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -229,7 +229,7 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* In PyTorch the scale is a float32; growth that would overflow it is skipped. */
+/* Growth that would overflow float32, the type of the scale in PyTorch, is skipped. */
 static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);

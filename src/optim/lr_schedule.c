@@ -43,7 +43,7 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* lr * gamma^n by n multiplications as in StepLR, so that the bits are the same. */
+/* Returns lr * gamma^n, by n multiplications as in StepLR, so that the bits are equal. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)
@@ -51,13 +51,15 @@ static double stepped(double lr, double gamma, int64_t n)
     return lr;
 }
 
-/* The fraction of lr - min_lr that remains at `at`: from 1 after warmup to 0 at total_steps. */
+/* Returns the fraction of lr - min_lr that remains at step `at`: from 1 after warmup to 0 at
+ * total_steps. */
 static double decay(const fsdp_lr_schedule *s, int64_t at)
 {
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    if (at <= s->warmup_steps) /* within the unit in which warmup ended */
+    /* `at`, rounded down to a whole unit, may be before the end of warmup */
+    if (at <= s->warmup_steps)
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);
     if (s->kind == FSDP_LR_LINEAR)
@@ -70,7 +72,8 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     return 0.5 * (1.0 + cos(pi * progress));
 }
 
-/* transformers' timescale is the warmup, or 10000 steps without one. */
+/* As in transformers, the timescale is the number of warmup steps, or 10000 if there is no
+ * warmup. */
 static double inverse_sqrt(const fsdp_lr_schedule *s, int64_t at)
 {
     double timescale = s->warmup_steps ? (double)s->warmup_steps : 10000.0;

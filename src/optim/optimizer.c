@@ -4,9 +4,10 @@
  * A step first checks everything that can fail, so that a rank fails before it communicates. Then
  * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any.
  * Master weights are written between begin_write and end_write. The master weights of a unit may be
- * in one storage that all ranks map, where a write is one phase. So consecutive parameters that
- * share a storage are written in one phase, and a unit costs one wait instead of one for each
- * parameter. The order is the same on all ranks, and a rank without rows takes part. */
+ * in one storage that all ranks map, and a write to it is one phase. So consecutive parameters that
+ * share a storage are written in one phase: a unit then costs one wait instead of one for each
+ * parameter. The order of writes is the same on all ranks, and a rank without rows takes part in
+ * each. */
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@
 #include "src/tensor/offload.h"
 
 enum {
-    /* Elements of a bfloat16 master weight that are updated at a time, through float32 scratch. */
+    /* Elements of a bfloat16 master weight that are updated together, through float32 scratch. */
     SCRATCH_ELEMENTS = 1 << 18
 };
 
@@ -39,7 +40,7 @@ struct fsdp_optimizer {
     size_t cap_list;
     entry *entries; /* [list.n] */
     size_t cap_entries;
-    fsdp_step_item *items; /* those with a gradient in the current step */
+    fsdp_step_item *items; /* the parameters that have a gradient in the current step */
     size_t n_items, cap_items;
 };
 
@@ -67,8 +68,8 @@ static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
-/* If `class` needs whole rows, parameters that are trained must not be sharded in another
- * dimension. */
+/* Fails if `class` needs whole rows and p, which is trained, is sharded in a dimension other than
+ * 0. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *p)
@@ -167,7 +168,8 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Shape of a state tensor, from the shape of its parameter. Returns its number of dimensions. */
+/* Sets `shape` to the shape of a state tensor. `of` is the shape of its parameter. Returns the
+ * state's number of dimensions. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -222,8 +224,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* A state of zeros, offloaded with the parameter. State that a whole step reads of all parameters
- * at once is not offloaded; it is small. */
+/* Creates a state of zeros, which is offloaded if the parameter is. States that a whole step reads
+ * for all parameters at once are small and not offloaded. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -311,7 +313,8 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
 
 /* --- element-wise update --- */
 
-/* Updates elements [begin, begin + n) through `scratch`: widened, updated, rounded. */
+/* Updates a parameter that is not float32 through `scratch`: widens, updates and rounds
+ * SCRATCH_ELEMENTS elements at a time. */
 static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
                            float *scratch)
 {
@@ -359,7 +362,7 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What an update needs: grad_scale and scratch if it is element-wise, `work` if it is a whole
+/* What an update needs: grad_scale and scratch for an element-wise update, `work` for a whole
  * step. */
 typedef struct step {
     float grad_scale;
@@ -397,7 +400,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* One past the items from `begin` on that are used together: those of a unit, or a single one. */
+/* Returns the end of the items that are used together and begin at `begin`: those of a unit, or a
+ * single one. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -407,9 +411,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Move items that are used together next to each other, in the order of the first of each.
- * Otherwise groups with and without decay would go through all units twice. Tensors that share
- * nothing stay in place. */
+/* Moves items that are used together next to each other; the sets are in the order of their first
+ * items. Otherwise one group with weight decay and one without would go through all units twice.
+ * Tensors that share nothing stay in place. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -537,7 +541,7 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* The rate of the first of the group's parameters that has taken a step. */
+/* Returns the learning rate of the first parameter of the group that has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

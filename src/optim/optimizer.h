@@ -1,9 +1,10 @@
-/* The internals of optimizers. optimizer.c has what they share (groups, state, write guards, master
- * weights that are not float32); an algorithm is a const table (adamw.c, sgd.c, adafactor.c).
+/* The internals of optimizers. optimizer.c has what optimizers share (groups, state, write guards,
+ * master weights that are not float32); an algorithm is a const table (adamw.c, sgd.c,
+ * adafactor.c).
  *
  * A new optimizer is a file here with its table; its options below and in <fsdp/optim.h>; its
  * kernel in src/kernels/kernels.h, cpu/isa/optim.c and fake/table_testing.c; its keys in
- * src/state_dict/groups.c (and optimizer.c if it counts steps in another way); for `fsdp train`
+ * src/state_dict/groups.c (and optimizer.c if steps are counted in another way); for `fsdp train`
  * src/train/config.h, config_table.c, config.c, config_effect.c (flags that need another flag),
  * optimizer.c, checkpoint_state.c and checkpoint_foreign.c; for `fsdp verify`
  * src/verify/verify_training.h and .c; tests in tests/optim, tests/kernels/test_optim.c and
@@ -37,8 +38,8 @@ typedef union fsdp_optimizer_options {
     fsdp_adafactor_options adafactor;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient, in one step; borrowed. `local`, `grad` and `state` were checked
- * to fit. Elements of `state` are NULL if there is no such state. */
+/* A parameter that has a gradient in a step. All pointers are borrowed. It was checked that
+ * `local`, `grad` and `state` match. Elements of `state` are NULL if there is no such state. */
 typedef struct fsdp_step_item {
     size_t index; /* in the optimizer's list */
     fsdp_parameter *parameter;
@@ -48,14 +49,15 @@ typedef struct fsdp_step_item {
     int64_t step;              /* the step being taken, from 1 */
 } fsdp_step_item;
 
-/* The shape of a float32 state tensor, relative to its parameter's. If both have dimension 0 in
- * common, the state is sharded as the parameter is. */
+/* The shape of a float32 state tensor, relative to its parameter's. If the state has the
+ * parameter's dimension 0, it is sharded as the parameter is. */
 typedef enum fsdp_state_shape {
-    FSDP_STATE_NONE,    /* there is none */
-    FSDP_STATE_SAME,    /* the parameter's */
-    FSDP_STATE_ROWS,    /* without the last dimension */
-    FSDP_STATE_COLUMNS, /* without the last dimension but one; for a matrix, whole on every rank */
-    FSDP_STATE_SCALAR   /* no dimension; the same number on every rank */
+    FSDP_STATE_NONE, /* there is no such state */
+    FSDP_STATE_SAME, /* the parameter's shape */
+    FSDP_STATE_ROWS, /* without the last dimension */
+    /* Without the dimension before the last; for a matrix, whole on every rank. */
+    FSDP_STATE_COLUMNS,
+    FSDP_STATE_SCALAR /* no dimension; the same number on every rank */
 } fsdp_state_shape;
 
 /* There are two kinds of step. `update` needs only an element and its state: optimizer.c passes it
@@ -68,24 +70,25 @@ typedef struct fsdp_optimizer_class {
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
     double *(*lr)(fsdp_optimizer_options *options); /* returns NULL if the optimizer computes its
                                                      * own rate */
-    /* That rate, in the latest step of a parameter. Unused if lr never returns NULL. */
+    /* Returns the rate that the optimizer computed in the latest step of a parameter. Unused if lr
+     * never returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
     const struct fsdp_whole_step *whole; /* NULL: `update` is used */
 } fsdp_optimizer_class;
 
-/* begin is called once for all items. It is collective. It may change states, which it begins to
- * write, but not parameters. It allocates memory first, so that nothing has changed when memory is
- * short. apply is called for each item in turn, while its storage is open for writing. end accepts
- * what a failed begin left. */
+/* begin is called once for all items and is collective. It may change states, whose writing it
+ * begins and ends itself, but not parameters. It allocates memory before it changes anything, so
+ * that nothing has changed when memory is short. apply is called for each item in turn, while the
+ * item's storage is open for writing. end destroys `work`, also after a failed begin. */
 typedef struct fsdp_whole_step {
     fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
     fsdp_status (*apply)(void *work, size_t i);
     void (*end)(void *work);
 } fsdp_whole_step;
 
-/* Write those states k of an item whose bit 1 << k is set. */
+/* Begin and end writing those states k of an item for which bit 1 << k of `which` is set. */
 static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
 FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
@@ -98,13 +101,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
                                                      fsdp_optimizer *optimizer,
                                                      const fsdp_parameter_list *parameters,
                                                      const fsdp_optimizer_options *options);
-/* For `check`: FSDP_ERR_INVALID unless value is finite and >= 0, and below `below`. */
+/* For `check`: fail with FSDP_ERR_INVALID unless `value` is finite, at least 0 and below
+ * `below`. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
-/* The gradient that a step or clipping uses; NULL for a parameter that is frozen or has none. */
+/* Return the gradient that a step or clipping uses; NULL for a parameter that is frozen or has no
+ * gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* The group of a parameter, -1 if it has none; the options of a group, NULL if there is no such
- * group. */
+/* Return the group of a parameter, or -1 if it has none; and the options of a group, or NULL if
+ * there is no such group. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
 /* Fails unless the options are within the algorithm's bounds. */

@@ -39,7 +39,8 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* How many numbers each rank sends for the item: as many as the rank with most segments needs. */
+/* Returns how many numbers each rank sends for the item: as many as the rank with the most segments
+ * needs. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -79,7 +80,7 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* The numbers that are sent are contiguous for each group. */
+/* Sets `own` and `total` of all items. The numbers that are sent for a group are contiguous. */
 static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
 {
     for (size_t first = 0; first < sums->n; first++) {
@@ -134,7 +135,7 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
 
 /* --- adding up --- */
 
-/* Sum of a segment; n is a power of two. */
+/* Returns the sum (or the maximum) of a segment of n rows; n is a power of two. */
 static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
 {
     if (n == 1)
@@ -152,9 +153,9 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
     }
 }
 
-/* Joins segments in the order of rows: two of equal size become a larger one, as in carrying when
- * counting in binary. `parts` is what each rank sent for the column, `stride` numbers from rank to
- * rank. */
+/* Joins the segments of all ranks in the order of rows. Two neighbours of equal size become a
+ * larger segment, like carries in binary counting. `parts` points to the first rank's numbers for
+ * the column; the next rank's numbers follow `stride` numbers later. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {
@@ -181,7 +182,7 @@ static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const doub
     return depth ? sum[0] : 0.0;
 }
 
-/* Computes the totals of a group's items from `gathered`, which has `stride` numbers of each
+/* Computes the totals of a group's items from `gathered`, which has `stride` numbers from each
  * rank. */
 static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const double *gathered,
                        int64_t stride)

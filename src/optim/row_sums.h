@@ -15,13 +15,14 @@
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_row_sum {
-    /* Set by the caller. Each of `rows` rows of dimension 0 has `inner` rows to be added (1, or
-     * those of the matrices in it), and each of these `width` numbers. */
-    fsdp_group *group; /* over which the rows are sharded; NULL: every rank has all rows */
+    /* Set by the caller. Dimension 0 has `rows` rows. Each of them has `inner` rows that are added
+     * up (1, or the rows of the matrices in it), and each of these has `width` numbers. */
+    fsdp_group *group; /* the ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* Set by fsdp_row_sums_open(). */
     int64_t begin, end; /* this rank's part of the rows that are added */
-    /* In host memory of the device, so kernels may read and write it too. @{ */
+    /* `own` and `total` are in host memory of the device, so kernels may also read and write them.
+     * @{ */
     double *own;   /* [segments, width], initially zeros; the caller fills it in before the
                     * gather */
     double *total; /* [width], valid after the gather */
@@ -36,11 +37,12 @@ typedef struct fsdp_row_sums {
     double *gathered;
 } fsdp_row_sums;
 
-/* Allocate own and total of all items; NULL on meta, where memory is only counted. */
+/* Allocate `own` and `total` of all items; on meta they are NULL and the memory is only counted. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_open(fsdp_row_sums *sums, fsdp_row_sum *items, size_t n,
                                                fsdp_reduce_op op, fsdp_device *device);
 void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts what a failed open left */
-/* The end of the segment that begins at `begin` among rows up to `end`. The segments of an item are
+/* Return the end of the segment that begins at `begin`, if this rank's rows end at `end`. The
+ * segments of an item are
  *     for (b = item->begin; b < item->end; b = e)
  *         e = fsdp_row_segment_end(b, item->end);
  * and item->own has them in this order. */

@@ -13,7 +13,7 @@ typedef struct fsdp_added_token {
 typedef struct fsdp_added_tokens {
     fsdp_added_token *items;
     size_t n, cap;
-    bool first[256]; /* bytes that at least one token begins with */
+    bool first[256]; /* first[b]: whether a token begins with byte b */
 } fsdp_added_tokens;
 
 void fsdp_added_tokens_fini(fsdp_added_tokens *tokens);
@@ -28,6 +28,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens,
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_map(fsdp_added_tokens *tokens, fsdp_json_node root,
                                                   fsdp_added_token_fn *wanted, const void *arg);
 
-/* The added token that begins at `text`, which has `left` bytes, or NULL. */
+/* Return the added token that `text`, which has `left` bytes, begins with; NULL if there is
+ * none. */
 const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, const char *text,
                                              size_t left);

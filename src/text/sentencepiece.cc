@@ -14,7 +14,8 @@ extern "C" {
 #include "src/base/alloc.h"
 }
 
-/* Not in the installed header; absent from some builds of the library, hence weak. */
+/* Declared weak, because some builds of the library lack this function; the installed header does
+ * not declare it. */
 namespace sentencepiece
 {
 namespace logging
@@ -44,7 +45,7 @@ template <typename Body> static fsdp_status guarded(const char *what, Body body)
 fsdp_status fsdp_sentencepiece_load(const void *model, size_t bytes, fsdp_sentencepiece **out)
 {
     return guarded("loading", [&]() -> fsdp_status {
-        /* The library would write errors to stderr; it also returns them as a status. */
+        /* The library returns errors as a status, and would also write them to stderr. */
         const int fatal_only = 3;
         if (sentencepiece::logging::SetMinLogLevel)
             sentencepiece::logging::SetMinLogLevel(fatal_only);

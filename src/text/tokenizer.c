@@ -1,8 +1,9 @@
 /* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
  * special tokens are cut out of the raw text first, each part between them is encoded as a text of
  * its own, and </s> is appended. For T5's unigram model libsentencepiece normalises the text and
- * finds the words. Words of more than one piece are then split again by unigram.c, which says why,
- * unless they have byte pieces. For Llama's BPE model its pieces are used as they are. */
+ * finds the words. Words that have more than one piece, none of them a byte piece, are then split
+ * again by unigram.c, for the reason that unigram.h gives. For Llama's BPE model the library's
+ * pieces are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -31,7 +32,7 @@ struct fsdp_tokenizer {
     int32_t pieces, vocab_size; /* ids of sentinels are in [pieces, vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
     bool no_bos;             /* texts do not begin with <s> */
-    fsdp_added_tokens added; /* not encoded: texts that contain one are refused */
+    fsdp_added_tokens added; /* tokens that are not encoded: texts that contain one are refused */
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -57,7 +58,8 @@ void fsdp_text_free(char *text)
 
 /* ---- opening ---- */
 
-/* The SentencePiece model in a folder, owned by the caller; NULL if there is none. */
+/* Sets *model to the path of the SentencePiece model in a folder, or to NULL if there is none. The
+ * caller owns it. */
 static fsdp_status find_in_folder(const char *folder, char **model)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model"};
@@ -93,7 +95,8 @@ static fsdp_status missing_model_error(const char *folder)
                       folder);
 }
 
-/* `path` itself if it is a file, else the model in that folder. Owned by the caller. */
+/* Sets *model to `path` itself if it is a file, else to the model in that folder. The caller owns
+ * it. */
 static fsdp_status find_model(const char *path, char **model)
 {
     if (fsdp_path_is_directory(path)) {
@@ -112,7 +115,8 @@ static fsdp_status find_model(const char *path, char **model)
 
 /* ---- the model's type, which the library does not report; it loads every type alike ---- */
 
-/* Reads a varint of Protocol Buffers, little end first; false if the bytes end. */
+/* Reads a varint of Protocol Buffers, little end first; returns false if the bytes end before the
+ * varint. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
     *value = 0;
@@ -165,8 +169,8 @@ enum {
     MODEL_BPE = 2
 };
 
-/* Reads ModelProto.trainer_spec (2).model_type (3). FSDP_ERR_UNSUPPORTED unless it is unigram or
- * BPE. Malformed bytes are left for the library to report. */
+/* Reads ModelProto.trainer_spec (2).model_type (3). Fails with FSDP_ERR_UNSUPPORTED unless the type
+ * is unigram or BPE. Malformed bytes are left for the library to report. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -214,7 +218,7 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
 
 /* ---- special tokens ---- */
 
-/* The length of `name` if text begins with it, else 0. */
+/* Returns the length of `name` if text begins with it, else 0. */
 static size_t match_prefix(const char *text, size_t left, const char *name)
 {
     size_t length = strlen(name);
@@ -309,7 +313,8 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
 }
 
 /* Reads from tokenizer_config.json the number of sentinels (100 as for T5 if it is missing; mT5 has
- * none) and whether texts begin with <s>, and from it and added_tokens.json the added tokens. */
+ * none) and whether texts begin with <s>. Reads the added tokens from that file and from
+ * added_tokens.json. */
 static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
@@ -394,7 +399,7 @@ typedef struct word {
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    bool has_bytes; /* there are byte pieces, so the text is not what was read */
+    bool has_bytes; /* the word has byte pieces, so `text` differs from what was read */
 } word;
 
 static fsdp_status finish_word(word *w)
@@ -423,7 +428,7 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-/* Encodes the text between special tokens. */
+/* Encodes text that is between special tokens. */
 static fsdp_status encode_part(word *w, const char *text, size_t length)
 {
     if (length == 0)
@@ -500,9 +505,8 @@ typedef struct decoding {
     bool first;           /* nothing was decoded yet */
 } decoding;
 
-/* Appends a piece with its marks as spaces. At the beginning of the text marks are left out: all
- * marks of the first piece with a unigram model, one with BPE, where a piece may be several
- * spaces. */
+/* Appends a piece with its marks as spaces. The first piece of the text loses all its marks with a
+ * unigram model, and one mark with BPE, where a piece may be several spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;
@@ -517,8 +521,8 @@ static void append_piece(decoding *d, const char *piece)
     fsdp_str_append(&d->text, piece, strlen(piece));
 }
 
-/* Consecutive byte pieces become text if they are UTF-8. Otherwise each becomes U+FFFD, as in the
- * ByteFallback of tokenizers. */
+/* Appends the text of consecutive byte pieces if it is UTF-8. Otherwise each byte becomes U+FFFD,
+ * as in the ByteFallback of tokenizers. */
 static void flush_bytes(decoding *d)
 {
     if (d->bytes.len && fsdp_utf8_valid_length(d->bytes.data, d->bytes.len) == d->bytes.len)

@@ -1,5 +1,5 @@
-/* A trie in breadth-first order, so that the children of a node are contiguous, sorted by byte; and
- * the Viterbi recurrence over byte positions. */
+/* A trie of pieces, and the Viterbi recurrence over byte positions. The trie's nodes are in
+ * breadth-first order, so the children of a node are contiguous; they are sorted by byte. */
 #include "src/text/unigram.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ typedef struct node {
     uint32_t first_child;
     int32_t id; /* of the piece that ends here, or -1 */
     uint16_t children;
-    uint8_t byte; /* on the edge to this node */
+    uint8_t byte; /* the byte on the edge to this node */
 } node;
 
 struct fsdp_unigram {
@@ -128,8 +128,8 @@ void fsdp_unigram_destroy(fsdp_unigram *unigram)
 /* The best path that ends at a byte position. */
 typedef struct best {
     double score;
-    uint32_t start; /* where its last piece starts */
-    int32_t id;     /* of its last piece; -1: no path ends here */
+    uint32_t start; /* where the path's last piece starts */
+    int32_t id;     /* of the path's last piece; -1: no path ends here */
 } best;
 
 static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
@@ -161,7 +161,7 @@ static size_t character_length(char first)
 }
 
 /* The normaliser of a corrupted model may end a word in the middle of a character. The rest of the
- * word is then its last character, so that a path always reaches the end. */
+ * word then counts as its last character, so that a path always reaches the end. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {

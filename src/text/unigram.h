@@ -1,10 +1,10 @@
 /* The most probable pieces of a word under a unigram model (Kudo, "Subword Regularization", ACL
  * 2018), with sums in double.
  *
- * libsentencepiece finds them too, but adds in float, and its versions round and break ties
- * differently: "!!!!!!" is <!, !!!!!> in one and <!!!!!, !> in another, both with the same
- * probability. Fast tokenizers add in double and keep the path found first. This does the same, so
- * ids do not depend on the installed library. */
+ * libsentencepiece finds these pieces too, but it adds in float, and its versions round and break
+ * ties differently: "!!!!!!" is <!, !!!!!> in one and <!!!!!, !> in another, both with the same
+ * probability. Fast tokenizers add in double and keep the path that they find first. This file does
+ * so too, and its ids do not depend on the installed library. */
 #pragma once
 #include <fsdp/text.h>
 
@@ -16,7 +16,7 @@ typedef struct fsdp_unigram fsdp_unigram;
 FSDP_MUST_CHECK fsdp_status fsdp_unigram_create(const fsdp_sentencepiece *sp, fsdp_unigram **out);
 void fsdp_unigram_destroy(fsdp_unigram *unigram); /* accepts NULL */
 
-/* Append the best path's ids for a normalised word [length] of UTF-8. A run of unknown characters
- * becomes one unknown id. Thread-safe. */
+/* Append to *list the ids of the best path for a normalised word [length] of UTF-8. A run of
+ * unknown characters becomes one unknown id. Thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word,
                                                 size_t length, fsdp_token_list *list);

@@ -1,11 +1,11 @@
-/* Implements the table of well-formed byte sequences of the Unicode Standard (table 3-7), as ranges
- * of the second byte by the first. */
+/* Implements the table of well-formed byte sequences of the Unicode Standard (table 3-7), as a
+ * range of the second byte for each first byte. */
 #include "src/text/utf8.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* Length of the sequence that starts at p; 0 if it is ill-formed or truncated. */
+/* Returns the length of the sequence that starts at p; 0 if it is ill-formed or truncated. */
 static size_t sequence_length(const unsigned char *p, size_t left)
 {
     unsigned char first = p[0], low = 0x80, high = 0xBF;
@@ -36,7 +36,7 @@ size_t fsdp_utf8_valid_length(const char *text, size_t length)
     const unsigned char *p = (const unsigned char *)text;
     size_t i = 0;
     while (i < length) {
-        /* Most text is ASCII: eight bytes at once. */
+        /* Most text is ASCII, so check eight bytes at once. */
         uint64_t eight;
         if (length - i >= sizeof eight) {
             memcpy(&eight, p + i, sizeof eight);

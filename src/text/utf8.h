@@ -2,9 +2,9 @@
 #pragma once
 #include <stddef.h>
 
-/* Offset of the first byte that is not well-formed UTF-8 (RFC 3629: no overlong forms, no
- * surrogates, nothing above U+10FFFF), or `length` if all is. */
+/* Return the offset of the first byte that is not well-formed UTF-8 (RFC 3629: no overlong forms,
+ * no surrogates, nothing above U+10FFFF), or `length` if all bytes are well-formed. */
 size_t fsdp_utf8_valid_length(const char *text, size_t length);
 
-/* Code points in well-formed UTF-8. */
+/* Return the number of code points in well-formed UTF-8. */
 size_t fsdp_utf8_count(const char *text, size_t length);

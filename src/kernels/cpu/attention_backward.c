@@ -7,7 +7,8 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    BACKWARD_SCORES = 1 << 17 /* of a block: S and dP in f32 and P and dS in bf16 are 1.5 MiB */
+    /* Elements of a block's scores: S and dP in f32 and P and dS in bf16 are 1.5 MiB together. */
+    BACKWARD_SCORES = 1 << 17
 };
 
 /* Panels of one key/value head, in the worker's scratch. */
@@ -60,7 +61,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     return true;
 }
 
-/* The five products of a block with visible keys. */
+/* Runs the five products of a block whose queries see at least one key. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
@@ -109,7 +110,7 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* All query heads of key/value head `kv` in sequence b. */
+/* Computes all query heads of key/value head `kv` in sequence b. */
 static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t kv)
 {
     const fsdp_attention_args *args = a->args;
@@ -142,8 +143,9 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     return FSDP_OK;
 }
 
-/* One task per key/value head and sequence. With a gradient of the position bias one per head,
- * because that is summed over the sequences in order. */
+/* Computes one key/value head of one sequence. If there is a gradient of the position bias,
+ * computes one key/value head of all sequences, because that gradient is summed over the sequences
+ * in order. */
 static void backward_task(void *arg, int64_t i, int worker)
 {
     fsdp_cpu_attention *a = arg;

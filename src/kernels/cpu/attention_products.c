@@ -51,7 +51,7 @@ static fsdp_status run_product(const fsdp_cpu_attention *a, int worker, int64_t 
     return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
-/* The block's first key in a panel of all keys. */
+/* Returns the address of the block's first key in a panel of all keys. */
 static const char *from_first(const fsdp_cpu_attention *a, const fsdp_attention_block *block,
                               const void *panel)
 {

@@ -120,8 +120,8 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Entries [*begin, *end) of a head's table are for differences that position_bias has; *lowest is
- * the difference of the first entry. */
+/* Sets [*begin, *end) to the entries of a head's table whose differences position_bias has, and
+ * *lowest to the difference of entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -133,7 +133,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Index of difference 0. */
+/* Returns the index of the head's difference 0 in position_bias. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;
@@ -264,7 +264,7 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-/* Scratch, and the places of keys and values. */
+/* The scratch of a task, and where its keys and values are. */
 typedef struct forward {
     const fsdp_cpu_few_rows *few; /* NULL: keys and values are packed in k, v */
     int64_t kv;                   /* the key/value head */

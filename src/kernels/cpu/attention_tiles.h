@@ -1,48 +1,49 @@
 /* Attention with our own tiles (tile.h). Note [Attention in blocks] in attention.h gives the
  * formulas.
  *
- * Note [Strips]. Scores are computed for eight queries, a row of tiles, at a time, so that they are
- * still in the first-level cache when rows become probabilities or gradients. In backward one pass
- * turns S and dP into P and dS and writes each result in the layout of the next product: dS in rows
- * for dQ, P and dS as packed tiles of P^T and dS^T for dV and dK. Those two products sum over
- * queries, and eight are too few, so tiles are collected for a block of strips.
+ * Note [Strips]. Scores are computed for eight queries, a row of tiles, at a time, so that the
+ * scores are still in the first-level cache when they are turned into probabilities or gradients.
+ * In backward one pass turns S and dP into P and dS and writes each result in the layout of the
+ * next product: dS in rows for dQ, P and dS as packed tiles of P^T and dS^T for dV and dK. The
+ * products for dV and dK sum over queries, and eight queries are too few for them, so tiles are
+ * collected for a block of strips.
  *
- * With AMX, whose tiles have 32 rows, a strip is 32 queries. Probabilities are then computed for
- * sixteen queries at a time and gradients for eight.
+ * With AMX, whose tiles have 32 rows, a strip is 32 queries. One call then computes the
+ * probabilities of sixteen queries or the gradients of eight.
  *
- * Note [Turned sums]. In an AMX product, neighbouring lanes of A are summed, and B holds pairs of
- * the elements that are summed. A strip's P and dS, whose rows are queries, already have the layout
- * of B: two rows make a row of a panel. To be A they would have to be transposed, which takes as
- * many instructions as the gradient itself. So the products over queries are computed transposed:
- * dV^T = dO^T P and dK^T = Q^T dS. That transposes dO and Q, which have fewer columns, and the sums
- * at the end.
+ * Note [Turned sums]. An AMX product sums over pairs of neighbouring elements of A's rows, and B
+ * has the same pairs in neighbouring positions. A strip's P and dS, whose rows are queries, already
+ * have the layout of B: two of their rows make one row of a panel. As A, they would have to be
+ * transposed, which takes as many instructions as the gradient itself. Therefore the products over
+ * queries are computed transposed: dV^T = dO^T P and dK^T = Q^T dS. So dO and Q are transposed,
+ * which have fewer columns than P and dS, and the sums are transposed at the end.
  *
- * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias and
- * its gradient are in a table for each sequence, indexed by the difference of positions, with zeros
- * around it: Note [Bias tables].
+ * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias of a
+ * sequence is in a table that is indexed by the difference of positions and begins and ends with
+ * zeros, and so is the bias's gradient: Note [Bias tables].
  *
- * Note [Few queries]. If a sequence has few queries, as in generation, forward multiplies with K
- * and V where they are (few_rows.h), since packing would take longer than the products. P stays in
- * f32. */
+ * Note [Few queries]. If a sequence has few queries, as in generation, forward reads K and V in
+ * place (few_rows.h), since packing them would take longer than the products. P stays in f32. */
 #pragma once
 #include "src/kernels/cpu/attention.h"
 
 enum {
-    FSDP_ATTENTION_STRIP = 16 /* most queries that softmax() gets at once */
+    FSDP_ATTENTION_STRIP = 16 /* the most queries of one call of softmax() */
 };
 
 /* Columns are keys, counted from the strip's first key. Values of `scores` and `d_p` outside a
  * row's span or beyond the last key are undefined. */
 typedef struct fsdp_attention_strip {
-    fsdp_dtype dtype;                /* of P and dS, as of the panels */
-    int rows;                        /* 1 to FSDP_ATTENTION_STRIP; FSDP_TILE_ROWS for gradients */
-    int columns;                     /* a multiple of 32 in forward, of 16 in backward */
+    fsdp_dtype dtype; /* of P, dS and the panels */
+    int rows;         /* 1 to FSDP_ATTENTION_STRIP in softmax(), to FSDP_TILE_ROWS in gradient() */
+    int columns;      /* a multiple of 32 in forward, of 16 in backward */
     int begin[FSDP_ATTENTION_STRIP]; /* first visible column of each row */
-    int end[FSDP_ATTENTION_STRIP];   /* end of the visible columns; equal to begin: none */
+    /* End of the visible columns; equal to begin if there are none. */
+    int end[FSDP_ATTENTION_STRIP];
     float scale;
-    const float *bias;    /* of row r, column j: bias[j - r]; or NULL */
-    const uint32_t *keep; /* bit j % 32 of keep[r * keep_ld + j / 32] is set if kept by dropout; or
-                           * NULL */
+    const float *bias; /* row r, column j has bias[j - r]; or NULL */
+    /* Bit j % 32 of keep[r * keep_ld + j / 32] is set if dropout keeps row r, column j; or NULL. */
+    const uint32_t *keep;
     int64_t keep_ld;
     float *scores; /* row stride ld */
     int64_t ld;
@@ -52,43 +53,45 @@ typedef struct fsdp_attention_strip {
 typedef struct fsdp_attention_gradient {
     const float *d_p;          /* laid out as scores */
     const float *lse, *delta;  /* [rows] */
-    float keep_factor;         /* 1 / (1 - p), by which the kept elements of dP are multiplied */
-    char *p_tiles, *d_s_tiles; /* tile of the first column, at the strip's first row */
-    int64_t tile_bytes;        /* from one tile of 8 keys to the next; with AMX from one panel of 32
-                                * keys */
-    void *d_s;                 /* in rows, d_s_ld apart */
+    float keep_factor;         /* 1 / (1 - p); the kept elements of dP are multiplied by it */
+    char *p_tiles, *d_s_tiles; /* point to the tile of the first column, at the strip's first row */
+    /* Bytes from one tile of 8 keys to the next; with AMX, from one panel of 32 keys to the
+     * next. */
+    int64_t tile_bytes;
+    void *d_s; /* dS in rows that are d_s_ld elements apart */
     int64_t d_s_ld;
-    float *d_bias; /* indexed as bias; added to; or NULL */
+    float *d_bias; /* indexed as bias; the gradient is added to it; or NULL */
 } fsdp_attention_gradient;
 
-/* One per ISA that has tiles. */
+/* The computation on strips; there is one table per ISA that has tiles. */
 typedef struct fsdp_cpu_attention_strips {
-    /* Turns scores into probabilities that are not yet divided by their sum, zero outside the
-     * spans, in rows of `p` (row stride p_ld; may be scores if f32). Writes lse, and inverse[r] = 1
-     * / sum before dropout, 0 for a query that sees no key. */
+    /* Turns scores into probabilities that are not yet divided by their sum, and writes them to
+     * rows of `p` that are p_ld elements apart. They are zero outside the spans. If they are f32, p
+     * may be the memory of scores. Writes lse, and inverse[r] = 1 / the row's sum before dropout,
+     * or 0 for a query that sees no key. */
     void (*softmax)(const fsdp_attention_strip *strip, void *p, int64_t p_ld, float *lse,
                     float *inverse);
     void (*gradient)(const fsdp_attention_strip *strip, const fsdp_attention_gradient *to);
-    /* Keep bits of `columns` (a multiple of 32) keys: bit i is set if fsdp_kernels.dropout keeps
-     * element `element` + i. `element` is a multiple of 8. */
+    /* Sets the keep bits of `columns` keys (a multiple of 32): bit i is set if fsdp_kernels.dropout
+     * keeps element `element` + i. `element` is a multiple of 8. */
     void (*keep)(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns);
-    /* sums[i] = sum over the row of x[i] y[i], both of dtype and row stride ld. */
+    /* sums[i] = dot product of row i of x and row i of y. Both have the dtype and row stride ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width);
     /* dst[i] = src[i] * factors[i] * factor; factors may be NULL. */
     void (*store)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width);
-    /* dst [rows, width], of dtype, = src^T * factor; src [width, rows]. NULL without AMX: Note
-     * [Turned sums]. */
+    /* dst [rows, width] of dtype = src^T * factor, where src is [width, rows]. NULL without AMX:
+     * Note [Turned sums]. */
     void (*store_turned)(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                          int64_t src_ld, float factor, int64_t rows, int64_t width);
 } fsdp_cpu_attention_strips;
 
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
-/* For tiles that widen bf16: strips are f32. */
+/* For tiles that widen bf16: P and dS are f32. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
-/* For AMX's panels of P and dS. */
+/* For AMX: P and dS are stored as panels. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_amx_strips_x86_64_v4;
 
 /* --- shared by forward and backward: attention_tiles.c --- */
@@ -98,18 +101,19 @@ typedef struct fsdp_attention_head {
     const fsdp_attention_args *args;
     const fsdp_cpu_tiles *tiles;
     const fsdp_cpu_attention_strips *strips;
-    fsdp_dtype dtype; /* of panels, P and dS: the tensors', or f32 if the tiles widen it */
+    fsdp_dtype dtype; /* of panels, P and dS: the tensors' dtype, or f32 if the tiles widen it */
     int64_t h;
-    int strip;                           /* queries per strip */
-    int64_t q_row, k_row, queries, keys; /* of the sequence */
-    int64_t shift;                       /* query i is at the position of key i + shift */
-    int64_t padded_dim;                  /* a multiple of 16 */
+    int strip; /* queries per strip */
+    /* The sequence's first row of q and of k, and its numbers of queries and keys. */
+    int64_t q_row, k_row, queries, keys;
+    int64_t shift;      /* query i is at the position of key i + shift */
+    int64_t padded_dim; /* a multiple of 16 */
 } fsdp_attention_head;
 
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h);
 
-/* Queries [query, query + rows) see no keys outside [first, end); first is the first key of a
- * panel. */
+/* Keys [first, end): all keys that certain queries see are among them. `first` is the first key of
+ * a panel. */
 typedef struct fsdp_attention_range {
     int64_t first, end;
 } fsdp_attention_range;
@@ -117,8 +121,8 @@ typedef struct fsdp_attention_range {
 fsdp_attention_range fsdp_attention_range_of(const fsdp_attention_head *head, int64_t query,
                                              int64_t rows);
 
-/* Sizes and packing of keys or values: as columns of scores, or as the depth that is summed
- * over. */
+/* Compute the size of packed keys or values, and pack them: as the columns of a product, or as the
+ * depth that a product sums over. */
 size_t fsdp_attention_columns_bytes(const fsdp_attention_head *head, int64_t rows);
 size_t fsdp_attention_depth_bytes(const fsdp_attention_head *head, int64_t rows);
 void fsdp_attention_pack_columns(const fsdp_attention_head *head, void *panels, const void *x,
@@ -126,45 +130,46 @@ void fsdp_attention_pack_columns(const fsdp_attention_head *head, void *panels, 
 void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, const void *x,
                                int64_t ld, int64_t rows);
 
-/* Row `row` of head h of x. */
+/* Return the address of row `row` of head h in x. */
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
                               int64_t row, int64_t h);
 
-/* Prefetch up to `rows` rows of x, which are short pieces far apart in memory. */
+/* Prefetch up to `rows` rows of x. A row is a short piece of memory, far from the next row. */
 void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
                         int64_t rows);
 
 /* Note [Bias tables]. Entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN of a sequence's table
- * is the bias of that difference, times log2(e). The entries that a strip reads or adds to beyond
- * its rows and columns are zeros or are ignored. */
+ * is the bias of the difference key - query, times log2(e). A strip also reads and changes entries
+ * beyond its rows and columns: those that are read are zeros, and what is added to the others is
+ * ignored. */
 enum {
     FSDP_ATTENTION_MARGIN = 16
 };
 int64_t fsdp_attention_table_length(const fsdp_attention_head *head);
 void fsdp_attention_make_table(const fsdp_attention_head *head, float *table);
-/* d_bias += table. d_bias is the head's, at difference 0. */
+/* d_bias += table, for the head's part of d_bias [heads, 2*bias_span-1]. */
 void fsdp_attention_add_table(const fsdp_attention_head *head, float *d_bias, const float *table);
 int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, int64_t key);
 
-/* Words of keep bits for a row that sees at most `keys` keys. */
+/* Return the number of words of keep bits for a row that sees at most `keys` keys. */
 int64_t fsdp_attention_keep_ld(int64_t keys);
-/* Row stride of scores of so many keys, chosen so that rows are not a multiple of 4096 bytes
+/* Return the row stride of the scores of `keys` keys. Rows are not a multiple of 4096 bytes
  * apart. */
 int64_t fsdp_attention_scores_ld(int64_t keys);
 
-/* The strip of queries [query, query + rows) and keys [range.first, range.end). The caller sets
- * scores and columns, and bias and keep if there are any. */
+/* Return the strip of queries [query, query + rows) and keys [range.first, range.end). The caller
+ * sets scores and columns, and bias and keep if there are any. */
 fsdp_attention_strip fsdp_attention_strip_at(const fsdp_attention_head *head, int64_t query,
                                              int rows, fsdp_attention_range range);
-/* Keep bits of a strip's rows, ld words apart. */
+/* Set the keep bits of a strip's rows, which are ld words apart. */
 void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int rows,
                          fsdp_attention_range range, uint32_t *bits, int64_t ld);
 
-/* 1 / (1 - p), by which kept elements are multiplied. */
+/* Return 1 / (1 - p), by which dropout multiplies the kept elements. */
 float fsdp_attention_keep_factor(const fsdp_attention_head *head);
 
-/* scores [rows, range] = X K^T. x: `rows` rows of one head, x_ld elements apart. left: scratch of
- * fsdp_attention_left_bytes(). */
+/* scores [rows, keys of `range`] = X K^T. x has `rows` rows of one head, x_ld elements apart.
+ * `left` is scratch of fsdp_attention_left_bytes() bytes. */
 size_t fsdp_attention_left_bytes(const fsdp_attention_head *head);
 void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64_t x_ld,
                            int64_t rows, const void *columns, fsdp_attention_range range,
@@ -176,7 +181,7 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- */
 
-/* Forward of one head of one sequence; backward of one key/value head of one sequence. */
+/* Compute the forward of one query head, or the backward of one key/value head, in one sequence. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker,
                                                          int64_t b, int64_t h);
 FSDP_MUST_CHECK fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worker,

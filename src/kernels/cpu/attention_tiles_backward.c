@@ -10,19 +10,20 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a tile */
     BLOCK_ROWS = 64,                          /* rows that a product for dK and dV sums over */
-    AMX_BLOCK_ROWS = 128,                     /* the same with AMX, whose products are faster */
-    /* Elements of P^T, and of dS^T: long sequences have shorter blocks. */
+    AMX_BLOCK_ROWS = 128,                     /* the same for AMX, whose products are faster */
+    /* The most elements of a block's P^T, and of its dS^T: a block of a long sequence has fewer
+     * rows. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 typedef struct backward_scratch {
-    char *k, *v;                 /* columns for S and for dP */
-    char *k_depth;               /* depth for dQ */
-    char *q_block, *d_out_block; /* depth for dK and dV */
-    char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX panels of P and dS */
+    char *k, *v;                 /* packed as columns, for S and for dP */
+    char *k_depth;               /* packed as depth, for dQ */
+    char *q_block, *d_out_block; /* packed as depth, for dK and dV */
+    char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX, panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; sums_bytes each */
+    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; each has sums_bytes */
     bool begun;       /* d_k and d_v have the sums of at least one block */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
@@ -35,8 +36,8 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* Row stride of sums whose columns are keys: rows a large power of two apart evict each other from
- * the cache. */
+/* Returns the row stride of sums whose columns are keys. Rows that are a large power of two apart
+ * would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -48,7 +49,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
-    /* An AMX register sums over 32. */
+    /* An AMX register sums over 32 queries. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = head->tiles->amx ? AMX_BLOCK_ROWS : BLOCK_ROWS;
     while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
@@ -110,15 +111,17 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* Queries [query, query + rows) of a head, which begin `lane` lanes into the tiles of a block of
- * `depth` lanes, and the keys that they see. */
+/* A part of a block: queries [query, query + rows), and in `range` the keys that they see. The part
+ * begins at lane `lane` of the block's tiles, which have `depth` lanes. `block` has the keys that
+ * any query of the block sees. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* tile_bytes: bytes from a block's tile or panel of keys to the next. tile_at: the offset of a lane
- * of `key`, which is a multiple of a tile's keys or of sixteen. */
+/* tile_bytes() returns the bytes from one of a block's tiles of keys (with AMX, panels) to the
+ * next. tile_at() returns the offset of lane `lane` of `key`, which is the first key of a tile, or
+ * with AMX a multiple of 16. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
@@ -134,8 +137,8 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Number of keys of P and dS in a block. With AMX these are whole panels, and the sums have room
- * for them. */
+/* Returns the number of keys of P and dS in a block. With AMX it is rounded up to whole panels, for
+ * which the sums have room. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
@@ -253,7 +256,7 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
 }
 
 /* d_keys [keys of the block, padded_dim] += X^T Y, where X^T is in tiles and Y was packed by
- * pack_rows(). With AMX the transpose of that. */
+ * pack_rows(). With AMX, d_keys has the transpose. */
 static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
                             const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
@@ -271,7 +274,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Call before the first block is added. If that block has all keys, the sums need no zeroing. */
+/* Sets the sums to zero before the first block is added, unless that block has all keys and so
+ * overwrites all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {
@@ -289,7 +293,8 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    if (head->tiles->amx && p.depth % FSDP_AMX_LANES) { /* the lanes that pad it */
+    /* Set the lanes that pad the depth to zero. */
+    if (head->tiles->amx && p.depth % FSDP_AMX_LANES) {
         const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);
         memset(s->d_s_tiles, 0, bytes);

@@ -14,7 +14,7 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* for V4: how bf16 is multiplied */
+    fsdp_cpu_multiplier multiplier; /* how V4 multiplies bf16 */
     fsdp_scratch_block *scratch;    /* [threads]; each is used by its worker alone */
     fsdp_cpu_products *products;    /* created by the first matrix product */
 };
@@ -58,9 +58,9 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
-/* Whether the CPU has AMX-BF16 and the kernel permits this process to use its registers, which a
- * process has to ask for. The kernel's answer is decisive, since only the kernel knows whether it
- * saves them. */
+/* Whether the CPU has AMX-BF16 and the operating system permits this process to use AMX's
+ * registers, which a process must request. The operating system decides, since it must save the
+ * registers. */
 static bool has_amx(void)
 {
     enum {
@@ -75,9 +75,9 @@ static bool has_amx(void)
 }
 
 /* Whether vdpbf16ps is faster than widening bf16 and multiplying by FMA. On AMD's CPUs and on
- * Cooper Lake it does twice the work of an FMA in the same time. On Intel's CPUs from Sapphire
- * Rapids on, which have AMX instead, it takes four times as long (measured: docs/performance.md).
- * So if AMX is hidden from a virtual machine, widening bf16 is better. */
+ * Cooper Lake, vdpbf16ps does twice the work of an FMA in the same time. On Intel's CPUs since
+ * Sapphire Rapids, which have AMX, vdpbf16ps takes four times as long (measured:
+ * docs/performance.md). So widening is better there if AMX is hidden from a virtual machine. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();

@@ -1,15 +1,15 @@
-/* Products of few rows, as in generation. Their time is that of reading B. There is one table for
+/* Products of few rows, as in generation. They take as long as reading B. There is one table for
  * AVX2 and one for AVX-512 (isa/few_rows.c).
  *
- * Note [Few rows]. B is read once, from where it is. Each element is widened in a register and
- * multiplied with every row of A. C is cut into tasks of so many columns that each thread has some.
- * The order in which an element of C sums over k does not depend on its place in C, so the logits
- * of a text have the same bits whatever else is in its batch. */
+ * Note [Few rows]. B is read once, in place. Each element is widened in a register and multiplied
+ * with every row of A. C is cut by columns into tasks, at least one for each thread if C is wide
+ * enough. The order in which an element of C sums over k does not depend on its place in C, so the
+ * logits of a text have the same bits whatever else is in its batch. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
 enum {
-    FSDP_FEW_ROWS = 16 /* at most */
+    FSDP_FEW_ROWS = 16 /* the most rows of A */
 };
 
 /* C [rows, columns] = A op(B). */
@@ -17,7 +17,7 @@ typedef struct fsdp_few_rows {
     int64_t rows, columns, k; /* k > 0 */
     const float *a;           /* [rows, k] */
     int64_t a_ld;
-    const char *b; /* rows of k elements if trans_b, else of `columns` */
+    const char *b; /* rows of k elements if trans_b, else rows of `columns` elements */
     fsdp_dtype b_dtype;
     bool trans_b;
     int64_t b_row; /* bytes from one row of b to the next */
@@ -27,14 +27,15 @@ typedef struct fsdp_few_rows {
 
 typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
-    /* Copy A of a GEMM in float32, rows a_ld apart. trans_a must be false. */
+    /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Write the columns of a GEMM's C from `column` on: the product plus what the GEMM adds. */
+    /* Write C of a GEMM in the product's columns, which begin at column `column` of C: the product,
+     * plus what the GEMM adds. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
-/* Row stride of A: an odd number of cache lines, because the first-level cache can hold only few
- * lines that are a multiple of 4096 bytes apart. */
+/* Return the row stride of A: an odd number of cache lines, because the first-level cache has room
+ * for only few lines that are a multiple of 4096 bytes apart. */
 static inline int64_t fsdp_few_rows_ld(int64_t k)
 {
     return ((k + 15) / 16 | 1) * 16;
@@ -43,9 +44,9 @@ static inline int64_t fsdp_few_rows_ld(int64_t k)
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v3;
 extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
-/* The table of the context's ISA; NULL below AVX2. */
+/* Return the table of the context's ISA; NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* The same for a GEMM. NULL if such products of this dtype are computed in another way: below AVX2;
- * with AVX-512 by oneDNN, unless they would have to be widened in memory first; bf16 with AMX by
- * its tiles. */
+/* Return the table for GEMMs of this dtype. NULL if another way computes their few rows: below
+ * AVX2, oneDNN; with AVX-512, oneDNN for dtypes that it does not widen in memory first; for bf16
+ * with AMX, the AMX tiles. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

@@ -2,12 +2,13 @@
  * on one thread.
  *
  * Weights keep their shape, but the number of tokens (m, or k in weight gradients) changes from
- * step to step, and each shape of a product costs a primitive. So C is cut into tiles of a fixed
- * number of rows, and the remaining rows are rounded up to a multiple of 16 by means of panels:
- * zero-padded copies in scratch, of which only the valid part is copied back. A reduction over
- * tokens is padded with zero rows in the same way. If the copy is cheap, all rows are copied;
- * otherwise only the last rows are, and their product is then added. For large products a primitive
- * of their own is cheaper. Nothing outside the matrices is read or written.
+ * step to step, and oneDNN compiles a primitive for each shape of a product. So C is cut into tiles
+ * of a fixed number of rows, and the remaining rows are rounded up to a multiple of 16 by means of
+ * panels: zero-padded copies in scratch, of which only the valid part is copied back. A reduction
+ * over tokens is padded with zero rows in the same way. If copying is cheap, all rows are copied;
+ * otherwise only the last rows are copied, and a second product adds them. A large product is not
+ * padded, since a primitive for its exact shape is cheaper. Nothing outside the matrices is read or
+ * written.
  *
  * If the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B are
  * widened to f32 panels and C is rounded once, at the end. */
@@ -21,16 +22,17 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    ROUND = 16,         /* token counts of products are multiples of this, or smaller */
-    TILE_ROWS = 256,    /* of C; measured: larger ones gain under 1 %, 128 loses 4 % */
-    SMALL_ROWS = 128,   /* up to here (generation) C is cut by columns instead of rows */
-    TILE_COLUMNS = 512, /* of C with few rows, so that each thread has some */
-    WIDE_COLUMNS = 512, /* blocks of the widening path */
-    WIDE_DEPTH = 1024,
+    ROUND = 16,      /* the number of tokens of a product is a multiple of this, or smaller */
+    TILE_ROWS = 256, /* rows of a tile of C; measured: more rows gain under 1 %, 128 lose 4 % */
+    /* With up to this many rows (generation), C is cut by columns instead of rows. */
+    SMALL_ROWS = 128,
+    TILE_COLUMNS = 512, /* columns of a tile if C has few rows, so that each thread has a tile */
+    WIDE_COLUMNS = 512, /* columns of a block of the widening path */
+    WIDE_DEPTH = 1024,  /* elements of k of such a block */
 };
 
-/* From this number of multiplications (a product of about 10 ms) a primitive of its own, 0.2 ms,
- * costs less than padding. */
+/* For a product of at least this many multiplications (about 10 ms), a primitive for its exact
+ * shape (0.2 ms) costs less than padding. */
 static const int64_t exact_work = INT64_C(1) << 31;
 
 typedef struct gemm {
@@ -52,8 +54,8 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-/* Packs a panel of op(X)'s block, transposed or not as X is stored: `m` x `k` padded to `to_m` x
- * `to_k`. Returns its leading dimension. */
+/* Packs a block of X into a panel, padded with zeros from `m` x `k` to `to_m` x `to_k`. The panel
+ * is stored as X is: if k_is_row, its rows are elements of k. Returns its leading dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
                           bool k_is_row, int64_t m, int64_t k, int64_t to_m, int64_t to_k)
 {
@@ -71,7 +73,7 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* of the product, padded */
-    int64_t tail; /* rows of the reduction that are left to a second product, < ROUND */
+    int64_t tail; /* elements of k that are left to a second product, < ROUND */
     size_t a, b, c, scratch_bytes;
 } plan;
 
@@ -84,7 +86,7 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.m = round_up(t->m, ROUND);
         p.pack_a = p.pack_c = true;
     }
-    /* Few rows: oneDNN's fast path requires a dense C, which is worth a copy. */
+    /* With few rows, it is worth a copy to have a dense C, which oneDNN's fast path requires. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
@@ -170,7 +172,7 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
 
 /* --- the widening path: f32 panels of blocks of A and B --- */
 
-/* Initialises the block: bias, the previous C, or zero. */
+/* Initialises a block's sums: to the previous C or to zero, plus the bias. */
 static void widen_c(const gemm *g, float *acc, const float *bias, const void *c_block, int64_t m,
                     int64_t padded_m, int64_t n)
 {

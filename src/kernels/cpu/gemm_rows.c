@@ -6,14 +6,14 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    C_ELEMENTS = 1536 /* of a task's C; fits the first-level cache */
+    C_ELEMENTS = 1536 /* elements of a task's C, which fit the first-level cache */
 };
 
 typedef struct gemm {
     const fsdp_gemm_args *args;
     fsdp_kernel_context *context;
     const fsdp_cpu_few_rows *rows;
-    int64_t columns; /* per task, a multiple of 16 */
+    int64_t columns; /* columns of C per task, a multiple of 16 */
     fsdp_cpu_failure failure;
 } gemm;
 

@@ -1,5 +1,5 @@
-/* GEMM by our own tiles (tile.h). A task computes some columns of C. It packs that part of B once,
- * one split of k at a time, and processes the rows in blocks of A that stay in the second-level
+/* GEMM by our own tiles (tile.h). A task computes a part of C. It packs its columns of B once, one
+ * split of k after the other, and processes its rows in blocks of A that stay in the second-level
  * cache. If C is not f32, sums are kept in scratch until the last split. Results do not depend on
  * how C is cut. */
 #include "src/kernels/cpu/gemm.h"
@@ -10,10 +10,10 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* most rows of C per task, where sums are kept in scratch */
+    SUM_ROWS = 1024, /* the most rows of C per task if sums are kept in scratch */
     PACK_COST = 8,   /* packing an element costs as much as this many multiplications, if operands
                       * are in memory */
-    MOST_TASKS = 3,  /* per thread, if there are several threads and packing allows it */
+    MOST_TASKS = 3,  /* the most tasks per thread, if there are several threads */
 };
 
 typedef struct gemm {
@@ -31,28 +31,28 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* The length of about equal parts of n: a multiple of `unit` and at most `most`. */
+/* Returns the length of about equal parts of n: a multiple of `unit` and at most `most`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Lanes of k elements. */
+/* Returns the number of lanes of k elements. */
 static int64_t depth_of(const gemm *g, int64_t k)
 {
     return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
 }
 
-/* Rows of A in a block. */
+/* Returns the number of rows of A in a block of `depth` lanes. */
 static int64_t rows_of_block(const gemm *g, int64_t depth)
 {
     int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 32 * 32;
     return rows > 32 ? rows : 32;
 }
 
-/* Columns [c0, c0 + columns) of rows [r0, r0 + rows) of C, and the buffers they are computed
- * with. */
+/* A part of C, columns [c0, c0 + columns) of rows [r0, r0 + rows), and the buffers that it is
+ * computed with. */
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* packed */
@@ -63,7 +63,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* As many rows as scratch has room for. A shorter split alone would allow more. */
+    /* The number of rows that scratch has room for, which depends on the longest split. A shorter
+     * split alone would allow more rows. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -129,7 +130,7 @@ static void run_task(void *arg, int64_t i, int worker)
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
 
-/* C is cut into row_parts times column_parts tasks. */
+/* One way to cut C into tasks. */
 typedef struct cutting {
     int64_t task_rows, task_columns, tasks;
 } cutting;
@@ -143,8 +144,8 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* The cost of the most loaded thread, in multiplications per lane of k. Each task packs its part of
- * B, and its part of A if A is packed. */
+/* Returns the cost of the most loaded thread, in multiplications per lane of k. Each task packs its
+ * part of B, and its part of A if A is packed. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -152,8 +153,9 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
     return (double)ceil_div(c.tasks, threads) * task;
 }
 
-/* Chooses the cheapest way to cut C for so many threads, with up to three tasks each. Limits the
- * scratch for a task's part of B and for sums. Results are the same for every way. */
+/* Chooses the cheapest way to cut C for `threads` threads, with up to MOST_TASKS tasks for each
+ * thread. The parts are small enough for the limits of a task's scratch (for B and for sums). Every
+ * way gives the same results. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

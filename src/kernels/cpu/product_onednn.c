@@ -1,12 +1,12 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
  * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table by
- * everything they depend on. Debian's oneDNN parallelises with OpenMP. Our parallelism is above it,
- * so every call into it runs with one OpenMP thread. That number belongs to the calling thread and
- * is restored afterwards: a program that uses OpenMP itself keeps its setting. We provide the
- * scratchpads, one block per worker. Besides our table, oneDNN has its own cache of 1024
- * primitives, 90 MiB when it is full. The program `fsdp` switches it off (main.c); the library
- * leaves it alone. */
+ * everything they depend on. Debian's oneDNN parallelises with OpenMP. We call oneDNN from several
+ * threads instead, and each call runs with one OpenMP thread. OpenMP's number of threads belongs to
+ * the calling thread and is restored after the call, so a program that uses OpenMP itself keeps its
+ * setting. We provide the scratchpads, one block per worker. oneDNN also has its own cache of 1024
+ * primitives, which takes 90 MiB when it is full. The program `fsdp` switches it off (main.c); the
+ * library leaves it alone. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -40,7 +40,7 @@ typedef struct primitive {
     dnnl_primitive_t handle;
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
-    uint64_t last_used;   /* in calls of fsdp_cpu_products_begin() */
+    uint64_t last_used;   /* value of fsdp_cpu_products.now at the last use */
     arguments *arguments; /* [workers], each used by its worker alone */
     struct primitive *next;
 } primitive;
@@ -50,7 +50,7 @@ struct fsdp_cpu_products {
     dnnl_stream_t *streams;      /* [workers] */
     fsdp_scratch_block *scratch; /* [workers] */
     int workers;
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     uint64_t now;         /* calls of fsdp_cpu_products_begin() so far */
     size_t count;
     primitive *buckets[BUCKETS];
@@ -180,7 +180,7 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     return FSDP_OK;
 }
 
-/* oneDNN takes const data through a non-const pointer. */
+/* oneDNN accepts const data only through a non-const pointer. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
 {
     union {
@@ -263,8 +263,8 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
     return status;
 }
 
-/* Frees the primitives whose last use is older than average: about half, but never those in regular
- * use. */
+/* If there are too many primitives, frees those whose last use is before the average last use:
+ * about half of them, but never one in regular use. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

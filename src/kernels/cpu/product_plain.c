@@ -1,13 +1,14 @@
-/* Matrix products on one thread for builds without oneDNN: plain loops that are correct on every
- * CPU, and slow (for machines that compute elsewhere, or on which nothing can be installed). With
- * AVX2 and AVX-512 our own tiles (tile.h) still do most of the work. Sums are float32, added in
- * order of k. */
+/* Matrix products on one thread for builds without oneDNN: plain loops, which are correct on every
+ * CPU but slow. They are for machines whose computations run elsewhere, or on which nothing can be
+ * installed. With AVX2 and AVX-512 our own tiles (tile.h) still do most of the work. Sums are
+ * float32, added in order of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/product_testing.h"
 
 enum {
-    COLUMNS = 256 /* of C at a time: their sums stay in the cache */
+    /* Columns of C that are computed together, so that their sums stay in the cache. */
+    COLUMNS = 256
 };
 
 const int64_t fsdp_cpu_tiles_least_rows = 0;

@@ -5,11 +5,11 @@
 
 typedef struct fsdp_scratch_block { /* zero-filled: empty */
     void *allocation;               /* owned; the block starts at its first aligned address */
-    size_t bytes;                   /* usable from there */
+    size_t bytes;                   /* bytes that are usable from that address */
 } fsdp_scratch_block;
 
-/* Make the block at least `bytes` large. Its contents are lost if it has to grow. Returns NULL with
- * an error message when out of memory; the block is then unchanged. */
+/* Return the block after making it at least `bytes` large. Its contents are lost if it has to grow.
+ * Returns NULL with an error message when out of memory; the block is then unchanged. */
 void *fsdp_scratch_reserve(fsdp_scratch_block *block, size_t bytes);
 void fsdp_scratch_free(fsdp_scratch_block *block);
 

@@ -7,7 +7,7 @@
 #include "src/kernels/cpu/gemm.h"
 #include "src/kernels/cpu/isa/isa.h"
 
-static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each constant once built */
+static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is constant after it was built */
 
 #define FILL_TABLE(table, isa)                                                                     \
     do {                                                                                           \
@@ -32,8 +32,8 @@ static void fill_shared(fsdp_kernels *k)
     k->attention_backward = fsdp_cpu_attention_backward;
 }
 
-/* A table is built when it is first requested and not before, because the code that fills it is
- * also compiled for its ISA and may use instructions that this CPU lacks. */
+/* A table is built on the first request for it, because the code that fills it is also compiled for
+ * its ISA and may use instructions that this CPU lacks. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \
@@ -45,7 +45,7 @@ DEFINE_BUILD(FSDP_CPU_ISA_V1, x86_64, "x86-64")
 DEFINE_BUILD(FSDP_CPU_ISA_V3, x86_64_v3, "x86-64-v3")
 DEFINE_BUILD(FSDP_CPU_ISA_V4, x86_64_v4, "x86-64-v4")
 
-/* Built on the first call, from any thread. */
+/* Returns the table of an ISA. The first call, from any thread, builds the table. */
 static const fsdp_kernels *table_of(fsdp_cpu_isa isa)
 {
     static pthread_once_t once[FSDP_CPU_ISA_COUNT] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,

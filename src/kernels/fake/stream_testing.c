@@ -1,5 +1,5 @@
-/* See stream_testing.h. Commands are in a ring of bytes, one after the other, none of them in two
- * pieces. One lock; the worker sleeps and computes without it. */
+/* See stream_testing.h. Commands are in a ring of bytes, one after the other; none is cut in two at
+ * the ring's end. There is one lock, which the worker does not have while it sleeps or computes. */
 #include "src/kernels/fake/stream_testing.h"
 
 #include "src/base/error.h"
@@ -15,15 +15,15 @@
 
 enum {
     RING_BYTES = 1 << 20,
-    MOST_BYTES = RING_BYTES / 4, /* of one command */
+    MOST_BYTES = RING_BYTES / 4, /* bytes of one command */
     ALIGN = 16,
     MOST_BEHIND_HELD = 100
 };
 
 typedef struct command {
-    fsdp_fake_command
-        *run;     /* NULL: the ring's end is left empty, and the next one is at its begin */
-    size_t bytes; /* of all: this, args and arrays */
+    /* NULL: the rest of the ring is unused, and the next command is at the ring's begin */
+    fsdp_fake_command *run;
+    size_t bytes; /* bytes of this struct, the arguments and the arrays */
 } command;
 
 struct fsdp_fake_stream {
@@ -34,10 +34,12 @@ struct fsdp_fake_stream {
     pthread_t worker;
     bool has_worker;
     pthread_mutex_t lock;
-    pthread_cond_t queued, done; /* something to do for the worker; a command has run */
-    /* Under lock: */
+    /* queued: the worker has something to do; done: a command has run */
+    pthread_cond_t queued, done;
+    /* Protected by the lock: */
     bool stopping;
-    uint64_t launched, completed, wanted; /* commands; the last one that somebody waits for */
+    /* Numbers of commands; wanted: somebody waits until so many have completed. */
+    uint64_t launched, completed, wanted;
     uint64_t head, tail; /* bytes ever written and read; byte i is at i % RING_BYTES */
     unsigned char *ring;
     fsdp_saved_error error; /* the first failure */
@@ -75,7 +77,7 @@ static bool has_to_run(const fsdp_fake_stream *s)
     return s->stopping || s->wanted > s->completed || s->launched - s->completed > MOST_BEHIND_HELD;
 }
 
-/* Under lock: the oldest command, which stays where it is until it has run. */
+/* Returns the oldest command, which stays in the ring until it has run. Called under the lock. */
 static const command *oldest(fsdp_fake_stream *s)
 {
     const command *c = (const void *)(s->ring + s->tail % RING_BYTES);
@@ -85,7 +87,8 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
-/* Under lock, which is given up in between. */
+/* Runs the oldest command. Called under the lock, which is released while the command sleeps and
+ * runs. */
 static void run_oldest(fsdp_fake_stream *s)
 {
     const command *c = oldest(s);
@@ -122,7 +125,7 @@ static void *worker_main(void *arg)
 
 /* --- waiting --- */
 
-/* Under lock. */
+/* Waits until `number` commands have completed. Called under the lock. */
 static void wait_for(fsdp_fake_stream *s, uint64_t number)
 {
     if (s->wanted < number)
@@ -132,14 +135,15 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* The status of what has run up to `number`, UINT64_MAX: up to now. */
+/* Waits until `number` commands have completed, or all that were launched so far if these are
+ * fewer. Returns the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
     wait_for(s, number < s->launched ? number : s->launched);
     const fsdp_status status = s->error.status;
     pthread_mutex_unlock(&s->lock);
-    /* A failure is written once. */
+    /* The error is written only once, so it can be read without the lock. */
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
@@ -194,7 +198,8 @@ static size_t command_bytes(size_t bytes, const fsdp_fake_array *arrays, int n_a
     return all;
 }
 
-/* Under lock: room for so many bytes in one piece. */
+/* Returns `bytes` bytes of the ring in one piece, after waiting until they are free. Called under
+ * the lock. */
 static command *reserve(fsdp_fake_stream *s, size_t bytes)
 {
     const size_t left = RING_BYTES - s->head % RING_BYTES, skipped = left < bytes ? left : 0;
@@ -226,7 +231,8 @@ static void fill(command *c, fsdp_fake_command *run, const void *args, size_t by
     }
 }
 
-/* Commands are all done, so the caller's thread is the one that uses the CPU's context. */
+/* Runs a command on the caller's thread. All commands before it are done, so no other thread uses
+ * the CPU's context. */
 static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void *args)
 {
     pthread_mutex_lock(&s->lock);

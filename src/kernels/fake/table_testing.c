@@ -1,5 +1,5 @@
 /* The fake device's kernels: each copies its arguments and launches the CPU's kernel of that name.
- * Contexts are streams. */
+ * A context is a fsdp_fake_stream. */
 #include <stddef.h>
 
 #include "src/kernels/fake/stream_testing.h"
@@ -9,8 +9,9 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
     return (fsdp_fake_stream *)(void *)c;
 }
 
-/* By the number of arguments, whose types follow: fields, parameters, their names, and the fields
- * of *p. They are counted down: the first of three is a3. @{ */
+/* Macros that get the types of n arguments: FIELDS_n declares fields, PARAMETERS_n declares
+ * parameters. NAMES_n are the parameters' names, OF_P_n the fields of *p. Arguments are counted
+ * down: the first of three is a3. @{ */
 #define FIELDS_3(t, u, v)                                                                          \
     t a3;                                                                                          \
     u a2;                                                                                          \
@@ -74,7 +75,7 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 #define OF_P_12 p->a12, OF_P_11
 /* @} */
 
-/* A kernel with n arguments; `arrays` are those in host memory. */
+/* Defines a kernel with n arguments; `arrays` describes those that point to host memory. */
 #define KERNEL_OF(name, n, arrays, n_arrays, ...)                                                  \
     typedef struct name##_args {                                                                   \
         FIELDS_##n(__VA_ARGS__)                                                                    \
@@ -91,10 +92,10 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
         fsdp_fake_launch(stream_of(c), run_##name, &args, sizeof args, arrays, n_arrays);          \
     }
 #define KERNEL(name, n, ...) KERNEL_OF(name, n, NULL, 0, __VA_ARGS__)
-/* Argument `array` points to `bytes` bytes of host memory. */
+/* Defines a kernel whose argument `array` points to `bytes` bytes of host memory. */
 #define KERNEL_WITH(name, n, array, bytes, ...)                                                    \
     KERNEL_OF(name, n, (&(fsdp_fake_array){offsetof(name##_args, array), bytes}), 1, __VA_ARGS__)
-/* A kernel with a struct of arguments. */
+/* Defines a kernel with a struct of arguments. */
 #define KERNEL_OF_STRUCT(name, type)                                                               \
     static fsdp_status run_##name(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args) \
     {                                                                                              \
@@ -179,7 +180,7 @@ static void fake_adafactor_square_sums(fsdp_kernel_context *c, double *sums,
 
 KERNEL_OF_STRUCT(adafactor, fsdp_adafactor_args)
 
-/* --- kernels that may fail: the next wait reports it --- */
+/* --- kernels that may fail: the next wait reports the failure --- */
 
 static fsdp_status run_gemm(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args)
 {

@@ -10,8 +10,8 @@ enum {
     KEEP_KEYS = 64 /* keys whose dropout one call of Philox decides */
 };
 
-/* Columns [begin, end) of a block's row are visible; [first, last) are the whole lanes around
- * them. */
+/* The visible columns [begin, end) of a block's row, and [first, last), which is that range widened
+ * to multiples of FSDP_LANES. */
 typedef struct span {
     int begin, end, first, last;
 } span;
@@ -30,10 +30,11 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* Note [Bias strips]. A block's differences key - query form a range of rows - 1 + padded_keys
- * values. The strip has the bias of each, so the bias of row r, column j is strip[rows - 1 - r + j]
- * and a row can be added in whole lanes. Entries [*begin, *end) are in the table, at *lowest +
- * entry; the others belong to padding. */
+/* Note [Bias strips]. The differences key - query in a block form a range of rows - 1 + padded_keys
+ * values. The strip has the bias of each difference, so the bias of row r, column j is strip[rows -
+ * 1 - r + j], and a row's biases can be loaded as vectors. strip_range() sets [*begin, *end) to the
+ * entries whose bias is in the table, entry e at difference *lowest + e. The other entries belong
+ * to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -57,14 +58,15 @@ static const float *make_bias_strip(const fsdp_attention_block *b)
     return b->bias_strip;
 }
 
-/* Only the first and the last lanes of a span can contain columns outside it. */
+/* Whether the vector at column j has columns outside the span, as only its first and last vectors
+ * can. */
 FSDP_INLINE bool is_edge(const span *s, int j)
 {
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* bits[j]: the random halves that decide on keys [key, key + n) of a row, as in
- * fsdp_kernels.dropout; key is a multiple of 16. */
+/* Sets bits[j], for j < n, to the random half that decides whether key `key` + j of a row is kept,
+ * as in fsdp_kernels.dropout. `key` is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -75,7 +77,7 @@ static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, i
 
 /* The parameters of dropout. */
 typedef struct keep_rule {
-    float factor;      /* 1 / (1 - p), by which kept elements are multiplied */
+    float factor;      /* 1 / (1 - p); kept elements are multiplied by it */
     int32_t threshold; /* see fsdp_drop_threshold() */
 } keep_rule;
 
@@ -84,8 +86,8 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
-/* Factors of columns [j, j + FSDP_VEC) of a span. `bits` has the words of the current FSDP_BLOCK
- * columns. */
+/* Returns the dropout factors of columns [j, j + FSDP_VEC) of a span. `bits` keeps the random
+ * halves of the current FSDP_BLOCK columns. */
 FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
@@ -98,8 +100,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* x rounded to bfloat16, nearest even. The values were computed from bf16 values, so the lower bits
- * of a NaN are 0 and it stays NaN without a test. */
+/* Rounds x to bfloat16, to nearest even. The values were computed from bf16 values, so the lower
+ * bits of a NaN are 0, and it stays a NaN without a test. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -152,8 +154,8 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Sums of a row's exponentials before dropout: exact, and as stored in P. The output is divided by
- * the latter, so that the rounded weights of the values add up to one. */
+/* Sums of a row's exponentials before dropout: `exact` of the f32 values, `stored` of the values as
+ * rounded for P. The output is divided by `stored`, so that the rounded weights add up to one. */
 typedef struct row_sums {
     float exact, stored;
 } row_sums;
@@ -200,8 +202,8 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN: a row of nothing but NaN must not be taken for one that sees no
-         * key. */
+        /* The maximum ignores NaN, so it is -infinity both for a row of only NaN and for a row that
+         * sees no key. The sum distinguishes them. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
@@ -214,8 +216,8 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* P and dS of a row. If d_bias is not NULL, dS is added to d_bias[column]. Inlined for each dtype,
- * with dropout and without. */
+/* Computes P and dS of a row. If d_bias is not NULL, adds dS to d_bias[column]. Inlined for each
+ * dtype, with dropout and without. */
 FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                  const span *s, int64_t row, const float *bias, float *d_bias)
 {

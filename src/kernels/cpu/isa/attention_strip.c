@@ -1,6 +1,6 @@
 /* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips] in
- * attention_tiles.h. Strips of bf16 need AVX512-BF16, as tiles do. Strips of widening tiles are
- * f32, and the tensors' bf16 is read and written without AVX512-BF16. */
+ * attention_tiles.h. With bf16 tiles, P and dS are bf16, which needs AVX512-BF16. With widening
+ * tiles they are f32, and bf16 tensors are read and written without AVX512-BF16. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -11,16 +11,16 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4,                   /* rows that are packed at a time: two lanes in bf16, four in f32 */
-    COLUMNS = FSDP_AMX_COLUMNS, /* of a panel */
+    QUAD = 4,                   /* rows that are packed together: two lanes in bf16, four in f32 */
+    COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. The fraction of x goes through a polynomial
- * (minimax fits as in vec.h). The error is 2.6e-6 if the result is rounded to bf16, and 2e-9 before
- * rounding to f32. */
+/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. The power of the fraction of x is a polynomial
+ * (a minimax fit as in vec.h). Its error is 2.6e-6 if the result will be rounded to bf16; otherwise
+ * it is 2e-9 before rounding to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -43,7 +43,7 @@ FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
     return _mm512_scalef_ps(q, x);
 }
 
-/* Mask of the lanes 0 to 15, counted from column j, that are in [begin, end). */
+/* Returns a mask of columns [j, j + 16): bit i is set if column j + i is in [begin, end). */
 FSDP_INLINE __mmask16 lanes_in(int j, int begin, int end)
 {
     uint32_t from = begin <= j ? 0xffffu : begin >= j + 16 ? 0 : 0xffffu << (begin - j);
@@ -82,8 +82,8 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Sums of the rows' exponentials before dropout: exact, and as stored in P. The output is divided
- * by the latter, so that the rounded weights of the values add up to one. */
+/* Sums of the rows' exponentials before dropout: `exact` of the f32 values, `stored` of the values
+ * as stored in P. The output is divided by `stored`, so that the rounded weights add up to one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -145,7 +145,7 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* A row that sees no key: every exponential is e^(-infinity), the sum is 0. */
+        /* If a row sees no key, every exponential is e^(-infinity) and the sum is 0. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -165,8 +165,8 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 
 /* --- backward --- */
 
-/* Stores sixteen columns of four rows to their places in two tiles: the lanes of a tile are at
- * [pair of rows or row][8 keys]. */
+/* Stores sixteen columns of four rows to their places in two tiles. A tile is [pair of rows (bf16)
+ * or row (f32)][8 keys] lanes. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
@@ -201,7 +201,8 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
     }
 }
 
-/* Stores two rows of sixteen columns, from round_two(), as lanes: a row of a panel for AMX. */
+/* Stores two rows of sixteen columns, as round_two() returned them, to a row of a panel for AMX. A
+ * lane there has one column of both rows. */
 FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
@@ -210,8 +211,9 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, rounded));
 }
 
-/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to
- * match row 7. `before` has the sixteen columns to the left. */
+/* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
+ * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
+ * row's sixteen columns to the left. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -224,7 +226,8 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Columns [j, j + 16). With `part`, rows may be missing, columns not visible, elements dropped. */
+/* Computes P and dS of columns [j, j + 16). With `part`, some rows may be missing, some columns
+ * invisible and some elements dropped. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
@@ -304,7 +307,7 @@ FSDP_INLINE BF16_TARGET void gradient_as(fsdp_dtype dtype, bool amx, bool biased
 {
     __m512 before[ROWS];
     float lse[ROWS] = {0}, delta[ROWS] = {0};
-    int first = 0, last = s->columns; /* the columns in between are visible in all rows */
+    int first = 0, last = s->columns; /* columns [first, last) are visible in all rows */
     for (int row = 0; row < ROWS; row++) {
         before[row] = _mm512_setzero_ps();
         if (row < s->rows) {
@@ -409,7 +412,8 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the rows that come next, here or in the next strip: short pieces far apart. */
+        /* Prefetch the next rows of dst, in this strip or the next one. Each is a short piece of
+         * memory, far from the others. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);
@@ -436,7 +440,7 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
-/* Sixteen rows at a time; sixteen columns of them are a square of src. */
+/* Processes sixteen rows of dst at a time. Sixteen columns of these rows are a square of src. */
 BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {
@@ -447,7 +451,7 @@ BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld
             __m512i x[16];
             const __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
             const char *ahead = (const char *)dst + ((i + 16) * dst_ld + j) * size;
-            for (int r = 0; r < 16; r++) /* as in store_as */
+            for (int r = 0; r < 16; r++) /* prefetches the next rows, as store_as() does */
                 __builtin_prefetch(ahead + r * dst_ld * size, 1);
             const __mmask16 there = lanes_in(0, 0, (int)fsdp_min_i64(rows - i, 16));
             UNROLL

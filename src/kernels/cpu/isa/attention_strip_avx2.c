@@ -15,8 +15,8 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is that of the
- * AVX-512 version in float32. */
+/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is the one that
+ * the AVX-512 version uses for float32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -34,7 +34,7 @@ FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
     return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
 }
 
-/* Mask of the lanes kept by dropout: bits 0 to 7. */
+/* Returns a mask of the lanes that dropout keeps, from bits 0 to 7. */
 FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
 {
     const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -96,8 +96,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        bool none = maximum == -INFINITY; /* sees no key: every exponential is e^(-infinity), the
-                                           * sum is 0 */
+        /* If the row sees no key, every exponential is e^(-infinity) and the sum is 0. */
+        bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
         inverse[row] = none ? 0.0f : 1.0f / sum;
@@ -106,8 +106,9 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* --- backward --- */
 
-/* Diagonals of a strip of dS: column j of row r belongs to entry j - r, so rows are shifted to
- * match row 7. `before` has the eight columns to the left. */
+/* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
+ * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
+ * row's eight columns to the left. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -121,7 +122,8 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Columns [j, j + 8). With `part`, rows may be missing, columns not visible, elements dropped. */
+/* Computes P and dS of columns [j, j + 8). With `part`, some rows may be missing, some columns
+ * invisible and some elements dropped. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -167,7 +169,7 @@ FSDP_INLINE void gradient_as(bool biased, const fsdp_attention_strip *s,
 {
     fsdp_vec before[ROWS];
     float lse[ROWS] = {0}, delta[ROWS] = {0};
-    int first = 0, last = s->columns; /* the columns in between are visible in all rows */
+    int first = 0, last = s->columns; /* columns [first, last) are visible in all rows */
     for (int row = 0; row < ROWS; row++) {
         before[row] = fsdp_vec_set(0.0f);
         if (row < s->rows) {
@@ -205,7 +207,7 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Bit i is set if half i of the 16 words is at least the threshold. */
+/* Returns a mask: bit i is set if half i of the 16 words is at least the threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];
@@ -213,7 +215,7 @@ static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
         const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(words + 8 * i));
         kept[i] = _mm256_cmpeq_epi16(_mm256_max_epu16(x, threshold), x);
     }
-    const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]); /* by lanes of 128 bits */
+    const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]); /* packs each 128 bits separately */
     return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xd8));
 }
 
@@ -253,7 +255,8 @@ static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
 {
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the rows that come next, here or in the next strip: short pieces far apart. */
+        /* Prefetch the next rows of dst, in this strip or the next one. Each is a short piece of
+         * memory, far from the others. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

@@ -15,7 +15,7 @@
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Elements [i, i + 16) of x, f32 or bf16, as f32; zeros where lanes are not set. */
+/* Loads elements [i, i + 16) of x, f32 or bf16, as f32; lanes that are not set become zeros. */
 FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
 {
     if (dtype == FSDP_DTYPE_F32)

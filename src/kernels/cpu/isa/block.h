@@ -1,12 +1,12 @@
-/* How the loops of isa/ access memory. A kernel cuts its work into tasks for the pool, a task
- * processes its part in blocks of at most FSDP_BLOCK elements, and a block is arithmetic in float32
- * on buffers in the first-level cache, whatever the tensors' dtype. So each operation is written
+/* How the loops of isa/ access memory. A kernel cuts its work into tasks for the pool, and a task
+ * processes its part in blocks of at most FSDP_BLOCK elements. A block is computed in float32, on
+ * buffers in the first-level cache, for every dtype of the tensors. So each operation is written
  * once and reads memory once. An output may overwrite an input, because a block is read before it
  * is written.
  *
- * A block's length is rounded up to a multiple of FSDP_LANES, and the rest is read as zeros. Sums
- * over a row have FSDP_LANES accumulators: element i of the row is added to accumulator i %
- * FSDP_LANES. */
+ * A block's length is rounded up to a multiple of FSDP_LANES; elements past its end are read as
+ * zeros. Sums over a row have FSDP_LANES accumulators: element i of the row is added to accumulator
+ * i % FSDP_LANES. */
 #pragma once
 #include <string.h>
 
@@ -39,20 +39,20 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
-/* Rows per task, for about FSDP_CHUNK elements. */
+/* Return the number of rows per task that gives a task about FSDP_CHUNK elements. */
 static inline int64_t fsdp_task_rows(int64_t width)
 {
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
 }
 
-/* The loop count of a block: n rounded up to a multiple of FSDP_LANES. */
+/* Return the loop count of a block: n rounded up to a multiple of FSDP_LANES. */
 static inline int fsdp_padded(int n)
 {
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
 }
 
-/* Forces a call of memcpy: for lengths known to be small the compiler emits `rep movs`, whose
- * startup costs more than such a copy takes. */
+/* Copies by a call of memcpy. For lengths known to be small, the compiler would emit `rep movs`,
+ * whose startup takes longer than the copy itself. */
 static inline void fsdp_copy_f32(float *to, const float *from, int n)
 {
     size_t bytes = (size_t)n * sizeof *to;
@@ -73,8 +73,9 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
         __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));
 }
 
-/* Elements [i, i + n) of src (f32, bf16 or f16) as float32, followed by zeros up to fsdp_padded(n);
- * n <= FSDP_BLOCK. Returns `buffer`, or an address in src if no conversion is needed. */
+/* Loads elements [i, i + n) of src (f32, bf16 or f16) as float32, followed by zeros up to
+ * fsdp_padded(n); n <= FSDP_BLOCK. Returns `buffer`, or an address in src if no conversion is
+ * needed. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
                                            fsdp_dtype dtype, int64_t i, int n)
 {
@@ -125,8 +126,9 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
     fsdp_store_block(dst, dtype, i, block, n);
 }
 
-/* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. Terms are
- * first added to each other, so that the error of a sum grows with the number of blocks. */
+/* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. The terms of
+ * a block are first added to each other, so that the error of a row's sum grows with the number of
+ * blocks, not of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {
@@ -138,7 +140,7 @@ static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *r
         acc[l] += block[l];
 }
 
-/* The sum of the accumulators, pairwise. */
+/* Returns the sum of the accumulators, added pairwise. */
 static inline float fsdp_sum_lanes(const float acc[FSDP_LANES])
 {
     float sums[FSDP_LANES];

@@ -1,5 +1,5 @@
-/* Infinite float16 values become finite, and the gradient of that. Elements are compared as bits:
- * without the sign, larger magnitudes are larger integers, and NaN is above infinity. */
+/* Makes infinite float16 values finite, and computes the gradient of this. Elements are compared as
+ * bits: without the sign, larger magnitudes are larger integers, and NaN is above infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -7,17 +7,18 @@
 enum {
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
-    LARGEST = 0x7bff, /* 65504: the bound where nothing is infinite */
-    BOUND = 0x7be0,   /* 64512: that less 1000, rounded to float16 */
+    LARGEST = 0x7bff, /* 65504: the bound of a tensor without infinite elements */
+    /* 64512: the bound of a tensor with infinite elements, 65504 - 1000 rounded to float16 */
+    BOUND = 0x7be0,
 
     PER_BYTE = 4, /* gradient factors in a byte of `factors` */
 
-    /* What is in a tensor, in byte 0 of `factors`. */
+    /* Bits of byte 0 of `factors`: what the tensor has. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
 
-/* What a gradient is multiplied by, two bits an element. */
+/* What a gradient is multiplied by, in two bits for each element. */
 enum {
     FACTOR_1,
     FACTOR_HALF, /* at the bound, where torch's clamp shares the gradient with the bound */
@@ -26,7 +27,7 @@ enum {
 
 typedef struct clamp_job {
     uint16_t *x;
-    const uint16_t *dy; /* backward alone */
+    const uint16_t *dy; /* used by backward alone */
     uint8_t *factors;
     int64_t n;
     atomic_uint has;
@@ -47,7 +48,7 @@ static void look_task(void *arg, int64_t task, int worker)
         atomic_fetch_or(&job->has, (infinite ? HAS_INFINITE : 0u) | (largest ? HAS_LARGEST : 0u));
 }
 
-/* PER_BYTE elements or fewer; returns their byte of `factors`. */
+/* Clamps n elements, at most PER_BYTE, and returns their byte of `factors`. */
 static uint8_t clamp_some(uint16_t *x, int n, unsigned bound)
 {
     unsigned factors = 0;

@@ -1,8 +1,8 @@
-/* Sums over the rows of a matrix, one for each column, or `sets` of them: sums of different terms,
- * added in one pass. The rows are cut into blocks that depend on the shape alone. A task adds its
- * block's rows in order into a partial sum of its own, and the partial sums are added in order of
- * the blocks. They are in the caller's scratch, which has room for a limited number of columns:
- * wider matrices are processed in panels of columns.
+/* Sums over the rows of a matrix, one for each column. One pass can add several sets of sums
+ * (`sets`) whose terms differ. The rows are cut into blocks that depend on the shape alone. A task
+ * adds its block's rows in order into a partial sum of its own, and the partial sums are added in
+ * order of the blocks. The partial sums are in the caller's scratch, which has room for a limited
+ * number of columns: wider matrices are processed in panels of columns.
  *
  *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
  *     while (fsdp_column_sums_next(&sums)) {
@@ -17,16 +17,18 @@
 #include "src/kernels/cpu/isa/block.h"
 
 enum {
-    FSDP_SUM_BLOCK_ROWS = 64, /* at least */
-    FSDP_SUM_BLOCKS = 16,     /* at most */
+    FSDP_SUM_BLOCK_ROWS = 64, /* more rows than this are cut into several blocks */
+    FSDP_SUM_BLOCKS = 16,     /* the largest number of blocks */
     FSDP_SUM_CAPACITY = FSDP_KERNEL_SCRATCH_MIN / (int)sizeof(float)
 };
 
 typedef struct fsdp_column_sums {
     int64_t rows, width, block_rows, blocks, sets;
     int64_t begin, end; /* the panel's columns */
-    int64_t stride;     /* of the partial sums: the panel's width, padded to whole lanes */
-    float *partial;     /* [blocks, sets, stride] */
+    /* Elements from one set of partial sums to the next: the panel's width, padded to whole
+     * lanes. */
+    int64_t stride;
+    float *partial; /* [blocks, sets, stride] */
 } fsdp_column_sums;
 
 static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64_t rows,
@@ -45,7 +47,7 @@ static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64
     return s;
 }
 
-/* Advances to the next panel of columns; false after the last. */
+/* Advances to the next panel of columns; returns false after the last one. */
 static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
 {
     s->begin = s->end;
@@ -53,14 +55,14 @@ static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
     return s->begin < s->end;
 }
 
-/* The partial sums of a block, set to zero. */
+/* Returns the partial sums of a block, after setting them to zero. */
 static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t block)
 {
     int64_t n = s->sets * s->stride;
     return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* dst = beta dst + sums of a set, for the panel's columns. */
+/* dst = beta dst + the sums of one set, for the panel's columns. */
 static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
                                         fsdp_dtype dtype, float beta)
 {

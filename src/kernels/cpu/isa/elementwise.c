@@ -24,7 +24,7 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* for scale and dropout, which multiplies kept elements by it */
+    float factor;       /* of scale; for dropout, what kept elements are multiplied by */
     uint32_t threshold; /* for dropout */
     uint64_t key;       /* for dropout */
 };
@@ -126,15 +126,15 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Beyond such bounds a slope is constant in float32. Without them a term could be 0 * infinity. NaN
- * stays NaN. */
+/* Limits x to a bound beyond which the slope is constant in float32. Without it, a term of the
+ * slope could be 0 * infinity. NaN stays NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
 }
 
-/* Each activation returns a(x) and sets a'(x), which share an exponential. The compiler removes the
- * part that a caller does not use. */
+/* Each activation returns a(x) and sets *slope to a'(x). Both are computed from one exponential.
+ * The compiler removes what a caller does not use. */
 
 FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
@@ -187,7 +187,7 @@ enum {
 };
 
 /* Computes y = a(x), slope = a'(x) or both for a block, depending on `wanted`, which is a constant
- * where this is inlined. The other pointer is not used. */
+ * where this is inlined. The pointer of a result that is not wanted is not used. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -315,13 +315,15 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* One row of the block of columns. Pointers are NULL as in fsdp_activated_backward_args. */
+/* One row of the block of columns. A pointer is NULL if the one in fsdp_activated_backward_args is
+ * NULL. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;
 } activated_row;
 
-/* Columns [i, i + n). All inputs are read before an output is written, since they may overlap. */
+/* Computes columns [i, i + n) of a row. All inputs are read before an output is written, since an
+ * output may overwrite an input. */
 static void activated_block(const fsdp_activated_backward_args *a, const activated_row *row,
                             int64_t i, int n)
 {

@@ -77,8 +77,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices must be distinct, as they are in the backward of gather_rows() on some of the
- * tokens. */
+/* The indices must be distinct. They are in the backward of a gather_rows() that selects some of
+ * the tokens, each once. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -100,12 +100,12 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 
 /* --- embedding_backward ---
  * Tokens are processed in batches that can be sorted in scratch. A stable sort by id makes the
- * tokens of one vocabulary row neighbours, in token order. One task adds up each such run in
+ * tokens of one vocabulary row neighbours, in token order. One task adds up the tokens of a row in
  * float32 and rounds once, so a bfloat16 gradient does not stop growing under many small terms. */
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens */
-    RUN_CHUNK = 32, /* sorted tokens per task, which adds the runs that begin among them */
+    RUN_CHUNK = 32, /* sorted tokens per task; a run is added by the task in which it begins */
     DIGIT_BITS = 8,
     DIGITS = 1 << DIGIT_BITS
 };
@@ -121,8 +121,8 @@ typedef struct scatter_add_job {
     int32_t padding_idx; /* tokens with this id are skipped */
 } scatter_add_job;
 
-/* Sorts the numbers [0, n) by ids[], equal ids by number: radix sort, least significant digit
- * first. Returns the one of the two buffers that has the result. */
+/* Sorts the numbers [0, n) by ids[], and numbers with equal ids in ascending order: a radix sort,
+ * least significant digit first. Returns the buffer that has the result, `order` or `other`. */
 static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                                  int64_t vocab)
 {

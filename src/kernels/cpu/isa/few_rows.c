@@ -15,12 +15,13 @@
 #endif
 
 enum {
-    ROWS = 4,     /* that share the loaded elements of B */
-    COLUMNS = 3,  /* that are computed together if B's rows hold k */
-    STEPS = 4,    /* of k at a time if B's rows hold columns */
-    DEPTH = 1024, /* of k at a time if B's rows hold k: that part of A stays in the first-level
-                   * cache */
-    AHEAD = 24    /* prefetch distance, rows of k */
+    ROWS = 4,    /* rows of C that share the loaded elements of B */
+    COLUMNS = 3, /* columns of C that are computed together if a row of B has all of k (trans_b) */
+    STEPS = 4,   /* elements of k per step if a row of B has all columns */
+    /* Elements of k per pass if a row of B has all of k: that part of A stays in the first-level
+     * cache. */
+    DEPTH = 1024,
+    AHEAD = 24 /* prefetch distance, rows of B */
 };
 
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
@@ -41,7 +42,7 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* `n` elements, followed by zeros; n is FSDP_VEC unless `part`. */
+/* Loads `n` elements, followed by zeros; n is FSDP_VEC unless `part`. */
 FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {
     if (!part)
@@ -51,9 +52,10 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
     return load(dtype, buffer);
 }
 
-/* --- B's rows hold k: dot products of rows --- */
+/* --- trans_b, a row of B has all of k: dot products of rows --- */
 
-/* Adds elements [l, l + n) of k for C's rows [i, i + rows) and columns [j, j + columns). */
+/* Adds the products of elements [l, l + n) of k to `acc`, for rows [i, i + rows) and columns [j, j
+ * + columns) of C. */
 FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
                           const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
                           fsdp_vec acc[ROWS][COLUMNS])
@@ -76,7 +78,8 @@ FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
     }
 }
 
-/* Adds elements [l0, l1) of k to C's rows [i, i + rows) and columns [j, j + columns). */
+/* Adds the products of elements [l0, l1) of k to rows [i, i + rows) and columns [j, j + columns) of
+ * C. */
 FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
                       int64_t j, int64_t l0, int64_t l1)
 {
@@ -125,9 +128,10 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
     }
 }
 
-/* --- B's rows hold columns --- */
+/* --- not trans_b, a row of B has all columns --- */
 
-/* Adds steps [l, l + steps) of k, whose part of B is x, to C's rows [i, i + rows) at column j. */
+/* Adds the products of elements [l, l + steps) of k to rows [i, i + rows) of C at column j. x has
+ * the part of B. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
 {
@@ -143,7 +147,7 @@ FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i
     }
 }
 
-/* Adds steps [l, l + steps) of k to columns [j, j + n) of C. */
+/* Adds the products of elements [l, l + steps) of k to columns [j, j + n) of C. */
 FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
                              int64_t j, int64_t n, int64_t l)
 {

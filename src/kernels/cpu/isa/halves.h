@@ -1,11 +1,11 @@
-/* Note [Halves] in src/base/halves.h, for a register of floats at a time: converts blocks from and
- * to two halves. A block begins at a multiple of FSDP_HALVES_WORD and has a word of marks for each
- * sixteen elements. */
+/* Converts blocks of floats from and to two halves, one register of floats at a time: Note [Halves]
+ * in src/base/halves.h. The index of a block's first element is a multiple of FSDP_HALVES_WORD, and
+ * a block has a word of marks for each sixteen elements. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Bit j is the sign of lane j. */
+/* Returns the signs: bit j is the sign of lane j. */
 FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 {
 #if defined(__AVX512DQ__)
@@ -17,7 +17,7 @@ FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 #endif
 }
 
-/* Lane j is all ones where bit j is set. */
+/* Returns a mask: lane j is all ones if bit j is set, else zero. */
 FSDP_INLINE fsdp_vecu fsdp_vec_spread(unsigned bits)
 {
     const uint32_t of_lane[16] = {1u << 0,  1u << 1,  1u << 2,  1u << 3, 1u << 4,  1u << 5,
@@ -37,7 +37,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_join(fsdp_vecu hi, fsdp_vecu lo, unsigned marks)
     return (fsdp_vec)((hi - less) << 16 | lo);
 }
 
-/* The marks of x. The lower halves are the lower 16 bits of x. */
+/* Returns the marks of x. (The lower halves need no function: they are the lower 16 bits of x.) */
 FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
 {
     const fsdp_vecu bits = (fsdp_vecu)x;

@@ -4,7 +4,7 @@
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* of a task that has no sums over rows */
+    ROWS = 32 /* rows of a task without sums over rows */
 };
 
 /* --- forward --- */
@@ -29,7 +29,7 @@ static float row_mean(const norm_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computed from the mean, because E[x^2] - mean^2 would cancel. */
+/* Computes the variance from the mean, because E[x^2] - mean^2 would cancel. */
 static float row_variance(const norm_job *job, int64_t start, float mean)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], squares[FSDP_BLOCK];
@@ -125,8 +125,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
     return (row_means){fsdp_sum_lanes(g_acc) / width, fsdp_sum_lanes(g_n_acc) / width};
 }
 
-/* Computes the panel's columns of one row. dw is added to sums, which is at the panel's first
- * column, or NULL. */
+/* Computes the panel's columns of one row, and adds the row's terms of dw and dbias to `sums`,
+ * which points to the panel's first column or is NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

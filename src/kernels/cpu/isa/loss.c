@@ -22,7 +22,7 @@ static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
     return fsdp_load_block(buffer, x, dtype, i, 1)[0];
 }
 
-/* NaN is ignored. */
+/* Returns the largest of n elements; NaN is ignored. */
 static float block_max(const float *x, int n)
 {
     fsdp_vec most = fsdp_vec_load(x);
@@ -47,9 +47,9 @@ static float exp_of(float x)
     return fsdp_vec_exp(fsdp_vec_set(x))[0];
 }
 
-/* Maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum, the sums so far
- * are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row that begins with
- * -infinity has sum 0 instead of NaN. */
+/* Computes a row's maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum,
+ * the sums so far are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row that
+ * begins with -infinity has sum 0 instead of NaN. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
@@ -141,7 +141,8 @@ static bool has_nan(const float *x, int n)
     return found;
 }
 
-/* Index of the first of the largest values; NaN counts as larger than any number, as in PyTorch. */
+/* Returns the index of the largest value, the first one if there are several. NaN counts as larger
+ * than any number, as in PyTorch. */
 static int32_t argmax_row(const argmax_job *job, int64_t start)
 {
     float buffer[FSDP_BLOCK], most = 0.0f;

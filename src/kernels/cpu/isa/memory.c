@@ -65,8 +65,8 @@ static void copy(fsdp_kernel_context *c, void *dst, const void *src, size_t byte
 
 /* --- cast --- */
 
-/* The intermediate type of a cast: float32 between types whose values it holds exactly, else
- * float64 if one of them is floating, else int64. */
+/* A block in the intermediate type of a cast: float32 if it represents all values of both types
+ * exactly, else float64 if one of the types is floating, else int64. */
 typedef union cast_block {
     float f32[FSDP_BLOCK];
     double f64[FSDP_BLOCK];
@@ -86,8 +86,8 @@ static bool within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Rounds to odd (see to_odd), so that rounding the double once more gives the correctly rounded
- * integer. */
+/* Converts i to double, rounded to odd (see to_odd()), so that rounding the result once more equals
+ * rounding i once. */
 static double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -125,8 +125,8 @@ static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int
     }
 }
 
-/* Rounds to float32, to odd: if anything was lost, the low bit is set. A second rounding, to a type
- * with at least two bits less, then equals the rounding of the exact value. */
+/* Rounds x to float32, to odd: if the result is not exact, its lowest bit is set. A second
+ * rounding, to a type with at least two bits less, then equals one rounding of x. */
 static float to_odd(double x)
 {
     float f = (float)x;
@@ -138,7 +138,7 @@ static float to_odd(double x)
     return fsdp_f32_from_bits(bits | 1);
 }
 
-/* Rounds towards zero and saturates; NaN gives 0. */
+/* Converts x to an integer, rounded towards zero and limited to [low, high]; NaN gives 0. */
 static int64_t to_i64(double x, int64_t low, int64_t high)
 {
     if (!(x > (double)low))
@@ -188,7 +188,7 @@ static void load_i64(int64_t *restrict to, const void *src, fsdp_dtype dtype, in
             to[j] = ((const uint8_t *)src)[j];
 }
 
-/* A value out of range keeps its low bits. */
+/* Stores integers as `dtype`. A value out of range keeps its low bits. */
 static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from, int n)
 {
     if (dtype == FSDP_DTYPE_I64)
@@ -201,8 +201,8 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts master weights to bfloat16 at the speed of memory: elements [begin, end), in whole
- * sixteens. Returns where it stopped. */
+/* Casts elements [begin, end) to bfloat16 at the speed of memory, for master weights. Returns where
+ * it stopped: only groups of sixteen are cast. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -317,8 +317,8 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* Blocks are aligned in the whole parameter, so a part of it gets the values that it would get if
- * the whole parameter were drawn. */
+/* A part of a parameter gets the values that it would get if the whole parameter were drawn, since
+ * blocks begin at fixed places of the whole parameter. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

@@ -3,7 +3,7 @@
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* of a task that has no sums over rows */
+    ROWS = 32 /* rows of a task without sums over rows */
 };
 
 /* --- forward --- */
@@ -76,7 +76,7 @@ typedef struct norm_backward_job {
     bool want_dw;
 } norm_backward_job;
 
-/* mean(dy w x) */
+/* Returns mean(dy w x) of a row. */
 static float row_mean(const norm_backward_job *job, int64_t start)
 {
     float acc[FSDP_LANES] = {0}, products[FSDP_BLOCK];
@@ -93,8 +93,8 @@ static float row_mean(const norm_backward_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computes columns [begin, end) of one row. dw is added to sums, which is at column `begin`, or
- * NULL. */
+/* Computes columns [begin, end) of one row, and adds the row's terms of dw to `sums`, which points
+ * to column `begin` or is NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, int64_t begin, int64_t end,
                               float *restrict sums)
 {

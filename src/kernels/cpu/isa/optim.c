@@ -1,14 +1,15 @@
 /* AdamW, Adam, SGD and Adafactor on one shard, with PyTorch's arithmetic in PyTorch's order
  * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
  * Adafactor): scalars are computed in double and rounded to float where PyTorch passes them to a
- * kernel. A task updates its part block by block, so the copy in param_dtype is written while the
+ * kernel. A task updates its part block by block, so the copy in copy_dtype is written while the
  * block is in cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 /* --- a block of a parameter --- */
 
-/* Returns elements [i, i + n) of `param`; if that is NULL, of the halves, joined in `wide`. */
+/* Returns elements [i, i + n) of the parameter: in place if `param` is not NULL, else joined from
+ * `halves` into `wide`. */
 static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
                          float wide[restrict FSDP_BLOCK])
 {
@@ -18,7 +19,7 @@ static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
     return wide;
 }
 
-/* Splits the updated block again if it was joined. */
+/* Splits the updated block into halves again if open_param() joined it. */
 static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
                         const float wide[restrict FSDP_BLOCK])
 {
@@ -56,15 +57,15 @@ static adam_job adam_job_of(const fsdp_adamw_args *a)
     };
 }
 
-/* A block of at most FSDP_BLOCK elements. */
+/* Updates a block of at most FSDP_BLOCK elements. */
 static void adam_block(const adam_job *job, float *restrict param, float *restrict exp_avg,
                        float *restrict exp_avg_sq, const float *restrict grad, int n)
 {
     float grad_scale = job->args->grad_scale, keep = job->keep, decay = job->weight_decay;
     float weight = job->weight, beta2 = job->beta2, rest2 = job->rest2;
     float correction2 = job->correction2, eps = job->eps, step_size = job->step_size;
-    /* torch.lerp(m, g, weight) starts from the nearer end: m + weight (g - m), or for weights from
-     * one half on g - (g - m) (1 - weight). */
+    /* torch.lerp(m, g, weight) starts from the nearer end: it is m + weight (g - m) if weight <
+     * 1/2, else g - (g - m) (1 - weight). */
     bool near = weight < 0.5f;
     float toward = near ? weight : -(1.0f - weight);
     uint32_t from_m = -(uint32_t)near;
@@ -107,7 +108,7 @@ static void adamw(fsdp_kernel_context *c, const fsdp_adamw_args *args)
 
 typedef struct sgd_job {
     const fsdp_sgd_args *args;
-    float step, momentum, rest, weight_decay; /* -lr, momentum, 1 - dampening, decay */
+    float step, momentum, rest, weight_decay; /* step: -lr; rest: 1 - dampening */
 } sgd_job;
 
 static void sgd_block(const sgd_job *job, float *restrict param, float *restrict buffer,
@@ -191,7 +192,7 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* The term that is averaged: transformers adds eps to the square in float32. */
+/* Returns the term that is averaged. As in transformers, eps is added to the square in float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;
@@ -232,11 +233,11 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    COLUMN_STRIP = 64 /* columns per task: a level of its tree is 512 bytes */
+    COLUMN_STRIP = 64 /* columns per task: each level of a task's tree has 512 bytes of sums */
 };
 
-/* Sums over `rows` rows of a strip of n columns that begins at `g`. The tree splits at the largest
- * power of two below `rows`. */
+/* Sums a strip of n columns over `rows` rows; the strip begins at `g`. The tree splits at the
+ * largest power of two below `rows`. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {
@@ -274,7 +275,7 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* One row or column of numbers, too few to share among threads. */
+/* Runs on one thread, since one row or column of numbers is too short to share. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)
 {
@@ -337,7 +338,7 @@ static void adafactor_square_sums(fsdp_kernel_context *c, double *sums,
     fsdp_run_tasks(c, fsdp_ceil_div(args->rows, job.task_rows), update_squares_task, &job);
 }
 
-/* Columns [j, j + n) of row r, n at most FSDP_BLOCK. */
+/* Updates columns [j, j + n) of row r; n is at most FSDP_BLOCK. */
 static void adafactor_block(const adafactor_job *job, int64_t r, int64_t j, int n)
 {
     const fsdp_adafactor_args *a = job->args;

@@ -9,7 +9,7 @@ enum {
     FSDP_VECQ = FSDP_VEC_BYTES / 8 /* lanes */
 };
 
-/* Products of the lower halves of 64-bit lanes. */
+/* Multiplies the lower half of each 64-bit lane of x by y. */
 FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 {
 #if defined(__AVX512F__)
@@ -21,7 +21,7 @@ FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 #endif
 }
 
-/* x[0], y[0], x[1], y[1], ... */
+/* Stores x[0], y[0], x[1], y[1], ... at p. */
 FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
 {
 #if defined(__AVX512F__)
@@ -38,8 +38,8 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
     memcpy(p + FSDP_VEC, &upper, sizeof upper);
 }
 
-/* The words of fsdp_philox4x32(key, first + j, 0), j < FSDP_VECQ, counter by counter. Each counter
- * is in a 64-bit lane. The upper halves of the state hold garbage, which is never read. */
+/* Stores the words of fsdp_philox4x32(key, first + j, 0), j < FSDP_VECQ, counter by counter. Each
+ * counter is in a 64-bit lane. The upper halves of the state are undefined and never read. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -59,7 +59,7 @@ FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
     fsdp_vec_store_pairs(words, (c0 & 0xffffffffu) | c1 << 32, (c2 & 0xffffffffu) | c3 << 32);
 }
 
-/* The 32 words of eight counters. */
+/* Stores the 32 words of the eight counters from `first`. */
 FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 {
     for (int j = 0; j < 8; j += FSDP_VECQ)
@@ -67,10 +67,10 @@ FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 }
 
 enum {
-    FSDP_COUNTER_HALVES = 8 /* halves of a counter's words, see fsdp_drop_threshold() */
+    FSDP_COUNTER_HALVES = 8 /* 16-bit halves of a counter's words, see fsdp_drop_threshold() */
 };
 
-/* The halves of the words of the counters from `first` on, each in a word of its own; n is a
+/* Stores n halves of the words of the counters from `first`, each half in a word of its own. n is a
  * multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
@@ -88,7 +88,7 @@ enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
-/* The words of FSDP_PHILOX_COUNTERS counters. */
+/* Stores the words of FSDP_PHILOX_COUNTERS counters from `first`. */
 static inline void fsdp_philox_block(uint32_t words[4 * FSDP_PHILOX_COUNTERS], uint64_t key,
                                      uint64_t first)
 {

@@ -6,7 +6,7 @@
 
 enum {
     TREE_AHEAD = 1024,    /* prefetch distance, elements */
-    STREAM_FROM = 1 << 16 /* elements: smaller sums may still be in cache when they are read */
+    STREAM_FROM = 1 << 16 /* elements; a smaller sum may still be in cache when it is read */
 };
 
 typedef struct tree_job {
@@ -19,7 +19,7 @@ typedef struct tree_job {
     bool streams; /* dst is written past the caches */
 } tree_job;
 
-/* Sum of lanes [i, i + 16) of `count` sources, at most four. */
+/* Returns the sum of elements [i, i + 16) over `count` sources; count is at most four. */
 FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i)
 {
     for (int k = 0; k < count; k++)
@@ -34,8 +34,8 @@ FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i
     return sum;
 }
 
-/* Sums elements [begin, end), a multiple of 16, over `count` float32 sources, at most eight: the
- * same tree as in tree_block(), but without buffers. */
+/* Sums elements [begin, end) over `count` float32 sources, by the same tree as tree_block() but
+ * without buffers. count is at most eight; end - begin is a multiple of 16. */
 FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
 {
     const float *src[8];
@@ -52,8 +52,8 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Returns where it stopped: at the last whole sixteen, or at `begin` if the case is not handled
- * here. */
+/* Sums elements from `begin` in whole sixteens and returns where it stopped. Returns `begin` if it
+ * does not support the dtype or the number of sources. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -80,8 +80,9 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Sum over sources [first, first + count) of one block, in `buffer` or in place. The aligned binary
- * tree splits at the largest power of two below count. */
+/* Returns the sum of one block over sources [first, first + count): in `buffer`, or in place if
+ * nothing has to be computed. The aligned binary tree splits at the largest power of two below
+ * count. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -115,7 +116,8 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* May dst be written past the caches? Not if it is a source: its lines are in cache already. */
+/* Whether dst may be written past the caches. It may not if it is a source, since its lines are
+ * then in cache already. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -154,7 +156,7 @@ static double power_of(float x, double power)
     return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
 }
 
-/* Adds element i of a block to accumulator i % FSDP_LANES. */
+/* Adds the power of element i of a block to accumulator i % FSDP_LANES. */
 static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
                               double power)
 {
@@ -174,7 +176,7 @@ static void accumulate_powers(double acc[restrict FSDP_LANES], const float *rest
             acc[j % FSDP_LANES] += pow(fabs((double)x[j]), power);
 }
 
-/* The accumulators are added pairwise. */
+/* Returns the sum of a row's powers. Its accumulators are added pairwise. */
 static double row_powers(const powers_job *job, int64_t row)
 {
     double acc[FSDP_LANES] = {0};
@@ -190,7 +192,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Rows of one element, a block of rows at a time. */
+/* Computes the sums of rows of one element, FSDP_BLOCK rows at a time. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     float buffer[FSDP_BLOCK];

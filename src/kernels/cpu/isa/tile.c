@@ -11,10 +11,11 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* Lanes. A shallower tile is done before memory answers, and what it reads is in the cache. */
+    /* A tile with fewer lanes of k prefetches nothing: it is done before memory answers, and what
+     * it reads is in the cache. */
     FAR_DEPTH = 128,
-    GROUP_BYTES = 256 << 10 /* of B, read by all rows of a block in turn; fits the second-level
-                             * cache */
+    /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
+    GROUP_BYTES = 256 << 10
 };
 
 /* --- packing --- */
@@ -72,7 +73,7 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* acc += products of a lane. */
+/* Returns acc + the products of one lane. */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
@@ -90,11 +91,11 @@ FSDP_INLINE __m512i broadcast(const char *a)
 typedef struct output {
     void *c; /* f32, or bf16 for the kinds that write bf16 */
     int64_t ldc;
-    bool add;            /* adds to the previous values; f32 */
-    unsigned last_lanes; /* of the last vector of each row; the other lanes are not touched */
+    bool add;            /* add to the previous values of c, which are f32 */
+    unsigned last_lanes; /* mask of the lanes to store in the last vector of each row */
 } output;
 
-/* `a`: rows that are a_stride bytes apart, or packed. */
+/* `a` is packed, or its rows are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 
@@ -238,7 +239,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes tile (i, j) of C. `panel` has the columns from j on, `width` of them per lane of k. */
+/* Computes the tile at row i, column j of C. `panel` has the columns of B from j, `width` of them
+ * for each lane of k. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -264,8 +266,8 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
 
 /* Note [Ahead of the tile]. The part of C that a tile adds to or overwrites, and the rows of A that
  * the next row of tiles starts with, are short pieces far apart, which the hardware prefetcher does
- * not predict. They are prefetched one tile and one row of tiles ahead. Each tile of a row
- * prefetches its share of A. */
+ * not predict. C is prefetched one tile ahead, A one row of tiles ahead. Each tile of a row
+ * prefetches its share of the rows of A. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {

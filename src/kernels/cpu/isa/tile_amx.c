@@ -1,10 +1,11 @@
 /* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C has four registers, two
- * by two, A and B have two each, so a step along k of 16 lanes loads four registers and multiplies
- * four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel AMX"). Sums go
- * to C through a buffer in the first-level cache, unless nothing is added to them.
+ * by two, and A and B have two each. So a step along k of 16 lanes loads four registers and
+ * multiplies four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel
+ * AMX"). Sums go to C through a buffer in the first-level cache, unless nothing is added to them.
  *
  * Each call configures the registers and releases them at its end: other code in this thread
- * (oneDNN) has its own configuration, and the kernel switches threads faster if they have none. */
+ * (oneDNN) has its own configuration, and the operating system switches threads faster if the
+ * registers are released. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -20,12 +21,13 @@ enum {
     LANES = FSDP_AMX_LANES,
     COLUMNS = FSDP_AMX_COLUMNS,
     LANE = FSDP_TILE_LANE_BYTES,
-    LINE = 64, /* a row of a register */
+    LINE = 64, /* bytes of a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
-    PAIR = 2 * LANES,        /* elements of k in a row of a register */
-    GROUP_BYTES = 512 << 10, /* of B, read by all rows of a block in turn; fits the second-level
-                              * cache */
-    FAR_DEPTH = 64           /* lanes: a shallower tile is done before memory answers */
+    PAIR = 2 * LANES, /* elements of k in a row of a register */
+    /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
+    GROUP_BYTES = 512 << 10,
+    /* With fewer lanes of k, a tile is done before memory answers, and C is not prefetched. */
+    FAR_DEPTH = 64
 };
 
 /* --- packing --- */
@@ -47,7 +49,7 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies up to 16 rows of `left` elements of k, at most 32, without reordering. */
+/* Copies `rows` rows (at most 16) of `left` elements of k (at most 32) without reordering. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -55,7 +57,8 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes up to 32 rows of k of up to 32 rows of A into two squares. */
+/* Transposes elements of A into two squares. In src, a row has one k of `rows` rows of A, and there
+ * are `k` such rows; both are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -101,7 +104,7 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                                  PAIR * row_bytes); /* the next rows of k */
+                                  PAIR * row_bytes); /* prefetches the next rows of k */
             else
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
                                   fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
@@ -111,7 +114,7 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* The rows of A of a tile, for two registers; the second may be empty. */
+/* A tile's rows of A, in two registers, the second of which may have no rows. */
 typedef struct tile_rows {
     int rows[2];
     const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros; NULL: none */
@@ -157,11 +160,11 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* Sums that are still to be moved from a buffer to C.
+/* Sums that have not been moved from a buffer to C yet.
  *
- * Note [Between steps]. Moving them takes half as long as the products of a short tile, but uses
- * other parts of the processor. So a few rows are moved after each step along k of the next
- * tile. */
+ * Note [Between steps]. Moving the sums of a tile takes half as long as the products of a short
+ * tile, but uses other parts of the processor. So a few rows are moved after each step along k of
+ * the next tile. */
 typedef enum pending_kind {
     PENDING_ANY,
     PENDING_BF16, /* 32 columns in bf16 with a bias, which may be zeros */
@@ -175,7 +178,7 @@ typedef struct pending {
     int rows, done;
     const fsdp_tile_block *block;
     int64_t i, j, columns; /* the place in C, and the number of columns */
-    char *c;               /* the first row, and bytes from one row to the next */
+    char *c; /* address of the first row in C; c_stride: bytes from one row to the next */
     int64_t c_stride;
 } pending;
 
@@ -204,7 +207,7 @@ BF16_TARGET static void move_pending_rows(pending *p, int rows)
     p->done = end;
 }
 
-/* Sets how the sums of columns [j, j + columns) of the rows at i will be moved to C. */
+/* Sets `p` to move the sums of columns [j, j + columns) of the rows at i to C. */
 BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
                                     int64_t j, int64_t columns)
 {
@@ -225,9 +228,9 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
                                 : _mm512_setzero_ps());
 }
 
-/* Note [Asked for between steps]. As in Note [Ahead of the tile] in tile.c, but a few lines are
- * prefetched after each step along k. The first-level cache can have some 16 misses pending, and
- * the instruction that prefetches one more line waits until one has arrived. */
+/* Note [Asked for between steps]. What Note [Ahead of the tile] in tile.c describes is prefetched,
+ * but only a few lines after each step along k. The first-level cache can have about 16 misses
+ * pending, and an instruction that prefetches one more line waits until one of them has arrived. */
 typedef struct lines {
     const char *at;
     int64_t stride; /* bytes from one row to the next */
@@ -251,7 +254,7 @@ static lines no_lines(void)
     return (lines){.at = NULL, .left = 0};
 }
 
-/* An address past the end does no harm. */
+/* Prefetches the next n lines. An address past the end does no harm. */
 FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 {
     n = n < l->left ? n : l->left;
@@ -259,8 +262,9 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     for (; n > 0; n--) {
         if (to_write)
             __builtin_prefetch(l->at, 1);
-        else /* in the first-level cache, rows a multiple of 4096 bytes apart would evict each
-              * other */
+        /* Into the second-level cache: in the first-level cache, rows that are a multiple of 4096
+         * bytes apart would evict each other. */
+        else
             __builtin_prefetch(l->at, 0, 2);
         l->at = (const char *)((uintptr_t)l->at + LINE);
         if (++l->in_row == l->of_row) {
@@ -271,14 +275,14 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 }
 
 /* What is prefetched while a tile computes: its part of C, and of_a lines of the rows of A that the
- * next tiles start with. */
+ * next row of tiles starts with. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
 } ahead;
 
-/* Stores the sums to c, whose rows are c_stride bytes apart. Meanwhile finishes what is pending in
- * `before`. */
+/* Computes a tile and stores its sums to c, whose rows are c_stride bytes apart. Meanwhile moves
+ * the sums that are pending in `before`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
                                      ahead *asked)
@@ -337,7 +341,7 @@ AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t c
 
 /* --- blocks --- */
 
-/* Rows [i, i + 32) of A. `tail` has room for 64 bytes of each. */
+/* Returns rows [i, i + 32) of A. `tail` has room for 64 bytes of each row. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);
@@ -367,8 +371,8 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes columns [j, j + columns) of the rows at i. Afterwards `before` is done and `now` may be
- * pending. */
+/* Computes columns [j, j + columns) of the rows at i. Afterwards the sums of `before` are in C, and
+ * those of `now` may be pending. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

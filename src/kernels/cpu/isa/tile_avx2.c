@@ -2,13 +2,14 @@
  * packing widens bf16, so a lane of k holds one element of either dtype.
  *
  * Note [Tiles of AVX2]. The sixteen registers hold 4 x 24 sums, three vectors of B and one element
- * of A. A panel of B has 24 columns, stored as [depth][width]. The last panels are narrower: a rest
- * of 8 columns is joined with the previous panel and split into two of 16, since 4 x 8 sums alone
- * would wait for each other. A panel stays in the first-level cache while all rows of a block of A
- * are multiplied with it. (The order of loops in tile.h is for a second-level cache that feeds
- * wider registers.) GEMM always packs A: reading its rows in place, from far apart, took 5 to 25 %
- * longer. Tiles of A have FSDP_TILE_ROWS rows, and each half is multiplied separately. Attention's
- * rows of probabilities, in the first-level cache, are read in place. */
+ * of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be narrower. If
+ * it would have 8 columns, the last two panels have 16 columns each, since the additions to only 4
+ * x 8 sums would wait for each other. A panel stays in the first-level cache while all rows of a
+ * block of A are multiplied with it. (The order of loops that tile.h describes is for a
+ * second-level cache that feeds wider registers.) GEMM always packs A: reading its rows in place,
+ * from far apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and each half
+ * of a tile is multiplied separately. Attention's rows of probabilities, in the first-level cache,
+ * are read in place. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -20,19 +21,21 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    STRIP = 72,      /* columns of B, or rows of A, that are packed together for each row of k */
-    FAR_DEPTH = 128, /* lanes from which on prefetching C costs little in comparison */
-    AHEAD = 2048     /* prefetch distance of packing, elements */
+    STRIP = 72, /* columns of B, or rows of A, that are packed together for each row of k */
+    /* With at least this many lanes of k, prefetching C costs little in comparison. */
+    FAR_DEPTH = 128,
+    AHEAD = 2048 /* prefetch distance of packing, elements */
 };
 
 /* --- panels of B --- */
 
-/* Columns [first, first + width) of a panel. */
+/* A panel: columns [first, first + width) of B. */
 typedef struct panel {
     int64_t first, width;
 } panel;
 
-/* The panel of column j, a multiple of 8; n is rounded up to a multiple of 8. */
+/* Returns the panel of column j, a multiple of 8. n is the number of columns, rounded up to a
+ * multiple of 8. */
 static panel panel_of(int64_t j, int64_t n)
 {
     int64_t rest = n % WIDTH, full = n - rest;
@@ -53,13 +56,13 @@ static int64_t rounded(int64_t n)
 
 /* --- packing --- */
 
-/* Eight columns of a panel of B, or the rows of a tile of A. */
+/* Where packing stores eight columns of a panel of B, or the rows of a tile of A. */
 typedef struct target {
-    float *at;      /* of lane 0 */
+    float *at;      /* address of lane 0 */
     int64_t stride; /* lanes from one row of k to the next */
 } target;
 
-/* The destination of columns [8 i, 8 i + 8) of B, or of rows of A. */
+/* Returns the destination of columns [8 i, 8 i + 8) of B, or of these rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)
@@ -101,13 +104,14 @@ FSDP_INLINE void transpose(__m256 r[8])
         r[i] = t[i];
 }
 
-/* An address past the end does no harm. */
+/* Prefetches into the second-level cache. An address past the end does no harm. */
 FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs `rows` rows and `lanes` lanes of k. For whole blocks it is inlined with constants. */
+/* Packs `rows` rows and `lanes` lanes of k. For whole blocks the function is inlined with
+ * constants. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -123,7 +127,7 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
             _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
 }
 
-/* Packs up to eight rows of k contiguous elements. */
+/* Packs `rows` rows (at most eight) of k contiguous elements each. */
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {
@@ -138,7 +142,7 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Packs rows of k with `columns` neighbouring columns, reading along the rows, which is fastest. */
+/* Packs k rows of `columns` neighbouring elements. It reads along the rows, which is fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
 {
@@ -189,8 +193,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* Computes C [rows, 8 vectors], leading dimension ldc. `a` is packed (a_ld 0), or its rows are a_ld
- * apart. */
+/* Computes C [rows, 8 * vectors] with leading dimension ldc. `a` is packed (a_ld 0), or its rows
+ * are a_ld elements apart. */
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
@@ -251,7 +255,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* Stores a tile of results [rows, columns] from `x` at (i0, j0) in C, with what is added. */
+/* Adds the block's sum, bias and previous C, as far as it has them, to the tile of results x [rows,
+ * columns], and stores it at (i0, j0) in C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {
@@ -278,7 +283,7 @@ static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t 
     }
 }
 
-/* Rows of A from i on; i is a multiple of ROWS. */
+/* Returns the address of row i of A; i is a multiple of ROWS. */
 static const float *a_at(const fsdp_tile_block *b, int64_t i)
 {
     const char *a = b->a;
@@ -288,7 +293,7 @@ static const float *a_at(const fsdp_tile_block *b, int64_t i)
     return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
 }
 
-/* Computes rows [i, i + ROWS) and columns [j, ...) of C, the columns of panel p. */
+/* Computes rows [i, i + ROWS) of C and the columns of panel p, which begin at column j of C. */
 static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
 {
     int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);

@@ -6,7 +6,8 @@
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Stores sixteen columns of a row of results at (i, j) in C, with what is added. */
+/* Adds the block's sum, `bias` and previous C to sixteen columns of a row of results, and stores
+ * them at (i, j) in C. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
                                              fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {

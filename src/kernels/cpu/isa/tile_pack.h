@@ -1,5 +1,5 @@
-/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c alone, empty for other
- * ISAs. */
+/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c and tile_amx.c; empty for
+ * other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
@@ -10,20 +10,21 @@ enum {
                              * k */
     PACK_AHEAD = 4096,      /* prefetch distance, elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance in each of sixteen rows, bytes */
-    PACK_SHORT_ROW = 2048   /* bytes; for rows no longer than this, prefetches the next sixteen rows
-                             * instead */
+    /* Bytes; for rows that are not longer than this, packing prefetches the next sixteen rows
+     * instead */
+    PACK_SHORT_ROW = 2048
 };
 
-/* The elements in memory, and what a lane of 4 bytes holds. */
+/* What the elements in memory are, and what a lane of 4 bytes contains. */
 typedef enum pack_form {
     PACK_F32,
     PACK_PAIRS,  /* pairs of bf16: Note [Lanes] in tile.h */
     PACK_WIDENED /* bf16 widened to f32 */
 } pack_form;
 
-/* Sixteen columns of a panel of B, or the rows of two tiles of A, at one lane of k. */
+/* Where packing stores sixteen columns of a panel of B, or the rows of two tiles of A. */
 typedef struct target {
-    char *at;       /* of lane 0 */
+    char *at;       /* address of lane 0 */
     int64_t stride; /* bytes from a lane of k to the next */
     int64_t upper;  /* bytes from the lower 8 to the upper 8 of the sixteen */
 } target;
@@ -47,7 +48,7 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* Elements of k per lane, and the bytes of a lane in memory. */
+/* Return the elements of k per lane, and the bytes of a lane in memory. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -58,8 +59,8 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Loads up to 16 lanes, of which `left` are in memory and the rest are zeros; `left` may be larger.
- * In pairs, `left` counts elements, and the last lane may have only one. */
+/* Loads 16 lanes: the first `left` from memory (all 16 if `left` is larger), the others as zeros.
+ * In PACK_PAIRS, `left` counts elements, and the last lane may have only one. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -70,8 +71,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* Packs `rows` rows of `left` elements of k, at most sixteen lanes. For whole blocks it is inlined
- * with constants. */
+/* Packs `rows` rows of `left` elements of k, which are at most sixteen lanes. For whole blocks the
+ * function is inlined with constants. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)
 {
@@ -91,7 +92,7 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
             store_lanes(to, lane + i, r[i]);
 }
 
-/* Packs up to sixteen rows of k contiguous elements. */
+/* Packs `rows` rows (at most sixteen) of k contiguous elements each. */
 FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
                                  int64_t row_bytes, int64_t k, int64_t rows)
 {
@@ -106,16 +107,16 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* The destination of columns [16 i, 16 i + 16) of B, or of rows of A. */
+/* Returns the destination of columns [16 i, 16 i + 16) of B, or of these rows of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-/* Number of rows that packing prefetches ahead. */
+/* Returns how many rows ahead packing prefetches. */
 static int64_t rows_ahead(int64_t columns)
 {
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Packs rows of k with `columns` neighbouring columns, reading along the rows, which is fastest. */
+/* Packs k rows of `columns` neighbouring elements. It reads along the rows, which is fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
 {
@@ -128,8 +129,8 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Loads two rows of k, or one and zeros, as pairs in lanes for up to 32 columns: lanes[0] has the
- * first 16, lanes[1] the others. */
+/* Loads two rows of k (if `second` is false, one row and zeros) as pairs, for up to 32 columns:
+ * lanes[0] has the first 16, lanes[1] the others. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {
@@ -144,7 +145,7 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Inlined with constants for whole pairs. */
+/* Packs two rows of k as pairs. For whole pairs the function is inlined with constants. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {
@@ -155,7 +156,7 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* The same for two rows of k per lane. */
+/* Does what pack_rows() does, for bf16 with two rows of k per lane. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {

@@ -1,11 +1,11 @@
 /* Arithmetic for the loops of isa/, written so that the compiler vectorises it: no branch, no call,
- * no table. Each function takes and returns one lane; a loop over a block calls it, and the
- * compiler vectorises the loop at the width of the ISA. Every step is one IEEE operation in a fixed
- * order (nothing is contracted), so a value's bits depend neither on its position in a vector nor
- * on the ISA.
+ * no table. Each function computes one lane; a loop over a block calls it, and the compiler
+ * vectorises the loop at the width of the ISA. Every step is one IEEE operation in a fixed order
+ * (nothing is contracted), so a value's bits depend neither on its position in a vector nor on the
+ * ISA.
  *
- * Selections use integer masks: with trapping arithmetic in force the compiler would not vectorise
- * `condition ? expression : expression`, because it may not evaluate both.
+ * Selections use integer masks: the compiler would not vectorise `condition ? expression :
+ * expression`, because arithmetic may trap and so the compiler must not evaluate both expressions.
  *
  * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
  * tests/kernels/test_math.c measures its error over dense ranges. */
@@ -35,8 +35,8 @@ static inline uint16_t fsdp_round_bf16(float f)
 static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    /* The exponent of a normal number moves from bias 15 to 127, that of infinity and NaN to 255. A
-     * float subtraction gives the value of a subnormal. */
+    /* The exponent of a normal number changes from bias 15 to bias 127, that of infinity and NaN to
+     * 255. A float subtraction computes the value of a subnormal. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);

@@ -1,7 +1,7 @@
-/* Sixteen floats at a time as a vector type of GCC and Clang, which the compiler spreads over the
- * registers of the ISA. For sums of memory, where each step loads or stores; for arithmetic use
- * vector.h. A value's bits do not depend on its lane. Every function that takes or returns a vector
- * is FSDP_INLINE: vectors wider than the registers must not be passed in a call. */
+/* Sixteen floats as a vector type of GCC and Clang, which the compiler spreads over the registers
+ * of the ISA. Use it for sums of arrays, where each step loads or stores; use vector.h for
+ * arithmetic. A value's bits do not depend on its lane. Every function that takes or returns a
+ * vector is FSDP_INLINE: vectors wider than the registers must not be passed in a call. */
 #pragma once
 #include "src/kernels/cpu/isa/vector.h"
 
@@ -23,9 +23,9 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
     memcpy(p, &x, sizeof x);
 }
 
-/* Stores past the caches, to an address that is a multiple of 64, so that the line is not read
- * first. For large results that are not read soon. Call fsdp_stream_end() before any other thread
- * may read them. */
+/* Stores x past the caches, so that the cache line is not read first. p must be a multiple of 64.
+ * For large results that are not read soon. Call fsdp_stream_end() before another thread may read
+ * the results. */
 FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)
 {
 #if defined(__AVX512F__)

@@ -1,10 +1,10 @@
-/* A register of floats, as wide as the ISA has them, and functions for softmax and activations. For
- * loops in which explicit vectors are faster than leaving vec.h's one-lane functions to the
- * vectoriser. With vectors wider than registers (vec16.h) the compiler loads and stores at every
+/* A register of floats, of the ISA's width, and functions for softmax and activations. Use it for
+ * loops in which explicit vectors are faster than one-lane functions (vec.h) that the compiler
+ * vectorises. With vectors wider than registers (vec16.h) the compiler loads and stores at every
  * step.
  *
- * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. They
- * do depend on the ISA, where fsdp_vec_fma is fused (v3, v4) or not.
+ * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. The
+ * bits do depend on the ISA where fsdp_vec_fma() is used, because it is fused only with v3 and v4.
  *
  * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to float).
  * tests/kernels/test_math.c and, on each ISA, test_elementwise.c measure their errors over dense
@@ -50,7 +50,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
     return x - (fsdp_vec){0}; /* keeps -0 and NaN */
 }
 
-/* Lanes of x where the mask is set, else of y. */
+/* Returns the lanes of x where the mask is set, and of y elsewhere. */
 FSDP_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
 {
     return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
@@ -68,7 +68,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 #endif
 }
 
-/* x < y ? x : y, with the same rule for NaN. */
+/* x < y ? x : y: a NaN in x is ignored and one in y stays. */
 FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -92,7 +92,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 #endif
 }
 
-/* Mask of the lanes, counted from `first`, that are in [begin, end). */
+/* Returns a mask of the lanes l for which first + l is in [begin, end). */
 FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
 {
     int32_t lanes[FSDP_VEC];
@@ -130,7 +130,7 @@ FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
     memcpy(p, &half, sizeof half);
 }
 
-/* Stores the upper halves of the lanes, which is x as bfloat16 if x is rounded already. */
+/* Stores the upper halves of the lanes: x as bfloat16, if x was rounded before. */
 FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
 {
     fsdp_vec_store_u16(p, (fsdp_vecu)x >> 16);
@@ -184,7 +184,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
     /* Rounds x / ln 2; the integer is in the low bits. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
-    /* ln 2 in two parts: k times the first, of 15 bits, is exact even without a fused operation. */
+    /* ln 2 has two parts here. The first part has 15 bits, so k times it is exact even without a
+     * fused operation. */
     fsdp_vec r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.62e4p-1f), x);
     r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.7f7d1cp-20f), r);
     fsdp_vec q = fsdp_vec_set(0x1.6a2254p-10f);
