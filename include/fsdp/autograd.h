@@ -106,8 +106,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor 
 /**
  * @name Activation offload
  * A file to which checkpointed calls (fsdp_module_set_activation_checkpointing_options()) move the
- * tensors they keep. A background thread writes it and reads each call's tensors back one call
- * before they are needed. The file has no name in the file system, so nothing remains of it. @{
+ * tensors that they keep. A background thread writes the file. In backward, it reads the tensors of
+ * each call back while the call after it is recomputed. The file has no name in the file system, so
+ * nothing remains after the process has ended. @{
  */
 typedef struct fsdp_activation_offload fsdp_activation_offload;
 

@@ -119,10 +119,10 @@ typedef enum fsdp_backward_prefetch {
 typedef enum fsdp_forward_prefetch {
     FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, as long as the
                                 order of units is the same */
-    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: the same unit. But if an iteration
-                                enters units in another order than the first iteration, each rank that
-                                does so gets FSDP_ERR_STATE before it communicates */
-    FSDP_FORWARD_NONE,     /**< nothing */
+    FSDP_FORWARD_STRICT, /**< FSDP1's forward_prefetch=True: the same unit. But if an iteration of a
+                              rank enters units in another order than its first iteration, the rank
+                              gets FSDP_ERR_STATE before it communicates */
+    FSDP_FORWARD_NONE,   /**< nothing */
 } fsdp_forward_prefetch;
 
 /**
