@@ -4,14 +4,14 @@
  *
  * Introduction
  *
- *   N ranks (processes that `fsdp launch -n N PROGRAM` starts, each of which calls the same
- *   functions in the same order) train one model. Parameters, gradients and optimizer state are
+ *   N ranks train one model. They are processes that `fsdp launch -n N PROGRAM` starts, and all of
+ *   them call the same functions in the same order. Parameters, gradients and optimizer state are
  *   split over the ranks. A unit, usually one transformer block, is gathered before its forward and
- *   backward and freed after them. Words, defaults and files are PyTorch's.
+ *   before its backward, and freed after each. Terms, defaults and file formats are PyTorch's.
  *
  *   Every function that can fail returns fsdp_status; fsdp_last_error() has the message. FSDP_TRY()
- *   passes a failure on. "Collective" in a comment means that all ranks of the group call the
- *   function, with the same arguments unless it says otherwise.
+ *   passes a failure on. "Collective" in a comment means that all ranks of the group must call the
+ *   function, with the same arguments unless the comment says otherwise.
  *
  * The calls that train a model
  *
@@ -29,7 +29,8 @@
  *         fsdp_optimizer_zero_grad(optimizer);
  *     fsdp_module_save(model, "output", group, NULL);                    safetensors
  *
- *   examples/train_t5.c is such a program in full. examples/fsdp2_train.c defines its own model.
+ *   examples/train_t5.c is a complete program of this kind. examples/fsdp2_train.c defines its own
+ *   model.
  *
  * The headers, from simple to advanced
  *

@@ -1,7 +1,7 @@
 /**
  * @file
- * The folders of Hugging Face Accelerate's save_state() and load_state() with FSDP, read and
- * written without Accelerate:
+ * Reads and writes, without Accelerate, the folders that Hugging Face Accelerate's save_state() and
+ * load_state() use with FSDP:
  *
  * | SHARDED_STATE_DICT        | FULL_STATE_DICT                                   |
  * |---------------------------|---------------------------------------------------|
@@ -31,8 +31,8 @@ extern "C" {
 typedef struct fsdp_accelerate_scheduler {
     double base_lr;     /**< initial_lr: the rate that the schedule multiplies */
     double last_lr;     /**< learning rate of the next step */
-    int64_t last_epoch; /**< number of scheduler steps; with Accelerate's defaults optimizer
-                             steps times ranks */
+    int64_t last_epoch; /**< number of scheduler steps; with Accelerate's defaults this is the
+                             number of optimizer steps times the number of ranks */
 } fsdp_accelerate_scheduler;
 
 /** The objects that were passed to accelerator.prepare(), in that order. All pointers are
@@ -47,9 +47,9 @@ typedef struct fsdp_accelerate_state {
     size_t n_schedulers;                   /**< at most n_optimizers */
     fsdp_grad_scaler *scaler; /**< NULL: none. load_state does not change it if the folder has no
                                    scaler.pt. */
-    /** Seed for random_states: the state that Python's, NumPy's and PyTorch's generators have after
-     * set_seed(seed). This library's random numbers are functions of seed and step, so it has no
-     * generator state of its own. */
+    /** Seed for random_states: save_state writes the state that Python's, NumPy's and PyTorch's
+     * generators have after set_seed(seed). This library's random numbers are functions of seed and
+     * step, so it has no generator state of its own. */
     uint64_t seed;
 } fsdp_accelerate_state;
 
@@ -84,7 +84,7 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
  * those generators.
  *
  * Collective. Each part (a model, an optimizer) is checked on all ranks before its first value
- * changes. Parts that come before one that fails stay loaded.
+ * changes. If a part fails, the parts before it stay loaded.
  *
  * @return FSDP_ERR_NOT_FOUND naming the file that is missing; FSDP_ERR_UNSUPPORTED for folders with
  *         one file per rank (LOCAL_STATE_DICT, use_dcp=False); FSDP_ERR_FORMAT naming a damaged

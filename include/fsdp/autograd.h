@@ -2,13 +2,14 @@
  * @file
  * Scopes, tapes, differentiable operations and backward.
  *
- * Operations are expressions: they take a scope and return a tensor that the scope owns. The first
- * failure is kept in the scope. Later operations do nothing and return NULL, and the caller checks
- * fsdp_scope_status() once. If the scope has a tape, operations whose inputs require a gradient add
- * a node to it. fsdp_backward() runs the hand-written backward of each node, newest first.
+ * An operation is a function of a scope and tensors, and returns a tensor that the scope owns. The
+ * scope keeps the first failure. Later operations do nothing and return NULL, so the caller checks
+ * fsdp_scope_status() once, at the end. If the scope has a tape, operations whose inputs require a
+ * gradient add a node to it. fsdp_backward() runs the hand-written backward of each node, newest
+ * first.
  *
- * Activations are packed: [T, D], where T counts the tokens of all sequences, with offsets that
- * give the first row of each sequence. There is no padding.
+ * Activations are packed without padding: they are [T, D], where T is the number of tokens of all
+ * sequences, and offsets give the first row of each sequence.
  *
  * Legend: T tokens, D model width, F feed-forward width, V vocabulary, H heads, K head width.
  */
@@ -34,16 +35,17 @@ typedef struct fsdp_args {
 } fsdp_args;
 
 /** @name Tape @{ */
-/** One tape per rank. It holds the nodes of one step and is emptied by that step's backward. */
+/** Create a tape. Each rank needs one. A tape holds the nodes of one step, and the step's backward
+ * empties it. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
 /** Resets the tape, so destroy it before the modules that ran on it. Accepts NULL. */
 FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
 /**
  * Remove all nodes and release the tensors they saved. This cancels a forward that was not followed
- * by a backward: sharded modules drop what they hold for it, including gradient sums of earlier
- * micro-steps and gradients added by losses on other tapes (fsdp_linear_cross_entropy()). Backward
- * on those tapes then returns FSDP_ERR_STATE. Parameters keep their values. A module call that
- * fails resets the tape itself.
+ * by a backward: sharded modules drop what they keep for that forward, including gradient sums of
+ * earlier micro-steps and gradients added by losses on other tapes (fsdp_linear_cross_entropy()).
+ * Backward on those tapes then returns FSDP_ERR_STATE. Parameters keep their values. A module call
+ * that fails resets the tape itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -68,18 +70,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_open(fsdp_device *device, fsdp_t
                                                      fsdp_scope **scope);
 /** Releases every tensor that the scope owns; retain those that must live longer. Accepts NULL. */
 FSDP_API void fsdp_scope_close(fsdp_scope *scope);
-/** The first failure of an operation in the scope, with its message; FSDP_OK if there was none. */
+/** Return the first failure in the scope, with its message as fsdp_last_error(); FSDP_OK if there
+ * was none. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
-/** Record a failure in the scope unless it has one already. fsdp_last_error() is its message. */
+/** Record a failure in the scope, with fsdp_last_error() as its message. No effect if the scope has
+ * failed already. */
 FSDP_API void fsdp_scope_fail(fsdp_scope *scope, fsdp_status status);
 FSDP_API fsdp_device *fsdp_scope_device(const fsdp_scope *scope);
 FSDP_API const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *scope);
 /** Release an intermediate tensor before the scope closes. The tape keeps what backward needs. */
 FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 
-/** On: make `tensor` a leaf whose gradient is computed. Off: undo that and drop the gradient. */
+/** on = true: make `tensor` a leaf, for which backward computes a gradient. on = false: undo this
+ * and drop the gradient. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_set_requires_grad(fsdp_tensor *tensor, bool on);
-/** The gradient of a leaf: float32, the tensor's shape; NULL before the first backward. Borrowed.
+/** Get the gradient of a leaf: float32, with the tensor's shape; NULL before the first backward.
+ * Borrowed.
  */
 FSDP_API fsdp_tensor *fsdp_tensor_grad(const fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
@@ -88,11 +94,11 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
  * Compute the gradients of the leaves that `roots` depend on and add them to the leaves' existing
  * gradients. The tape is empty afterwards.
  *
- * @param grads [n] gradients of the roots, each with the root's shape and dtype; NULL, or a NULL
- *              entry: one, for a root of one element
- * @return the first failure, also for roots or grads that do not fit; hooks are then cancelled and
- *         the tape is empty. FSDP_ERR_STATE if the tape has a fsdp_linear_cross_entropy() of a
- *         sharded weight that no root depends on.
+ * @param grads [n] gradients of the roots, each with its root's shape and dtype. If grads or an
+ *              entry is NULL, the gradient is 1, and the root must have one element
+ * @return the first failure, including roots or grads that are not valid; after a failure, hooks
+ *         are cancelled and the tape is empty. FSDP_ERR_STATE if the tape has a
+ *         fsdp_linear_cross_entropy() of a sharded weight that no root depends on.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);
@@ -100,8 +106,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor 
 /**
  * @name Activation offload
  * A file to which checkpointed calls (fsdp_module_set_activation_checkpointing_options()) move the
- * tensors they keep. A background thread writes it and reads each call's tensors back one call
- * before they are needed. The file has no name in the file system, so nothing remains of it. @{
+ * tensors that they keep. A background thread writes the file. In backward, it reads the tensors of
+ * each call back while the call after it is recomputed. The file has no name in the file system, so
+ * nothing remains after the process has ended. @{
  */
 typedef struct fsdp_activation_offload fsdp_activation_offload;
 
@@ -112,8 +119,8 @@ typedef struct fsdp_activation_offload_options {
 } fsdp_activation_offload_options;
 
 /**
- * Create the file for one rank. Several modules may share it.
- * @param offload out: owned by the caller; must outlive every tape that holds calls which use it
+ * Create the file of one rank. Several modules may use the same file.
+ * @param offload out: owned by the caller; must outlive every tape with calls that use it
  * @return FSDP_ERR_IO or FSDP_ERR_NOT_FOUND naming the folder. A full disk is reported by the
  *         forward that needs the space.
  */
@@ -127,7 +134,7 @@ FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *off
 
 /**
  * @name Operations
- * Unless stated otherwise, inputs are contiguous and share one floating dtype, and so do results.
+ * Unless stated otherwise, inputs and results are contiguous and have the same floating dtype.
  * @{
  */
 
@@ -138,7 +145,7 @@ FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
  * the transpose of fsdp_linear()'s. */
 FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
 /**
- * torch.nn.functional.embedding: rows of weight [V, D] by id.
+ * torch.nn.functional.embedding: look up rows of weight [V, D] by id.
  * @param ids         [n] in [0, V), host memory, copied
  * @param padding_idx tokens of this id add nothing to the weight's gradient; -1: none
  * @return [n, D]
@@ -153,7 +160,8 @@ FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *
  * dtype, which may differ from x's. */
 FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                       fsdp_tensor *bias, float eps);
-/** Element-wise on equal shapes. If the dtypes differ, the result is float32, as in PyTorch. @{ */
+/** Element-wise x + y and x * y for equal shapes. If the dtypes differ, the result is float32, as
+ * in PyTorch. @{ */
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
@@ -192,7 +200,7 @@ FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 FSDP_API fsdp_tensor *fsdp_clamp_infinite_(fsdp_scope *s, fsdp_tensor *x);
 /**
  * fsdp_dropout(fsdp_relu_(x), p), with the same bits. One result is kept for backward instead of
- * two, and backward draws no random numbers. x has any shape; the result reuses its memory if
+ * two, and backward draws no random numbers. x may have any shape. The result reuses x's memory if
  * nothing else refers to it. The scope fails unless p is in [0, 1].
  */
 FSDP_API fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p);
@@ -203,9 +211,9 @@ FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_
                                          float p);
 
 /**
- * torch.Tensor.to(dtype): x rounded to nearest even; x itself if it has that dtype already. The
- * gradient is converted back to x's dtype, except for a leaf, where it is added without that
- * rounding.
+ * torch.Tensor.to(dtype): convert x, rounding to nearest even. Returns x itself if it has that
+ * dtype already. The gradient is converted back to x's dtype. But if x is a leaf, the gradient is
+ * added to the leaf's gradient without this rounding.
  * @param dtype float32, bfloat16 or float16
  */
 FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
@@ -215,8 +223,8 @@ typedef struct fsdp_attention_options {
     int64_t heads, kv_heads;   /**< kv_heads 0: the same as heads */
     const int32_t *q_offsets;  /**< [n_sequences + 1] first rows of the sequences in q, copied */
     const int32_t *kv_offsets; /**< the same for k and v; NULL: q_offsets */
-    /** [n_sequences] end of each sequence's rows in k and v, if there is free space after them.
-     * NULL: each sequence ends where the next begins. Not allowed with gradients. */
+    /** [n_sequences] end of each sequence's rows in k and v, for k and v with unused rows between
+     * sequences. NULL: each sequence ends where the next one begins. Not allowed with gradients. */
     const int32_t *kv_ends;
     int64_t n_sequences;
     /** Mask keys after the query. If a sequence has fewer queries than keys, the queries are at the
@@ -234,8 +242,8 @@ typedef struct fsdp_attention_options {
  *
  * @param q             [Tq, H * K]
  * @param k, v          [Tk, kv_heads * K]
- * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL;
- * column (key - query) + span - 1 is added to the score
+ * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. The
+ *                      value in column (key - query) + span - 1 is added to the score
  * @return [Tq, H * K]
  */
 FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
@@ -243,9 +251,9 @@ FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor 
                                      const fsdp_attention_options *options);
 
 /**
- * Rotary position embedding (Su et al. 2021, arXiv 2104.09864) with the pairs of transformers'
- * Llama: elements j and j + K/2 of a head are rotated by an angle that depends on the position and
- * j.
+ * Rotary position embedding (Su et al. 2021, arXiv 2104.09864). As in transformers' Llama, elements
+ * j and j + K/2 of a head form a pair, which is rotated by an angle that depends on j and the
+ * position.
  *
  * y = x cos + rotate_half(x) sin, computed in float32 and rounded once. The table gets no gradient.
  *
@@ -259,15 +267,15 @@ FSDP_API fsdp_tensor *fsdp_rope(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *tabl
                                 const int32_t *positions, int64_t heads);
 
 /**
- * T5's relative position bias (Raffel et al. 2020, section 2.1): weight [buckets, H], gathered for
- * every distance key - query in (-span, span).
+ * T5's relative position bias (Raffel et al. 2020, section 2.1): look up the row of weight
+ * [buckets, H] for every distance key - query in (-span, span).
  *
  * @param bidirectional true in the encoder: half of the buckets are for keys after the query
  * @return [H, 2 * span - 1] float32
  */
 FSDP_API fsdp_tensor *fsdp_relative_position_bias(fsdp_scope *s, fsdp_tensor *weight, int64_t span,
                                                   int64_t max_distance, bool bidirectional);
-/** The bucket of one distance (key - query), as in transformers' T5Attention. */
+/** Return the bucket of one distance (key - query), as in transformers' T5Attention. */
 FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional,
                                                int64_t buckets, int64_t max_distance);
 
@@ -275,11 +283,11 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  * The output embedding and its loss in one operation: factor * sum over rows of
  * -log softmax(x w^T)[label].
  *
- * The logits exist for at most 352 rows at a time. If gradients are needed, forward also computes
- * those of x and w. The gradient of the result must therefore be 1: scale the loss with `factor`,
- * not afterwards. If w is a sharded parameter, forward adds its gradient to the unit's, and
- * fsdp_backward() on this tape must reach the result. To evaluate the loss without a backward, use
- * a scope without a tape, or call fsdp_tape_reset() afterwards.
+ * The logits are computed for at most 352 rows at the same time. If gradients are needed, forward
+ * also computes the gradients of x and w. The gradient of the result must therefore be 1: scale the
+ * loss with `factor`, not afterwards. If w is a sharded parameter, forward adds w's gradient to the
+ * gradients of its unit, and fsdp_backward() on this tape must reach the result. To evaluate the
+ * loss without a backward, use a scope without a tape, or call fsdp_tape_reset() afterwards.
  *
  * @param x      [T, D]; rows whose label is negative are not computed
  * @param w      [V, D]
@@ -289,8 +297,8 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                 const int32_t *labels, float factor);
-/** The same, but the gradient of x reuses x's memory if nothing else refers to it. Do not read x
- * afterwards. */
+/** fsdp_linear_cross_entropy(), but the gradient of x reuses x's memory if nothing else refers to
+ * it. Do not read x afterwards. */
 FSDP_API fsdp_tensor *fsdp_linear_cross_entropy_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                                  const int32_t *labels, float factor);
 /**
@@ -323,8 +331,8 @@ enum {
     FSDP_MAX_CHUNKS = 8
 };
 /**
- * torch.chunk(x, n, dim=-1): n equal parts of x along its last dimension, each contiguous. A part
- * that gets no gradient counts as zeros in x's gradient.
+ * torch.chunk(x, n, dim=-1): split x along its last dimension into n equal parts, each contiguous.
+ * If a part gets no gradient, its elements of x's gradient are 0.
  *
  * @param n   in [1, FSDP_MAX_CHUNKS], a divisor of x's last dimension
  * @param out [n] the parts; all NULL if the scope has failed

@@ -31,8 +31,8 @@ typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_ERR_INVALID,     /**< the caller's argument, flag or shape is wrong */
     FSDP_ERR_NOT_FOUND,   /**< a file, tensor, module or key does not exist */
-    FSDP_ERR_FORMAT,      /**< foreign bytes (file, config, peer) are malformed */
-    FSDP_ERR_UNSUPPORTED, /**< well-formed, but this build cannot do it */
+    FSDP_ERR_FORMAT,      /**< bytes from outside (a file, a config, a peer) are malformed */
+    FSDP_ERR_UNSUPPORTED, /**< the request is well-formed, but this build cannot do it */
     FSDP_ERR_IO,          /**< the operating system refused (disk full, permission) */
     FSDP_ERR_NOMEM,       /**< an allocation failed or would exceed a limit */
     FSDP_ERR_STATE,       /**< calls in the wrong order, e.g. reading a resharded parameter */
@@ -41,12 +41,12 @@ typedef enum fsdp_status {
     FSDP_ERR_NUMERIC,     /**< NaN or infinity where training cannot continue */
 } fsdp_status;
 
-/** Name of a status without its prefix, e.g. "INVALID"; static storage. */
+/** Return the name of a status without its prefix, e.g. "INVALID"; static storage. */
 FSDP_API const char *fsdp_status_name(fsdp_status status);
 
 /**
- * Message of the last failure on the calling thread; "" before the first one. Valid until the
- * next failure on this thread.
+ * Return the message of the last failure on the calling thread; "" if there was none. The pointer
+ * is valid until the next failure on this thread.
  */
 FSDP_API const char *fsdp_last_error(void);
 
@@ -89,7 +89,7 @@ FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
 /**
  * Parse a dtype by any of its common names: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32",
  * "half"...
- * @return FSDP_ERR_INVALID naming `name` and the known names.
+ * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtype_from_name(const char *name, fsdp_dtype *dtype);
 

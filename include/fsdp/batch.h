@@ -2,8 +2,8 @@
  * @file
  * A batch: the inputs of a training step that are not tensors.
  *
- * Rows are packed one after the other without padding, and offsets give the first token of each.
- * Attention masks are converted to offsets here; no later code handles padding.
+ * Rows are packed one after the other without padding, and offsets give the first token of each
+ * row. Attention masks are converted to offsets here; no later code handles padding.
  */
 #pragma once
 #include <stddef.h>
@@ -26,12 +26,13 @@ typedef enum fsdp_task {
 } fsdp_task;
 
 /**
- * Packed sequences. Reference counted (fsdp_batch_retain/release). Constant after creation, except
- * for seed, epoch, step and leaf, which the creator sets before passing the batch on.
+ * Packed sequences. Reference counted (fsdp_batch_retain/release). A batch does not change after
+ * its creation, except for seed, epoch, step and leaf, which the creator sets before it passes the
+ * batch on.
  *
- * Sequences are independent: attention stays within a sequence, and positions count from its start.
- * A row that holds several documents is several sequences here. Any count may be 0: a micro-batch
- * past the end of the data has no rows but takes part in the step.
+ * Sequences are independent: attention stays within a sequence, and positions count from the start
+ * of the sequence. A row that holds several documents is several sequences here. Any count may be
+ * 0: a micro-batch past the end of the data has no rows but takes part in the step.
  */
 typedef struct fsdp_batch {
     fsdp_task task;
@@ -51,17 +52,18 @@ typedef struct fsdp_batch {
      * FSDP_IGNORE_INDEX. */
     const int32_t *decoder_input_ids;
     /** SEQ2SEQ: [Tt], without the trailing ignored labels of each row. CAUSAL_LM: [Ts], already
-     * shifted: the token that follows each one; the last of a sequence is ignored. CLASSIFICATION:
-     * [n] classes. */
+     * shifted: the label of a token is the token that follows it, and the label of the last token
+     * of a sequence is FSDP_IGNORE_INDEX. CLASSIFICATION: [n] classes. */
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
 
-    /** [Ts], [Tt] position of each token in the padded arrays, row * width + column; NULL unless
-     * made by fsdp_batch_from_padded(). */
+    /** [Ts] and [Tt]: position of each token in the padded arrays, row * width + column; NULL
+     * unless fsdp_batch_from_padded() created the batch. */
     const int64_t *source_positions, *target_positions;
 
-    /** Key of dropout and of reports: the run's seed; the epoch, from 0; the optimizer step, from 0
-     * over all epochs; and the leaf, which is micro_step * world_size + rank. */
+    /** Identify the batch, for dropout and reports: seed is the run's seed; epoch counts from 0;
+     * step is the optimizer step and counts from 0 over all epochs; leaf is micro_step *
+     * world_size + rank. */
     uint64_t seed;
     uint32_t epoch, step, leaf;
 } fsdp_batch;
@@ -69,16 +71,17 @@ typedef struct fsdp_batch {
 /** The form in which a model needs its batches: fsdp_model_batch_format(). */
 typedef struct fsdp_batch_format {
     fsdp_task task;
-    int32_t decoder_start_token_id; /**< SEQ2SEQ: T5's is 0, the padding id */
-    int32_t pad_token_id;           /**< SEQ2SEQ: decoder input in place of an ignored label */
+    int32_t decoder_start_token_id; /**< SEQ2SEQ: the first id of each decoder sequence; T5: 0,
+                                         which is also the padding id */
+    int32_t pad_token_id; /**< SEQ2SEQ: the decoder input that replaces an ignored label */
 } fsdp_batch_format;
 
 /** One row of ids, borrowed by fsdp_batch_create(). */
 typedef struct fsdp_batch_row {
     const int32_t *source; /**< [source_len] */
     /** [labels_len]; may contain FSDP_IGNORE_INDEX. CAUSAL_LM: source_len labels, not shifted, or
-     * one more, which is the token after the last; NULL: the source itself. CLASSIFICATION: one
-     * class, or none. */
+     * source_len + 1, where the additional label is the token after the source; NULL: the source
+     * itself. CLASSIFICATION: one class, or none. */
     const int32_t *labels;
     int32_t source_len, labels_len;
     const int32_t *position_ids;   /**< [source_len]; a document begins at each 0; NULL: one
@@ -104,17 +107,17 @@ typedef struct fsdp_padded {
 /**
  * Pack rows without padding.
  *
- * SEQ2SEQ: trailing FSDP_IGNORE_INDEX labels of a row are removed; the decoder is causal, so
- * nothing before them depends on them. Ignored labels in the middle keep their position. A row
- * whose labels are all ignored has a decoder sequence of length 0.
+ * SEQ2SEQ: trailing FSDP_IGNORE_INDEX labels of a row are removed. The decoder is causal, so no
+ * earlier position depends on them. Ignored labels before the last label that counts keep their
+ * position. A row whose labels are all ignored has a decoder sequence of length 0.
  *
  * @param rows   [count]
  * @param count  may be 0
  * @param format NULL: SEQ2SEQ with ids 0, as in T5
  * @param out    new reference; release with fsdp_batch_release()
- * @return FSDP_ERR_INVALID, naming the row, if a length is negative or does not fit the task, if
- *         positions neither continue the count nor begin at 0, or if there are more than INT32_MAX
- *         tokens
+ * @return FSDP_ERR_INVALID, naming the row, if a length is negative or does not fit the task, if a
+ *         position is neither 0 nor one more than the position before it, or if there are more than
+ *         INT32_MAX tokens
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
                                                        const fsdp_batch_format *format,
@@ -128,8 +131,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
  *
  * @param format NULL: SEQ2SEQ with ids 0
  * @return FSDP_ERR_INVALID, naming row and column, if a mask value is neither 0 nor 1, a row's mask
- *         is 0 everywhere or has a hole (distances across it would differ from the padded model's),
- *         an id, class or label is out of range, or positions are invalid
+ *         is 0 everywhere or has a hole (distances across the hole would not be those of the padded
+ *         model), an id, class or label is out of range, or positions are invalid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

@@ -16,15 +16,16 @@ extern "C" {
  * The configuration of a BERT model, as in a Hugging Face config.json.
  *
  * It describes two kinds of models: BertForSequenceClassification, and BertModel, which has no
- * classifier. `architectures` in the file selects one; any other name selects the first.
+ * classifier. `architectures` in the file selects one of them; any other name there selects
+ * BertForSequenceClassification.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;
     int64_t num_attention_heads;     /**< divides hidden_size */
     int64_t max_position_embeddings; /**< longer sequences are an error */
     int64_t type_vocab_size;         /**< number of segments */
-    int64_t num_labels;              /**< or the number of entries of id2label; 2 if both are
-                                          absent */
+    int64_t num_labels; /**< num_labels of the file, or the number of entries of id2label, or 2 if
+                             the file has neither */
     double hidden_dropout_prob, attention_probs_dropout_prob;
     double classifier_dropout; /**< null in the file: hidden_dropout_prob */
     double layer_norm_eps, initializer_range;
@@ -34,12 +35,13 @@ typedef struct fsdp_bert_config {
 } fsdp_bert_config;
 
 /**
- * Sentence embeddings: one vector for each sequence of the scope's batch, the mean of the last
- * hidden states of its tokens (sentence-transformers' mean pooling). It is not normalised.
+ * Compute sentence embeddings: one vector for each sequence of the scope's batch. A vector is the
+ * mean of the last hidden states of the sequence's tokens (sentence-transformers' mean pooling) and
+ * is not normalised.
  *
  * The forward runs as a call of the root module, so hooks run. Pooler and classifier do not run.
  *
- * @param s     its options must name the batch, which must live until backward has ended
+ * @param s     a scope whose options have the batch; the batch must exist until backward has ended
  * @param model a BertModel or a BertForSequenceClassification
  * @return [n, hidden_size], owned by s; NULL if s has failed
  */

@@ -12,14 +12,14 @@ extern "C" {
 /** One tensor of an open file, borrowed from it. */
 typedef struct fsdp_checkpoint_entry {
     const char *name;
-    const char *path;       /**< the file that contains it */
+    const char *path;       /**< the file that contains the tensor */
     const char *dtype_name; /**< the format's name: "F32", "BF16", "F8_E4M3", "BOOL", ... */
     const int64_t *shape;   /**< [ndim] */
     int ndim;               /**< 0: a scalar */
     int64_t numel;          /**< product of shape */
     const void *data;       /**< [bytes], mapped read-only, row-major, little-endian; **may be
                                  unaligned**: copy it out, do not cast the pointer */
-    size_t bytes;           /**< 0 if a dimension is 0 */
+    size_t bytes;           /**< size of the data; 0 if a dimension is 0 */
 } fsdp_checkpoint_entry;
 
 /**
@@ -31,7 +31,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_chec
                                                                  fsdp_dtype *dtype);
 
 /**
- * Check that `entry` has exactly this shape.
+ * Check that `entry` has exactly the shape `shape`.
  * @param shape [ndim]
  * @return FSDP_ERR_FORMAT naming file, tensor and both shapes
  */
@@ -39,11 +39,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
     const fsdp_checkpoint_entry *entry, const int64_t *shape, int ndim);
 
 /**
- * Get rows [begin, end) along dimension 0, so that a rank touches only the pages of its own shard.
- * A scalar has one row.
+ * Get the bytes of rows [begin, end) along dimension 0, so that a rank reads only the pages of its
+ * own shard. A scalar has one row.
  *
- * @param data  out: first byte, borrowed; may be unaligned
- * @param bytes out: size of all these rows; 0 if begin == end
+ * @param data  out: the first byte of the rows, borrowed; may be unaligned
+ * @param bytes out: size of the rows together; 0 if begin == end
  * @return FSDP_ERR_INVALID unless 0 <= begin <= end <= rows
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_rows(const fsdp_checkpoint_entry *entry,

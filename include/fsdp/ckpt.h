@@ -1,7 +1,7 @@
 /**
  * @file
- * Checkpoints: weights in files (<fsdp/hf.h>), and modules that are loaded from them and saved
- * (<fsdp/pretrained.h>).
+ * Includes the headers for checkpoints: <fsdp/hf.h> (weights in files) and <fsdp/pretrained.h>
+ * (loading and saving modules).
  */
 #pragma once
 #include <fsdp/hf.h>

@@ -31,10 +31,11 @@ typedef enum fsdp_reduce_op {
  * by SIGSTOP or a debugger. Each rank that is a process has a thread that signals to its peers
  * twice a second that it is running.
  *
- * @param backend "shm", or NULL for the best that fits
+ * @param backend "shm", or NULL for the best transport that fits
  * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
- * @return FSDP_ERR_INVALID for a malformed environment; FSDP_ERR_UNSUPPORTED for ranks of another
- *         launcher; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has failed.
+ * @return FSDP_ERR_INVALID for a malformed environment; FSDP_ERR_UNSUPPORTED if another launcher
+ *         started the ranks; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a peer has
+ *         failed.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_init_process_group(const char *backend,
                                                              fsdp_group **group);
@@ -57,14 +58,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
                                                     fsdp_status *status);
 
 /**
- * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: a group of the ranks of
- * `parent` that pass the same color, ordered by key, then by rank. Collective over parent. A
- * failure in either group also fails the other. Messages use ranks of the world.
+ * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: create a group of those ranks
+ * of `parent` that pass the same color, ordered by key, then by rank. Collective over parent. If
+ * one of the two groups fails, the other fails, too. Error messages use the ranks of the world.
  *
  * @param color >= 0, or negative: this rank joins no group and gets NULL
  * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
  *              parent
- * @return FSDP_ERR_UNSUPPORTED if parent was split 15 times already, or is the fourth of a chain
+ * @return FSDP_ERR_UNSUPPORTED if parent was split 15 times already, or is already the result of
+ *         four splits inside each other
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key,
                                                       fsdp_group **group);
@@ -72,7 +74,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int co
 /** For a NULL group, this and the next three functions describe a world of one: rank 0 of 1. */
 FSDP_API int fsdp_group_rank(const fsdp_group *group);
 FSDP_API int fsdp_group_world_size(const fsdp_group *group);
-/** Rank among the ranks of this host, and their number. */
+/** Get this rank's index among the ranks of this host, and the number of ranks of this host. */
 FSDP_API int fsdp_group_local_rank(const fsdp_group *group);
 FSDP_API int fsdp_group_local_world_size(const fsdp_group *group);
 /** "local" (world of one), "threads" or "shm"; static storage. */
@@ -83,19 +85,20 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_barrier(fsdp_group *group);
 
 /**
  * Combine `buf` [count] of dtype element-wise over the ranks, in rank order, so all ranks get the
- * same bits. The result replaces `buf` on every rank. float32, float64, int64 and int32. For
- * scalars and small arrays; gradients are reduced by other code.
+ * same bits. The result replaces `buf` on every rank. dtype may be float32, float64, int64 or
+ * int32. Use it for scalars and small arrays; gradients are reduced by other code.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count,
                                                      fsdp_dtype dtype, fsdp_reduce_op op);
 
-/** recv [world_size * bytes] = send [bytes] of each rank, in rank order. Any size; may be 0. */
+/** Copy send [bytes] of each rank to recv [world_size * bytes] on every rank, in rank order.
+ * `bytes` may be 0. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_gather(fsdp_group *group, const void *send,
                                                      size_t bytes, void *recv);
 
 /**
  * Reduce `send` [world_size * count] element-wise over the ranks with a binary tree aligned in rank
- * order. Rank r gets slice r in `recv` [count]. float32. In place if recv == send + rank * count.
+ * order. Rank r gets slice r of the result in `recv` [count]. `recv` may be send + rank * count.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send,
                                                          float *recv, size_t count,
@@ -105,18 +108,18 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_reduce_scatter(fsdp_group *group, cons
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes,
                                                     int root);
 
-/** Kinds of collective work, as counted and as named in messages. */
+/** Kinds of collective work, for counters and messages. */
 typedef enum fsdp_comm_kind {
-    FSDP_KIND_ALL_GATHER,     /**< a unit's unshard; fsdp_all_gather() */
-    FSDP_KIND_REDUCE_SCATTER, /**< the gradients of a unit; fsdp_reduce_scatter() */
-    FSDP_KIND_WRITE_SHARD,    /**< a rank's own rows are written (optimizer, init, load) or cast
-                                   for reading */
+    FSDP_KIND_ALL_GATHER,     /**< the gather of a unit; fsdp_all_gather() */
+    FSDP_KIND_REDUCE_SCATTER, /**< the reduction of a unit's gradients; fsdp_reduce_scatter() */
+    FSDP_KIND_WRITE_SHARD,    /**< a rank writes its own rows (optimizer, init, load), or casts them
+                                   for its peers to read */
     FSDP_KIND_GRADIENT,       /**< backward writes this rank's gradients of a unit */
     FSDP_KIND_ALL_REDUCE,
     FSDP_KIND_BROADCAST,
     FSDP_KIND_BARRIER,
     FSDP_KIND_STATE_DICT,
-    FSDP_KIND_BUFFER, /**< creating memory that all ranks share */
+    FSDP_KIND_BUFFER, /**< the creation of memory that all ranks share */
     FSDP_KIND_COUNT,
 } fsdp_comm_kind;
 
@@ -131,12 +134,13 @@ typedef struct fsdp_comm_counters {
     uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of whole collectives, as FSDP2 would run
                                                   them */
     int64_t wait_ns[FSDP_KIND_COUNT];        /**< time this rank spent waiting for peers */
-    uint64_t moved_bytes; /**< bytes copied between ranks; units on one host copy none */
+    uint64_t moved_bytes; /**< bytes copied between ranks; 0 for units whose ranks share a host */
 } fsdp_comm_counters;
 
-/** A copy of the counters, to subtract from a later one. In a world of one they stay 0. */
+/** Get a copy of the counters; the difference of two copies is the work between them. In a world of
+ * one, all counters stay 0. */
 FSDP_API fsdp_comm_counters fsdp_group_get_counters(const fsdp_group *group);
-/** Sum of wait_ns over all kinds. */
+/** Return the sum of wait_ns over all kinds. */
 FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 
 /**
@@ -146,10 +150,11 @@ FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
 
 /**
- * The default number of threads of a rank (fsdp_device_options.threads): the cores that the rank
- * may use, divided among the ranks that may use the same ones, and no more than the CPU quota of a
- * container; at least 1. Collective.
- * @param group remembers the number: its waits spin only if each thread has a core. NULL: one rank
+ * Get the default number of threads of a rank (fsdp_device_options.threads): the number of cores
+ * that the rank may use, divided by the number of ranks that may use the same cores. It is at least
+ * 1 and at most the CPU quota of a container. Collective.
+ * @param group it remembers the number, because waits of the group spin only if each thread has a
+ *              core. NULL: one rank
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

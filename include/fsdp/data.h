@@ -23,10 +23,10 @@ extern "C" {
 
 /** One example. Initialise with {0}, reuse it, and free it with fsdp_example_fini(). */
 typedef struct fsdp_example {
-    fsdp_token_list source; /**< input_ids without padding */
-    /** Token ids, FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM: not shifted; empty: the
-     * source itself; one more than the source has: the last is the token that follows the source.
-     * CLASSIFICATION: the class. */
+    fsdp_token_list source; /**< input_ids, without padding */
+    /** Token ids, with FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM: labels are not shifted.
+     * An empty list means the source itself. If there is one label more than source tokens, the
+     * last label is the token that follows the source. CLASSIFICATION: the class. */
     fsdp_token_list labels;
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
@@ -35,7 +35,8 @@ typedef struct fsdp_example {
 /** Free the lists of the example and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
 
-/** Besides its index, what the random part of an example depends on. {0} is a valid draw. */
+/** The values, besides its index, on which the random part of an example depends. {0} is a valid
+ * draw. */
 typedef struct fsdp_draw {
     uint64_t seed; /**< seed of the run */
     int64_t epoch;
@@ -50,10 +51,11 @@ typedef struct fsdp_dataset_ops {
     /** Fill the lists of `example`, which are empty, with example `index`, 0 <= index < len
      * (fsdp_token_list_set). Not called if `draw` is set. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
-    /** The same for examples that differ between epochs. The result must be a function of index and
-     * draw alone. NULL: examples are the same in every epoch. */
+    /** Replaces `get` for examples that differ between epochs. The result must be a function of
+     * index and draw alone. NULL: examples are the same in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
-    /** Source and target as text, freed with fsdp_text_free(). NULL: the dataset has no texts. */
+    /** Get source and target as text, freed with fsdp_text_free(). NULL: the dataset has no
+     * texts. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** Free `self`. NULL: nothing to free. */
     void (*close)(void *self);
@@ -61,7 +63,7 @@ typedef struct fsdp_dataset_ops {
 
 typedef struct fsdp_dataset fsdp_dataset;
 
-/** Cleaning of the texts of a CSV file before they are tokenised. */
+/** How the texts of a CSV file are cleaned before they are tokenised. */
 typedef enum fsdp_cleaning {
     FSDP_CLEANING_NONE, /**< none: the fields as they are */
     /**
@@ -75,12 +77,12 @@ typedef enum fsdp_cleaning {
 } fsdp_cleaning;
 
 /**
- * Which rows of a file are used: datasets.load_dataset(..., split=...).
+ * The rows of a file that are used: datasets.load_dataset(..., split=...).
  *
  * In a CSV file, a row belongs to a split if its `title`, without spaces, is a line of
  * all_train.txt or all_val.txt in the same folder. These are the lists published by WikiHow's
- * authors, which Hugging Face's dataset script downloads. Without such lists, and for other files,
- * the last sixth of the rows, rounded up, is for validation and the rest for training.
+ * authors, which Hugging Face's dataset script downloads. If there are no such lists, and for other
+ * files, the last sixth of the rows, rounded up, is for validation, and the rest is for training.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -89,33 +91,33 @@ typedef enum fsdp_split {
 } fsdp_split;
 
 /**
- * T5's objective on plain text: each of some spans of a piece is replaced by a sentinel, and the
- * target holds each sentinel followed by the tokens it replaces (Raffel et al. 2020, section
+ * T5's objective on plain text: some spans of each piece are replaced by one sentinel each, and the
+ * target has each sentinel followed by the tokens that it replaces (Raffel et al. 2020, section
  * 3.1.4). Zero means default.
  */
 typedef struct fsdp_span_corruption {
-    double noise_density;          /**< share of the tokens that are replaced; 0: 0.15 */
+    double noise_density;          /**< fraction of the tokens that is replaced; 0: 0.15 */
     double mean_noise_span_length; /**< in tokens, at least 1; 0: 3 */
 } fsdp_span_corruption;
 
 /**
- * Lengths of pieces and targets such that inputs have exactly the length that a model takes: T5's
- * random_spans_helper, compute_input_and_target_lengths of run_t5_mlm_flax.py.
+ * Compute the lengths of pieces and targets for which inputs have exactly `inputs_length` tokens,
+ * like T5's random_spans_helper and compute_input_and_target_lengths of run_t5_mlm_flax.py.
  *
  * A piece of n tokens has n * noise_density noise tokens. The number of spans is the number of
- * noise tokens (or of the other tokens, if there are fewer) divided by mean_noise_span_length. Both
- * are rounded half to even and are at least 1; small lengths therefore differ from the reference's.
- * The input has the other tokens, a sentinel for each span, and </s>. The target has the noise
- * tokens, the sentinels, and </s>.
+ * noise tokens (or of the other tokens, if there are fewer of them) divided by
+ * mean_noise_span_length. Both numbers are rounded half to even and are at least 1, so results for
+ * small lengths differ from the reference. The input has the tokens that are not noise, a sentinel
+ * for each span, and </s>. The target has the noise tokens, the sentinels, and </s>.
  *
  * @param noise          NULL: defaults
  * @param inputs_length  wanted tokens of the input, including </s>
  * @param tokens_length  out: tokens of a piece, the largest number that gives such inputs (at
  * density 0.5 one less if targets would be longer than inputs)
- * @param targets_length out: tokens of its target, including </s>; may be NULL
- * @param spans          out: sentinels of each; may be NULL
- * @return FSDP_ERR_INVALID naming the number if density is not in (0, 1), the mean is below 1, or
- *         no piece gives exactly such inputs
+ * @param targets_length out: tokens of a piece's target, including </s>; may be NULL
+ * @param spans          out: number of sentinels in the input, and in the target; may be NULL
+ * @return FSDP_ERR_INVALID, naming the number, if density is not in (0, 1), the mean is below 1, or
+ *         no length of pieces gives inputs of exactly this length
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise,
                                                                   int64_t inputs_length,
@@ -125,26 +127,25 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
-    fsdp_task task;                  /**< the task that the rows are for; it determines their
-                                          form */
+    fsdp_task task; /**< the task that the rows are for; it determines the form of the rows */
     const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
     /** Prepended to each source text after cleaning, e.g. "summarize: ", or to each prompt of
      * CAUSAL_LM. */
     const char *source_prefix;
-    /** SEQ2SEQ: the most tokens of a source, including </s>; longer ones are cut off. 0: for texts
-     * 512, as in the tutorial; rows of ids are not cut. */
+    /** SEQ2SEQ: the largest number of tokens of a source, including </s>; longer sources are cut.
+     * 0: 512 for texts, as in the tutorial; rows of ids are not cut. */
     int max_source_length;
-    int max_target_length; /**< the same for targets; 0: 150, rows of ids are not cut */
-    /** SEQ2SEQ, rows of ids: the model's </s>. A list that ends with it still does after it is cut,
-     * like a text. 0: the tokenizer's, if there is one. */
+    int max_target_length; /**< the same for targets; 0: 150 for texts; rows of ids are not cut */
+    /** SEQ2SEQ, rows of ids: the model's </s>. If a list ends with this id, it also does after it
+     * is cut, like a text. 0: the tokenizer's </s>, if there is a tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
-    /** CAUSAL_LM, CLASSIFICATION: the most tokens of a row; longer rows lose their end. 0:
-     * max_positions. Token files are cut into rows of this length; 0: 1024, or max_positions if
-     * that is less. */
+    /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows lose their
+     * end. 0: max_positions. For token files: the length of the rows that they are cut into. 0:
+     * 1024, or max_positions if that is less. */
     int64_t max_length;
-    int64_t max_positions; /**< longest row the model takes, an upper bound of max_length; 0:
-                                unlimited */
+    int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
+                                0: unlimited */
     fsdp_split split;
     int64_t max_samples; /**< use only the first rows (of the split); 0: all */
     /** CSV, SEQ2SEQ: pad targets to max_target_length with the tokenizer's pad id, and count the
@@ -153,37 +154,38 @@ typedef struct fsdp_dataset_options {
     bool pad_targets;
     fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; an error for other tasks and JSON lines */
     /** CSV, SEQ2SEQ: leave out empty rows and rows whose summary has at least 0.75 times the
-     * characters of the article, as the WikiHow script does. They do not count towards max_samples.
-     * An error for other tasks and JSON lines. */
+     * characters of the article, as the WikiHow script does. Rows that are left out do not count
+     * towards max_samples. Setting this is an error for other tasks and JSON lines. */
     bool skip_long_summaries;
-    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ, NULL: "text" and "headline".
-     * CAUSAL_LM: both set: prompt and completion; source_column alone: whole texts; both NULL:
-     * "prompt" and "completion" if both exist, else "text". */
+    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: NULL means "text" and "headline".
+     * CAUSAL_LM: if both are set, they are prompt and completion. If only source_column is set,
+     * its texts have no prompt. If both are NULL, "prompt" and "completion" are used if the file
+     * has both, else "text". */
     const char *source_column, *target_column;
-    int64_t vocab_size; /**< upper bound of the ids, the model's; 0: the tokenizer's, if there is
-                             one */
-    /** CLASSIFICATION: upper bounds of token_type_ids and of classes; 0: not checked. */
+    int64_t vocab_size; /**< upper bound of the ids: the model's vocab_size; 0: the tokenizer's, if
+                             there is a tokenizer */
+    /** CLASSIFICATION: upper bounds of token_type_ids and of class numbers; 0: not checked. */
     int64_t type_vocab_size, num_classes;
     /** CLASSIFICATION: [num_classes] names that rows may use as labels, NULL for a class without a
      * name. NULL: labels are numbers. Borrowed while the dataset is opened. */
     const char *const *class_names;
-    /** Appended to errors about a label that is not a class, to say how to get more classes. NULL:
-     * nothing is appended. */
+    /** A text for the end of errors about a label that is not a class: it says how to get more
+     * classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< of a folder of token files, use the validation files */
+    bool validation; /**< from a folder of token files, use the validation files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
-     * other. An error for other files, except validation files, which may be of another kind than
-     * the training files. */
+     * other. Setting this is an error for other files, except validation files, which may be of
+     * another kind than the training files. */
     bool split_documents;
     int32_t document_token;
-    /** SEQ2SEQ: the file has texts, not pairs. Train on span corruption with inputs of
-     * max_source_length tokens. NULL: pairs. */
+    /** SEQ2SEQ: the file has texts, not pairs of source and target. Train on span corruption with
+     * inputs of max_source_length tokens. NULL: the file has pairs. */
     const fsdp_span_corruption *span_corruption;
 } fsdp_dataset_options;
 
 /**
- * Open a file of examples. Every row up to max_samples is checked now, so bad rows are reported
- * before training. Rows of CSV files are read again and tokenised on access.
+ * Open a file of examples. Every row up to max_samples is checked at this time, so bad rows are
+ * reported before training. Rows of CSV files are read again and tokenised on access.
  *
  * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark, lines ended
  * by LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; other
@@ -191,48 +193,49 @@ typedef struct fsdp_dataset_options {
  * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, the target
  * `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson): one object per line. Unknown keys are ignored and named by
- * fsdp_dataset_note(). Model arguments and loss weights are an error unless their values have no
- * effect (e.g. a mask of ones). All tasks: "input_ids": [...], and optionally "attention_mask"
- * (only tokens with 1 are kept; padding on either side, no holes).
+ * JSON lines (.jsonl, .json, .ndjson): one object per line. Unknown keys are ignored, and
+ * fsdp_dataset_note() names them. Keys for arguments of the model or weights of the loss are an
+ * error unless their values have no effect (e.g. a mask of ones). All tasks: "input_ids": [...],
+ * and optionally "attention_mask" (only tokens with 1 are kept; padding on either side, no holes).
  * - SEQ2SEQ: "labels": [...]; optionally "position_ids" (must count up by one), and
- *   "decoder_input_ids" and "decoder_attention_mask" if they agree with the labels. Rows of ids get
- *   no prefix. They are cut only to lengths that are given.
+ *   "decoder_input_ids" and "decoder_attention_mask" if these agree with the labels. Rows of ids
+ *   get no prefix. They are cut only if a length is set in the options.
  * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
  *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there), "prompt_length": n (the first n entries of input_ids, including padding before them,
  *   have no loss). Or "prompt_ids": [...] and "completion_ids": [...]. Or texts: "prompt" and
- *   "completion", or "text"; they are tokenised now.
+ *   "completion", or "text"; texts are tokenised when the file is opened.
  * - CLASSIFICATION: "label" or "labels": the class; optionally "token_type_ids": [...].
  *
  * Texts of CAUSAL_LM become bos, their ids, eos, as in Llama's fine-tuning. Prompt and completion
- * are tokenised as one text, and the leading ids that the prompt alone also has get no loss.
+ * are tokenised as one text, and the ids at its beginning that are the same for the prompt alone
+ * get no loss.
  *
  * Token files (.bin), CAUSAL_LM: llm.c's (a header of 256 int32: magic 20240520, version 1, number
  * of tokens, then uint16; or magic 20240801, version 7, then uint32) and nanoGPT's (uint16 only).
- * Row i of a file has max_length tokens starting at token i * max_length; its labels are the token
- * after each, including the last. A remainder too short for a row and one more token is left out. A
- * pattern ("data/fineweb_train_*.bin") or a folder selects all its files, ordered by the bytes of
- * their names: in a folder those with the word "val" (or "validation") in their name if
- * `validation`, else the others. Files are mapped. Ids of files above 64 MiB are checked when they
- * are read.
+ * Row i of a file has max_length tokens, beginning at token i * max_length. The label of each token
+ * is the token after it, so a row also needs the token after its last one; a remainder that is too
+ * short is left out. A pattern ("data/fineweb_train_*.bin") or a folder selects several files,
+ * ordered by the bytes of their names. If `validation` is set, a folder selects files with the word
+ * "val" or "validation" in their name, else the other files. Files are mapped. Ids of files above
+ * 64 MiB are checked only when they are read.
  *
- * Any other folder: wikihowAll.csv in it, else wikihowSep.csv. Any other file name: the first byte
- * decides the format.
+ * In any other folder, the file is wikihowAll.csv, or else wikihowSep.csv. For any other file name,
+ * the first byte of the file decides the format.
  *
- * span_corruption: token files; CSV and JSON lines as for CAUSAL_LM with whole texts, from
- * source_column ("text"); or plain text with any other name, one document per line, blank lines
- * skipped. Texts are tokenised now, each ended by eos, and their ids are concatenated and cut into
- * pieces of the length that gives inputs of exactly max_source_length tokens
- * (fsdp_span_corruption_lengths()). A remainder of a file that is shorter than a piece is left out.
- * The tokenizer's last ids are the sentinels; a piece uses them in falling order. The replaced
- * spans are drawn again in each epoch: T5's random_spans_noise_mask, with counters instead of a
- * generator's state.
+ * span_corruption: the file is a token file; CSV or JSON lines with texts in source_column (default
+ * "text"); or, with any other name, plain text with one document per line, where blank lines are
+ * skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids are
+ * concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
+ * tokens (fsdp_span_corruption_lengths()). A remainder of a file that is shorter than a piece is
+ * left out. The tokenizer's last ids are the sentinels; a piece uses them in falling order. The
+ * replaced spans are drawn again in each epoch: T5's random_spans_noise_mask, with counters instead
+ * of a generator's state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
- * @return FSDP_ERR_NOT_FOUND if the file does not exist, or only one of the two lists of titles
- *         does; FSDP_ERR_FORMAT naming the file, the line (the first line of a row), and the
+ * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only one of the two lists of titles
+ *         exists; FSDP_ERR_FORMAT naming the file, the line (the first line of a row), and the
  *         missing column or bad token; FSDP_ERR_INVALID for texts without a tokenizer, if the
  *         tokenizer has more ids than vocab_size or fewer sentinels than a piece has spans, or if
  *         the format does not fit the task
@@ -248,8 +251,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Human-readable note about unused parts of a file: keys of JSON lines and their first lines.
- * NULL: everything is used. Owned by the dataset. */
+/** Get a human-readable note about unused keys of JSON lines and the first line of each. NULL if
+ * everything is used. Owned by the dataset. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
 /** Number of examples. */
@@ -265,17 +268,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_get(const fsdp_dataset *datase
                                                       fsdp_example *example);
 
 /**
- * The same for one epoch; fsdp_dataset_get() uses draw {0}. Most datasets have the same examples in
- * every epoch.
+ * Get example `index` for a given draw; fsdp_dataset_get() uses draw {0}. Most datasets have the
+ * same examples in every epoch.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *dataset, int64_t index,
                                                        const fsdp_draw *draw,
                                                        fsdp_example *example);
 
 /**
- * Example `index` as text: the source with its prefix, and the reference for ROUGE, both after
+ * Get example `index` as text: the source with its prefix, and the reference for ROUGE, both after
  * options.cleaning and not cut. CAUSAL_LM: the prompt (empty if there is none) and the text after
- * it. JSON lines: decoded ids, if there is a tokenizer.
+ * the prompt. JSON lines with ids: the decoded ids, if there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
  * @param target out: the same
@@ -293,18 +296,18 @@ typedef struct fsdp_mixture_part {
 } fsdp_mixture_part;
 
 /**
- * Several datasets as one, each with its own rate (seqio's Mixture).
+ * Create one dataset from several, each with its own rate (seqio's Mixture).
  *
  * An epoch has as many examples as all parts together. Each part supplies the share given by its
- * weight, rounded to whole examples and spread evenly over the indices. A part goes through epochs
- * of its own, each in a new order: none of its examples is used again before all others have been.
- * The example at an index is a function of the index and the draw.
+ * weight, rounded to whole examples and spread evenly over the indices. Each part has epochs of its
+ * own, each in a new order: an example of a part is used again only after all other examples of
+ * that part were used. The example at an index is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle parts keep their order
  * @param out        new dataset, ended by fsdp_dataset_close()
  * @return FSDP_ERR_INVALID naming the part if a weight is negative or not finite, or so small that
- *         its part has no example; or if there are more than 2^31 - 1 examples
+ *         its part would supply no example; or if there are more than 2^31 - 1 examples
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts,
                                                          size_t count, bool no_shuffle,
@@ -314,25 +317,25 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part
 
 typedef enum fsdp_sampler_kind {
     /**
-     * Micro-step a on rank r takes positions (a W + r) B .. (a W + r) B + B - 1 of the step's block
-     * of A W B positions (A micro-steps, W ranks, batch B). So the examples of leaf m = a W + r do
-     * not depend on how m is split into a and r. The last block of an epoch may be short: some
-     * leaves then have fewer rows or none, nothing is repeated, and every rank still does A
-     * micro-steps.
+     * A step uses a block of A W B positions (A micro-steps, W ranks, batch B). Micro-step a on
+     * rank r uses the positions from (a W + r) B to (a W + r) B + B - 1 of this block. So the
+     * examples of leaf m = a W + r do not depend on how m is split into a and r. The last block of
+     * an epoch may be shorter. Then some leaves have fewer rows or none; no example is repeated,
+     * and every rank still does A micro-steps.
      */
     FSDP_SAMPLER_DEFAULT,
     /**
-     * torch's DistributedSampler and a DataLoader over it: rank r takes positions r, r + W, ... in
-     * batches of B. The order is extended from its beginning until W divides it, or cut with
-     * drop_last. The permutation is this library's, not torch.randperm's.
+     * torch's DistributedSampler and a DataLoader over it: rank r uses positions r, r + W, ... in
+     * batches of B. The order is extended by its first examples until W divides its length; with
+     * drop_last it is cut instead. The permutation is this library's, not torch.randperm's.
      */
     FSDP_SAMPLER_DISTRIBUTED,
 } fsdp_sampler_kind;
 
 /**
- * Decides which examples a rank takes at each step. It has no state: everything below is a function
- * of these fields, and seeking costs nothing. The order of an epoch is a permutation of [0,
- * samples), keyed by (seed, epoch) and computed point by point: a Feistel network over the next
+ * Decides which examples a rank uses at each step. It has no state: the functions below depend only
+ * on these fields, so going to any step costs nothing. The order of an epoch is a permutation of
+ * [0, samples), keyed by (seed, epoch) and computed point by point: a Feistel network over the next
  * power of four, repeated until the result is in range (Black & Rogaway 2002).
  */
 typedef struct fsdp_sampler {
@@ -342,21 +345,22 @@ typedef struct fsdp_sampler {
     int rank, world_size; /**< 0 <= rank < world_size */
     int32_t accumulation; /**< A: micro-steps of a step; 0: 1 */
     bool no_shuffle;      /**< use the order of the file in every epoch */
-    bool drop_last;       /**< leave out an incomplete last step (DISTRIBUTED: batch) */
+    bool drop_last;       /**< leave out an incomplete last step (DISTRIBUTED: last batch) */
     uint64_t seed;
 } fsdp_sampler;
 
 /** @return FSDP_ERR_INVALID naming a field out of range, or if drop_last leaves no step. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sampler_check(const fsdp_sampler *sampler);
 
-/** Optimizer steps of an epoch, the same on every rank. Each has exactly A micro-steps. */
+/** Return the number of optimizer steps of an epoch, the same on every rank. Each step has exactly
+ * A micro-steps. */
 FSDP_API int64_t fsdp_sampler_steps(const fsdp_sampler *sampler);
 
-/** The example at `position` of an epoch's order, 0 <= position < samples. */
+/** Return the example at `position` of an epoch's order, 0 <= position < samples. */
 FSDP_API int64_t fsdp_sampler_order(const fsdp_sampler *sampler, int64_t epoch, int64_t position);
 
 /**
- * This rank's examples of a micro-step.
+ * Get this rank's examples of a micro-step.
  *
  * @param step       in [0, steps)
  * @param micro_step in [0, A)
@@ -393,7 +397,7 @@ typedef struct fsdp_loader_options {
 typedef struct fsdp_loader fsdp_loader;
 
 /**
- * @param dataset borrowed until the loader is destroyed
+ * @param dataset borrowed until fsdp_loader_destroy()
  * @param out     new loader at step 0 of epoch 0; its workers start immediately
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *dataset,
@@ -402,7 +406,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *data
 /** Stops the workers after the batches they are preparing. Accepts NULL. */
 FSDP_API void fsdp_loader_destroy(fsdp_loader *loader);
 
-/** Optimizer steps of an epoch; fsdp_loader_next() gives A batches for each. */
+/** Return the number of optimizer steps of an epoch; fsdp_loader_next() returns A batches for each
+ * step. */
 FSDP_API int64_t fsdp_loader_steps(const fsdp_loader *loader);
 
 /** Go to the beginning of an epoch (DistributedSampler.set_epoch). */
@@ -412,12 +417,12 @@ FSDP_API void fsdp_loader_set_epoch(fsdp_loader *loader, int64_t epoch);
 FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step);
 
 /**
- * The next micro-batch, with seed, epoch, step (over all epochs) and leaf set.
+ * Get the next micro-batch. Its seed, epoch, step (over all epochs) and leaf are set.
  *
  * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. NULL at the end
  *            of the epoch, and until the next set_epoch or seek.
- * @return the error that occurred while preparing the batch (naming file and line), again for each
- *         call until the next set_epoch or seek
+ * @return the error that occurred while the batch was prepared (naming file and line). Every call
+ *         returns it again until the next set_epoch or seek
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_next(fsdp_loader *loader, fsdp_batch **out);
 

@@ -3,9 +3,9 @@
  * Device meshes and DTensor: a tensor with a specification of how it is distributed over ranks.
  *
  * Each rank holds its part as an ordinary (local) tensor with a spec: mesh, placements, global
- * shape. Shard(d) splits dimension d as FSDP2 splits rows: ceil(size / ranks) for each rank in
- * order, so the last ranks may hold fewer or none. If several dimensions of a mesh shard the same
- * dimension of a tensor, the first one splits first.
+ * shape. Shard(d) splits dimension d as FSDP2 splits rows: each rank in order gets ceil(size /
+ * ranks) of its entries, so the last ranks may get fewer or none. If several dimensions of a mesh
+ * shard the same dimension of a tensor, the first one splits first.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -25,28 +25,31 @@ enum {
 typedef struct fsdp_device_mesh fsdp_device_mesh;
 
 /**
- * init_device_mesh(shape, mesh_dim_names): arrange all ranks of `group` as a grid. Collective. A
- * mesh of several dimensions splits `group` once for each dimension (fsdp_group_split).
+ * init_device_mesh(shape, mesh_dim_names): arrange all ranks of `group` as a grid. Collective. If
+ * the mesh has several dimensions, `group` is split once for each of them (fsdp_group_split()).
  *
  * @param group borrowed: must outlive the mesh. NULL: a world of one
  * @param ndim  1 to FSDP_MAX_MESH_DIMS
- * @param shape [ndim] whose product is the number of ranks
+ * @param shape [ndim] sizes, whose product must be the number of ranks
  * @param names [ndim], e.g. {"replicate", "shard"}, copied; NULL: none
- * @param mesh  out: owned by the caller, ended by fsdp_device_mesh_destroy() after the tensors on
- *              it
- * @return FSDP_ERR_INVALID naming the shape or name that does not fit
+ * @param mesh  out: owned by the caller, ended by fsdp_device_mesh_destroy() after the last tensor
+ *              on it was released
+ * @return FSDP_ERR_INVALID naming a shape or a name that is not valid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim,
                                                              const int *shape,
                                                              const char *const *names,
                                                              fsdp_device_mesh **mesh);
 /**
- * mesh["shard"], mesh["replicate", "shard"]: the sub-mesh over some of the dimensions that contains
- * this rank. No communication: it uses the groups of `mesh`, which must outlive it.
+ * mesh["shard"], mesh["replicate", "shard"]: get the sub-mesh over some of the dimensions that
+ * contains this rank. This does not communicate: the slice uses the groups of `mesh`, which must
+ * outlive the slice.
  *
- * @param names [n] dimensions of `mesh`, in its order; others may be between them
+ * @param names [n] names of dimensions of `mesh`, in the order of `mesh`; dimensions between them
+ *              may be left out
  * @param slice out: owned by the caller, ended by fsdp_device_mesh_destroy()
- * @return FSDP_ERR_INVALID for an unknown name, listing the known ones, or for another order
+ * @return FSDP_ERR_INVALID for an unknown name (the message lists the known names), or if the names
+ *         are in another order
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_slice(const fsdp_device_mesh *mesh,
                                                             const char *const *names, int n,
@@ -54,11 +57,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_slice(const fsdp_device_me
 FSDP_API void fsdp_device_mesh_destroy(fsdp_device_mesh *mesh); /**< accepts NULL */
 FSDP_API int fsdp_device_mesh_ndim(const fsdp_device_mesh *mesh);
 FSDP_API int fsdp_device_mesh_size(const fsdp_device_mesh *mesh, int dim);
-/** This rank's position along a dimension: get_local_rank. */
+/** Get this rank's position along a dimension, like DeviceMesh.get_local_rank(). */
 FSDP_API int fsdp_device_mesh_coordinate(const fsdp_device_mesh *mesh, int dim);
-/** The index of the dimension with that name; -1 if there is none. */
+/** Get the index of the dimension called `name`; -1 if there is none. */
 FSDP_API int fsdp_device_mesh_dim(const fsdp_device_mesh *mesh, const char *name);
-/** The ranks along a dimension through this one: get_group. Borrowed; NULL in a world of one. */
+/** Get the group of the ranks that differ from this rank only in their position along dimension
+ * `dim`, like DeviceMesh.get_group(). Borrowed; NULL in a world of one. */
 FSDP_API fsdp_group *fsdp_device_mesh_group(const fsdp_device_mesh *mesh, int dim);
 /** @} */
 
@@ -74,7 +78,8 @@ typedef struct fsdp_placement {
     int dim; /**< for FSDP_SHARD */
 } fsdp_placement;
 
-/** FSDP2's chunk rule: the rows [begin, end) of n that `rank` of `world_size` holds. */
+/** FSDP2's chunk rule: get the rows [begin, end) of n rows that `rank` of `world_size` ranks
+ * holds. */
 FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_t *end);
 
 /** Is it a DTensor? */
@@ -84,7 +89,7 @@ FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
  */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< global */
 /** DTensor.device_mesh: the mesh it was created on, which must outlive it. For a DTensor over a
- * plain group, a mesh of one unnamed dimension that lives as long as the tensor. */
+ * plain group, a mesh of one unnamed dimension, which exists as long as the tensor. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** [mesh_ndim]: DTensor.placements */
@@ -96,16 +101,17 @@ FSDP_API fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *tensor);
 /** @} */
 
 /**
- * Make `local`, this rank's part, a DTensor over the ranks of `group`.
+ * Make `local`, which is this rank's part, a DTensor over the ranks of `group`.
  * @param group borrowed: must outlive the tensor
- * @param shape [ndim of local] global shape
+ * @param shape [ndim of local] shape of the whole tensor
  * @return FSDP_ERR_INVALID if local does not have the shape of this rank's part
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local, fsdp_group *group,
                                                              fsdp_placement placement,
                                                              const int64_t *shape);
 /**
- * The same over a mesh: DTensor.from_local(local, mesh, placements).
+ * DTensor.from_local(local, mesh, placements): make `local`, which is this rank's part, a DTensor
+ * over a mesh.
  * @param mesh       borrowed: must outlive the tensor
  * @param placements one for each dimension of the mesh
  */
@@ -113,9 +119,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh,
                                 const fsdp_placement *placements, const int64_t *shape);
 /**
- * DTensor.to_local(): this rank's part as an ordinary tensor over the same memory. For an ordinary
- * tensor, the tensor itself. To write a parameter use fsdp_parameter_local() itself, which records
- * that the parameter has values.
+ * DTensor.to_local(): get this rank's part as an ordinary tensor over the same memory. For an
+ * ordinary tensor, get the tensor itself. To write a parameter, do not use the result but
+ * fsdp_parameter_local(): a write to that records that the parameter has values.
  *
  * @param tensor contiguous
  * @param local  out: new reference
@@ -123,8 +129,9 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
                                                            fsdp_tensor **local);
 /**
- * distribute_tensor: this rank's part of `tensor`. Every rank passes the same whole tensor. No
- * communication. Partial: the first rank of the dimension keeps the values, the others get zeros.
+ * distribute_tensor(): create a DTensor with this rank's part of `tensor`. Every rank passes the
+ * same whole tensor, so this does not communicate. Partial: the first rank along the mesh dimension
+ * keeps the values, the others get zeros.
  *
  * @param tensor contiguous; a DTensor that already has this mesh and these placements is returned
  *               as it is
@@ -137,8 +144,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor,
                                                             const fsdp_placement *placements,
                                                             fsdp_tensor **out);
 /**
- * DTensor.redistribute: the same tensor with other placements on its mesh. Collective. Partial
- * values are added in rank order, in float32 if they are bfloat16 or float16.
+ * DTensor.redistribute(): create the same tensor with other placements on its mesh. Collective.
+ * Partial values are added in rank order, in float32 if they are bfloat16 or float16.
  *
  * @param tensor     a DTensor, contiguous
  * @param placements [mesh_ndim]
@@ -148,8 +155,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_redistribute(fsdp_tensor *tensor,
                                                        const fsdp_placement *placements,
                                                        fsdp_tensor **out);
 /**
- * DTensor.full_tensor(): the whole tensor on every rank, contiguous, with local's dtype.
- * Collective. For an ordinary tensor, a new reference to it.
+ * DTensor.full_tensor(): get the whole tensor on every rank, contiguous, in the dtype of the local
+ * tensor. Collective. For an ordinary tensor, get a new reference to it.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_full_tensor(fsdp_tensor *tensor, fsdp_tensor **full);
 /** @} */

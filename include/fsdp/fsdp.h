@@ -1,12 +1,13 @@
 /**
  * @file
- * fully_shard: parameters, gradients and optimizer state over ranks, as PyTorch's FSDP2.
+ * fully_shard: shard parameters, gradients and optimizer state over ranks, as PyTorch's FSDP2 does.
  *
  * Each module given to fsdp_fully_shard() becomes a unit. The parameters of a unit, except those of
- * units inside it, are gathered together before its forward and backward and freed after them, and
- * their gradients are reduced together. Call it bottom up: first the blocks, then the root.
+ * units inside it, are gathered together before its forward and before its backward, and freed
+ * after each. Their gradients are reduced together. Call fsdp_fully_shard() bottom up: first for
+ * the blocks, then for the root.
  *
- * Every fsdp_module_call() of a unit gathers its parameters, also when it is given another function
+ * Every fsdp_module_call() of a unit gathers its parameters, even if the call runs another function
  * than the module's own forward. (PyTorch needs register_fsdp_forward_method() for that.)
  */
 #pragma once
@@ -22,54 +23,57 @@ extern "C" {
 #endif
 
 /**
- * torch.distributed.fsdp.MixedPrecisionPolicy. Zero-initialised: everything float32.
+ * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
  *
  * Zero means float32 here, not PyTorch's None. In FSDP2, None means the parameter's own dtype for
- * param_dtype, and param_dtype for reduce_dtype. This makes a difference in two cases. With
- * bfloat16 master weights, zero computes and reduces in float32, MixedPrecisionPolicy() in
- * bfloat16: set param_dtype and reduce_dtype to bfloat16 for the same. And {.param_dtype =
- * bfloat16} reduces in float32, MixedPrecisionPolicy(param_dtype=torch.bfloat16) in bfloat16.
+ * param_dtype, and param_dtype for reduce_dtype. The results differ in two cases. If the master
+ * weights are bfloat16, a zero policy computes and reduces in float32, but MixedPrecisionPolicy()
+ * computes and reduces in bfloat16; set param_dtype and reduce_dtype to bfloat16 to get PyTorch's
+ * behaviour. And {.param_dtype = bfloat16} reduces in float32, but
+ * MixedPrecisionPolicy(param_dtype=torch.bfloat16) reduces in bfloat16.
  *
- * Inputs and outputs are the floating-point tensors that a module call passes and returns; their
- * gradients are cast back. Tables that operations always read in float32 (rotary tables, T5's
- * position bias) keep their dtype. float16 needs an fsdp_grad_scaler.
+ * Inputs and outputs are the floating-point tensors that a module call passes and returns. Where
+ * such a tensor is cast, its gradient is cast back. Tables that operations always read in float32
+ * (rotary tables, T5's position bias) keep their dtype. float16 needs an fsdp_grad_scaler.
  */
 typedef struct fsdp_mp_policy {
-    fsdp_dtype param_dtype;        /**< compute and all-gather: float32, bfloat16 or float16 */
-    fsdp_dtype reduce_dtype;       /**< gradients are rounded to it, then summed in float32 */
-    fsdp_dtype master_dtype;       /**< the sharded parameters: float32 or bfloat16 */
-    bool set_output_dtype;         /**< cast the outputs of the forward to output_dtype */
-    fsdp_dtype output_dtype;       /**< ignored without set_output_dtype (None) */
-    bool no_cast_forward_inputs;   /**< default: inputs are cast to param_dtype */
-    bool cast_root_forward_inputs; /**< FSDP1: the outermost unit casts its inputs anyway */
+    fsdp_dtype param_dtype;  /**< dtype of compute and all-gather: float32, bfloat16 or float16 */
+    fsdp_dtype reduce_dtype; /**< gradients are rounded to this dtype, then summed in float32 */
+    fsdp_dtype master_dtype; /**< dtype of the sharded parameters: float32 or bfloat16 */
+    bool set_output_dtype;   /**< cast the outputs of the forward to output_dtype */
+    fsdp_dtype output_dtype; /**< ignored unless set_output_dtype is true */
+    bool no_cast_forward_inputs;   /**< do not cast inputs; default: cast them to param_dtype */
+    bool cast_root_forward_inputs; /**< FSDP1: the outermost unit casts its inputs even with
+                                        no_cast_forward_inputs */
     /** FSDP1: the values of buffers (rotary tables) are rounded to this dtype; their memory stays
      * float32. Only the outermost unit's value counts. */
     fsdp_dtype buffer_dtype;
 } fsdp_mp_policy;
 
 /**
- * torch.distributed.fsdp.MixedPrecision (FSDP1): a dtype that is not given is not cast to.
- * Zero-initialised: MixedPrecision(), which gives none.
+ * torch.distributed.fsdp.MixedPrecision (FSDP1): nothing is cast to a dtype that is not set. A
+ * zero-initialised struct is MixedPrecision(), which sets no dtype.
  */
 typedef struct fsdp_mixed_precision {
     bool set_param_dtype, set_reduce_dtype, set_buffer_dtype; /**< false: None */
-    fsdp_dtype param_dtype;           /**< default: compute in the parameters' own dtype */
-    fsdp_dtype reduce_dtype;          /**< default: param_dtype, or float32 if that is not given */
-    fsdp_dtype buffer_dtype;          /**< see fsdp_mp_policy */
-    bool keep_low_precision_grads;    /**< refused: gradients of the shards are float32 */
+    fsdp_dtype param_dtype;  /**< default: compute in the parameters' own dtype */
+    fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
+    fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy */
+    bool keep_low_precision_grads;    /**< an error: gradients of the shards are always float32 */
     bool cast_forward_inputs;         /**< every unit casts its inputs to param_dtype */
     bool no_cast_root_forward_inputs; /**< default: the outermost unit casts its inputs even
                                            without cast_forward_inputs */
 } fsdp_mixed_precision;
 
-/** The FSDP tutorials' policies by name: "bfSixteen", "fpSixteen", "fp32_policy", "grad_bf16".
- * FSDP_ERR_INVALID for another name, listing these. */
+/** Get one of the FSDP tutorials' policies by name: "bfSixteen", "fpSixteen", "fp32_policy" or
+ * "grad_bf16". Any other name is FSDP_ERR_INVALID; the message lists these names. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixed_precision_preset(const char *name,
                                                                  fsdp_mixed_precision *mp);
 /**
  * Convert an FSDP1 policy to the equivalent one for parameters whose master weights are
  * master_dtype.
- * @return FSDP_ERR_UNSUPPORTED, naming the field, for keep_low_precision_grads and for dtypes
+ * @return FSDP_ERR_UNSUPPORTED, naming the field, for keep_low_precision_grads, and for dtypes that
+ *         the fields of fsdp_mp_policy do not allow
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_precision *mp,
                                                                fsdp_dtype master_dtype,
@@ -77,21 +81,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_
 
 typedef enum fsdp_offload_kind {
     FSDP_OFFLOAD_NONE,
-    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): only a notice on the
-                           CPU device, where parameters are in host memory anyway */
-    FSDP_OFFLOAD_DIR, /**< in a file */
+    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): on the CPU device
+                           parameters are in host memory anyway, so this only prints a notice */
+    FSDP_OFFLOAD_DIR, /**< they are in a file */
 } fsdp_offload_kind;
 
 /**
  * Where master weights and optimizer state are while they are not used. With FSDP_OFFLOAD_DIR each
  * rank has an unnamed file in `dir`, readable by its user only, which disappears with the process.
- * Blocks are reserved when memory is allocated, so a full disk is an error at that time. Two or
- * three units are in memory at a time: a thread reads one unit ahead and writes one behind. All
- * units are then gathered through copies, in float32 too. Numbers stay the same in every bit.
+ * Disk blocks are reserved when memory is allocated, so a full disk is an error at that time. Two
+ * or three units are in memory at the same time: a thread reads the next unit ahead and writes the
+ * previous one back. With FSDP_OFFLOAD_DIR all units are gathered through copies, even in float32.
+ * Results have the same bits as without offload.
  */
 typedef struct fsdp_offload_policy {
     fsdp_offload_kind kind;
-    const char *dir; /**< FSDP_OFFLOAD_DIR: created if missing; the same for all units */
+    const char *dir; /**< FSDP_OFFLOAD_DIR: created if missing; must be the same for all units */
 } fsdp_offload_policy;
 
 typedef enum fsdp_reshard {
@@ -107,58 +112,60 @@ typedef enum fsdp_reshard {
 typedef enum fsdp_backward_prefetch {
     FSDP_BACKWARD_PRE,  /**< before the current unit computes: most overlap, two units in memory */
     FSDP_BACKWARD_POST, /**< after the current unit has computed and is freed: less memory */
-    FSDP_BACKWARD_NONE, /**< when it is needed */
+    FSDP_BACKWARD_NONE, /**< only when backward needs it */
 } fsdp_backward_prefetch;
 
 /** Which unit forward gathers ahead of time. */
 typedef enum fsdp_forward_prefetch {
-    FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, while the order
-                              is the same */
-    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: likewise, and an iteration that
-                                enters units in another order than the first one fails with
-                                FSDP_ERR_STATE, on every rank that does, before it communicates */
-    FSDP_FORWARD_NONE,     /**< nothing */
+    FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, as long as the
+                                order of units is the same */
+    FSDP_FORWARD_STRICT, /**< FSDP1's forward_prefetch=True: the same unit. But if an iteration of a
+                              rank enters units in another order than its first iteration, the rank
+                              gets FSDP_ERR_STATE before it communicates */
+    FSDP_FORWARD_NONE,   /**< nothing */
 } fsdp_forward_prefetch;
 
 /**
- * The dimension along which to shard a parameter. Must return the same on every rank.
- * @param name of the parameter within the unit's module
- * @return i of Shard(i); negative values count from the last dimension, -1
+ * Return the dimension along which to shard a parameter. The result must be the same on every rank.
+ * @param name the parameter's name within the unit's module
+ * @return the i of Shard(i); a negative i counts from the end: -1 is the last dimension
  */
 typedef int fsdp_shard_placement_fn(const char *name, const fsdp_parameter *parameter, void *arg);
 
 typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     fsdp_reshard reshard_after_forward;
-    /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of shard ranks. 1 means
-     * FSDP_RESHARD_FALSE, the number itself FSDP_RESHARD_TRUE. */
+    /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of shard ranks. 1 has the effect of
+     * FSDP_RESHARD_FALSE, and the number of shard ranks that of FSDP_RESHARD_TRUE. */
     int reshard_ranks;
     /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
      * a host share one copy of each frozen parameter: writing it is collective, and the values of
      * the first rank count. */
     bool no_shard;
-    /** Borrowed; must outlive the module. 1-D: parameters are sharded over it. 2-D (replicate,
-     * shard): HSDP. Parameters are sharded over dimension 1; the ranks of dimension 0 hold the same
-     * shards and reduce their gradients as well. NULL: all ranks of `group`. */
+    /** Borrowed; must outlive the module. 1-D: parameters are sharded over all ranks of the mesh.
+     * 2-D (replicate, shard): HSDP. Parameters are sharded over dimension 1; ranks along dimension
+     * 0 hold the same shards, and gradients are reduced over them, too. NULL: all ranks of
+     * `group`. */
     const fsdp_device_mesh *mesh;
     /** NULL: Shard(0). A parameter that is sharded along another dimension is gathered through a
      * copy, in float32 too. The gradient norm adds its parts by rank, not by row, so its last bits
      * depend on the number of ranks. Adafactor needs whole rows and refuses such a parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
-    /** [n_ignored_params] parameters of no unit. Every rank holds them whole, in memory that the
-     * caller allocates (fsdp_module_to_empty()), and their gradients are not reduced. Borrowed for
-     * the call. */
+    /** [n_ignored_params] parameters that belong to no unit. Every rank has them whole, in memory
+     * that the caller allocates (fsdp_module_to_empty()), and their gradients are not reduced. The
+     * array is borrowed for the call. */
     fsdp_parameter *const *ignored_params;
     size_t n_ignored_params;
-    /** All ranks get the values that rank 0 has; the other ranks need no memory before. */
+    /** Give all ranks the values that rank 0 has. Before the call, the parameters of the other
+     * ranks need no memory. */
     bool sync_module_states;
     fsdp_backward_prefetch
         backward_prefetch;                  /**< the outermost unit's value counts for all units */
-    fsdp_forward_prefetch forward_prefetch; /**< likewise the outermost unit's */
-    /** Default: at most two units are gathered beyond the one that computes; others wait. true: no
-     * such limit, and memory for one more unit, so that a unit can be gathered while peers still
-     * compute the previous one. The outermost unit's value counts. */
+    fsdp_forward_prefetch forward_prefetch; /**< the outermost unit's value counts for all units */
+    /** Default: at most two units are gathered beyond the one that computes; others wait. true:
+     * there is no limit, but memory for one more unit, so that a unit can be gathered while peers
+     * still compute the previous one. The outermost unit's value counts. */
     bool no_limit_all_gathers;
     fsdp_offload_policy offload_policy; /**< default: nothing is offloaded */
 } fsdp_fully_shard_options;
@@ -180,19 +187,22 @@ typedef struct fsdp_fully_shard_options {
  * @param device  this rank's device; all units of a tree use the same device and group
  * @param options copied; NULL: all defaults
  * @return FSDP_ERR_INVALID if the module is a unit already; if one of its parameters belongs to a
- *         unit that is not inside it (the message names both); if the mesh has other ranks or more
- *         than 2 dimensions; or for reshard_ranks. FSDP_ERR_UNSUPPORTED for dtypes. FSDP_ERR_STATE
- *         if a module around it is a unit, or if a unit inside it has run already
+ *         unit that is not inside it (the message names both); if the mesh has other ranks than
+ *         `group`, or more than 2 dimensions; or if reshard_ranks does not divide the number of
+ *         shard ranks. FSDP_ERR_UNSUPPORTED for a dtype that mp_policy does not allow.
+ *         FSDP_ERR_STATE if a module around `module` is a unit, or if a unit inside it has run
+ *         already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group,
                                                       fsdp_device *device,
                                                       const fsdp_fully_shard_options *options);
 /**
  * Make several modules one unit, as fully_shard([norm, head]). They are gathered when the first of
- * them runs and freed after the last one, or when the outermost unit's forward ends; likewise in
- * backward. A parameter that two of them share belongs to this unit.
+ * them runs and freed after the last one, or when the outermost unit's forward ends. The same
+ * applies in backward. A parameter that two of the modules share belongs to this unit.
  *
- * fsdp_module_is_unit() is true for each of them, and a call on one of them applies to all.
+ * fsdp_module_is_unit() is true for each of the modules, and a control that is set on one of them
+ * applies to all.
  *
  * @param modules [n] modules of one tree, none inside another; the array is copied
  * @return as fsdp_fully_shard(); also FSDP_ERR_INVALID, naming two modules, if they cannot be one
@@ -206,28 +216,28 @@ FSDP_API bool fsdp_module_is_unit(const fsdp_module *module);
 /** Properties of a unit, without running it. */
 typedef struct fsdp_unit_info {
     const fsdp_module *first_module; /**< the first module of a unit of several; else the module */
-    fsdp_group *group;           /**< over which parameters are sharded; borrowed; NULL: one rank */
-    fsdp_group *replicate_group; /**< HSDP: ranks that hold the same rows; else NULL */
-    const fsdp_device_mesh *mesh; /**< of the options */
+    fsdp_group *group; /**< ranks that the parameters are sharded over; borrowed; NULL: one rank */
+    fsdp_group *replicate_group;  /**< HSDP: ranks that hold the same rows; else NULL */
+    const fsdp_device_mesh *mesh; /**< fsdp_fully_shard_options.mesh */
     int mesh_ndim;                /**< 1 without a mesh */
     /** [mesh_ndim] placements of the unit's parameters, except parameters that
      * shard_placement_fn() shards along another dimension */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
-    bool reshard_after_forward; /**< with FSDP_RESHARD_DEFAULT resolved, given the units that
-                                     exist now */
+    bool reshard_after_forward; /**< FSDP_RESHARD_DEFAULT is resolved to true or false, given the
+                                     units that exist now */
     bool no_shard;
     fsdp_offload_kind offload;
     size_t n_parameters;
-    int64_t frozen_numel;       /**< part of `numel` that requires no gradient */
-    int64_t numel, local_numel; /**< elements of its parameters: whole, and this rank's rows */
+    int64_t frozen_numel;       /**< elements of frozen parameters; counted in `numel`, too */
+    int64_t numel, local_numel; /**< elements of the whole parameters, and of this rank's rows */
     int reshard_ranks;          /**< for FSDP_RESHARD_TO_SMALLER; else 0 */
     bool is_unsharded;          /**< its parameters have data now */
     bool is_prefetched;         /**< its gather has begun and is not complete */
     bool is_held;               /**< fsdp_unit_unshard() keeps it unsharded */
-    fsdp_backward_prefetch backward_prefetch;       /**< of its outermost unit */
-    fsdp_forward_prefetch forward_prefetch;         /**< of its outermost unit */
-    bool limit_all_gathers;                         /**< of its outermost unit */
+    fsdp_backward_prefetch backward_prefetch;       /**< value of the outermost unit */
+    fsdp_forward_prefetch forward_prefetch;         /**< value of the outermost unit */
+    bool limit_all_gathers;                         /**< value of the outermost unit */
     size_t n_forward_prefetch, n_backward_prefetch; /**< number of explicitly prefetched modules */
     bool requires_gradient_sync;                    /**< also false within no_sync */
     bool requires_all_reduce;
@@ -245,11 +255,12 @@ typedef enum fsdp_print_form {
 } fsdp_print_form;
 
 /**
- * Print the tree as torch prints modules. Equal neighbours of a ModuleList are one line,
+ * Print the tree as torch prints modules. Equal neighbours in a ModuleList are printed once:
  * "(0-5): 6 x T5Block(". The line of a unit ends with its dtypes and the number of its elements on
  * this rank: "# bfloat16 of float32, reduced in float32, returns float32, 64 of 154 elements". The
- * dtypes of gradients and outputs are printed where they differ from param_dtype or are set.
- * fsdp_module_set_extra_repr() sets the text in a layer's parentheses.
+ * first dtype is param_dtype. master_dtype and reduce_dtype are printed only if they differ from
+ * it, and output_dtype only if it is set. fsdp_module_set_extra_repr() sets the text in a layer's
+ * parentheses.
  * @return FSDP_ERR_IO if writing fails
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_print(const fsdp_module *module, FILE *out,
@@ -264,8 +275,8 @@ typedef enum fsdp_wrap_kind {
 } fsdp_wrap_kind;
 
 /**
- * Whether a module becomes a unit. Called for every module below the root, children first. Must
- * return the same on every rank.
+ * Decide whether a module becomes a unit. Called for every module below the root, children first.
+ * The result must be the same on every rank.
  * @param path    dotted path of the module below the root
  * @param options in: the root's; may be changed for this unit
  */
@@ -273,35 +284,38 @@ typedef bool fsdp_wrap_fn(const char *path, const fsdp_module *module, void *arg
                           fsdp_fully_shard_options *options);
 
 /**
- * The options of one unit, as in fully_shard(layer, mp_policy=...). Called for the root, with path
- * "", and for every module that a policy of any kind has chosen. Must do the same on every rank.
+ * Set the options of one unit, as in fully_shard(layer, mp_policy=...). Called for the root, with
+ * path "", and for every module that a policy of any kind has chosen. It must do the same on every
+ * rank.
  * @param options in: the root's; may be changed for this unit
  */
 typedef void fsdp_unit_options_fn(const char *path, const fsdp_module *module, void *arg,
                                   fsdp_fully_shard_options *options);
 
-/** Which modules become units. Fields of other kinds are ignored. */
+/** Selects the modules that become units. Fields that belong to another kind are ignored. */
 typedef struct fsdp_wrap_policy {
     fsdp_wrap_kind kind;
-    /** TRANSFORMER: class names, NULL-terminated; modules may be inside each other. A model's own
-     * are in fsdp_model_info.block_classes. */
+    /** TRANSFORMER: names of the classes whose modules become units, NULL-terminated. A chosen
+     * module may be inside another one. fsdp_model_info.block_classes has the names for a model. */
     const char *const *transformer_layer_cls;
-    /** SIZE: a module becomes a unit if it has at least so many parameters outside of the units
-     * inside it. Ignored parameters do not count. 0: 100000000. */
+    /** SIZE: a module becomes a unit if its parameters, without those of the units inside it, have
+     * at least this many elements. Ignored parameters do not count. 0: 100000000. */
     int64_t min_num_params;
-    /** SIZE: classes that never become units, NULL-terminated. NULL: ModuleList, ModuleDict. */
+    /** SIZE: classes whose modules never become units, NULL-terminated. NULL: ModuleList,
+     * ModuleDict. */
     const char *const *exclude_wrap_modules;
-    /** SIZE: classes that never become units, nor does any module inside them, NULL-terminated.
-     * NULL: MultiheadAttention. */
+    /** SIZE: classes whose modules never become units, and neither do modules inside them;
+     * NULL-terminated. NULL: MultiheadAttention. */
     const char *const *force_leaf_modules;
     fsdp_wrap_fn *custom; /**< CUSTOM */
     void *custom_arg;
-    /** All kinds: so many chosen modules of one class that follow each other in a list become one
-     * unit (fsdp_fully_shard_modules()) with the options of the first. 0 or 1: one module each. */
+    /** All kinds: chosen modules of one class that follow each other in a list are grouped, this
+     * many to a unit (fsdp_fully_shard_modules()). A unit has the options of its first module. 0
+     * or 1: each module is a unit of its own. */
     int modules_per_unit;
     /** All kinds: [n_joint_modules] modules that become one unit (fsdp_fully_shard_modules()) with
-     * the options of the first, whatever the policy chooses. Modules inside them are chosen as
-     * elsewhere. SIZE counts their parameters for the module around them. */
+     * the options of the first, whatever the policy chooses. The policy applies to modules inside
+     * them as usual. SIZE counts their parameters for the module around them. */
     fsdp_module *const *joint_modules;
     size_t n_joint_modules;
     fsdp_unit_options_fn *unit_options; /**< NULL: all units have the root's options */
@@ -312,19 +326,20 @@ typedef struct fsdp_wrap_policy {
  * FullyShardedDataParallel(root, auto_wrap_policy=...): call fsdp_fully_shard() for the modules
  * that the policy chooses, children first, and then for `root`. Collective.
  *
- * Only a module with a forward of its own can be a unit. A module that only holds parameters for
- * the module around it (Linear, LayerNorm, Embedding) is a part of that module: SIZE never chooses
- * it, the other kinds return an error. A model's head and its token embedding have a forward,
- * except T5's embedding, which encoder and decoder read. A parameter with names in several units
- * (T5's `shared`, in encoder and decoder) belongs to the unit around all of them, for SIZE too.
+ * Only a module with a forward of its own can be a unit. A module that only has parameters for the
+ * module around it (Linear, LayerNorm, Embedding) is a part of that module: SIZE never chooses it,
+ * and the other kinds return an error if it is chosen. A model's head and its token embedding have
+ * a forward of their own, except T5's embedding, which encoder and decoder read. A parameter with
+ * names in several units (T5's `shared`, in encoder and decoder) belongs to the unit around all of
+ * them, for SIZE too.
  *
  * @param policy  NULL: the root only
- * @param options of every unit, except that output_dtype applies to the root only, since units
+ * @param options options of every unit. But output_dtype applies to the root only, since units
  *                inside it pass tensors to each other. NULL: all defaults
  * @return FSDP_ERR_INVALID, with nothing changed, for a class that no module has or that cannot be
- * a unit (the message lists those that can), and if a module is a unit already; else as
- *         fsdp_fully_shard(). If memory runs out, some modules are units and the tree can only be
- *         destroyed
+ *         a unit (the message lists the classes that can), and if a module is a unit already; else
+ *         as fsdp_fully_shard(). If memory runs out, some modules are already units and the tree
+ *         can only be destroyed
  *
  * Source: torch/distributed/fsdp/wrap.py.
  */
@@ -345,8 +360,8 @@ typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_HYBRID_SHARD_ZERO2 /**< SHARD_GRAD_OP within a replica */
 } fsdp_sharding_strategy;
 
-/** How strategies and prefetches are spelled in flags, in the order of the enumerators and
- * NULL-terminated, for fsdp_option.choices. @{ */
+/** The names of strategies and prefetches in flags, for fsdp_option.choices. They are in the order
+ * of the enumerators and NULL-terminated. @{ */
 FSDP_API extern const char *const fsdp_sharding_strategy_choices[];
 FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /** @} */
@@ -366,14 +381,16 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     bool cpu_offload; /**< CPUOffload(offload_params=True): only a notice on the CPU device */
     const char
         *offload_dir; /**< with cpu_offload: offload to a file, see fsdp_offload_policy; or NULL */
-    const fsdp_wrap_policy *auto_wrap_policy; /**< NULL: the module only. ModuleWrapPolicy is
-                                                   FSDP_WRAP_TRANSFORMER */
+    const fsdp_wrap_policy *auto_wrap_policy; /**< NULL: only the module itself is a unit.
+                                                   FSDP_WRAP_TRANSFORMER is ModuleWrapPolicy */
     fsdp_backward_prefetch backward_prefetch;
     const fsdp_mixed_precision *mixed_precision; /**< NULL: nothing is cast */
-    fsdp_module *const *ignored_modules; /**< [n_ignored_modules] with all modules below: their
-                                              parameters stay whole and are not reduced */
+    fsdp_module *const
+        *ignored_modules; /**< [n_ignored_modules] the parameters of these modules and of all
+                               modules below them stay whole, and their gradients are not reduced */
     size_t n_ignored_modules;
-    fsdp_parameter *const *ignored_states; /**< [n_ignored_states] likewise */
+    fsdp_parameter *const
+        *ignored_states; /**< [n_ignored_states] these parameters are ignored, too */
     size_t n_ignored_states;
     fsdp_param_init_fn *param_init_fn; /**< NULL: values are loaded or drawn later */
     void *param_init_arg;
@@ -394,9 +411,9 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
  * @param device  device_id: where the parameters are allocated
  * @param options NULL: all defaults; copied
  * @return as fsdp_auto_wrap(); FSDP_ERR_INVALID with nothing changed for a mesh that does not fit
- *         the strategy. After these the tree can only be destroyed: FSDP_ERR_INVALID, naming the
- *         parameters, for frozen and trainable ones in one unit without use_orig_params, and any
- *         failure of param_init_fn
+ *         the strategy. After one of the following errors the tree can only be destroyed:
+ *         FSDP_ERR_INVALID, naming the parameters, if a unit has frozen and trainable parameters
+ *         without use_orig_params; any failure of param_init_fn
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_device *device,
@@ -406,11 +423,13 @@ fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_de
 /** @name All-gather extensions @{ */
 /**
  * Experimental. Conversions of a parameter around its all-gather, as fsdp_pre_all_gather() and
- * fsdp_post_all_gather() of a tensor subclass in FSDP2: it is communicated in a packed form
- * (float8, NF4), which every rank unpacks. Calls come in program order, the same on every rank.
+ * fsdp_post_all_gather() of a tensor subclass in FSDP2: the parameter is communicated in a packed
+ * form (float8, NF4), which every rank unpacks. Calls come in program order, the same on every
+ * rank.
  */
 typedef struct fsdp_all_gather_extension {
-    /** Bytes of `rows` rows in packed form. Must return the same on every rank. */
+    /** Return the number of bytes of `rows` rows in packed form. It must be the same on every
+     * rank. */
     size_t (*packed_bytes)(void *self, const fsdp_parameter *parameter, int64_t rows);
     /**
      * Pack this rank's rows.
@@ -422,7 +441,7 @@ typedef struct fsdp_all_gather_extension {
                                   const fsdp_tensor *local, fsdp_group *group, void *packed,
                                   size_t bytes);
     /**
-     * Unpack the rows of one rank. Called for each rank that has any.
+     * Unpack the rows of one rank. Called for each rank that has rows.
      * @param rows out: the unpacked rows, of param_dtype
      */
     fsdp_status (*post_all_gather)(void *self, const fsdp_parameter *parameter, const void *packed,
@@ -440,10 +459,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 /** @} */
 
 /** @name Controls
- * For a module that is a unit. With `recurse` they apply to every unit below it, too, and the
- * module itself need not be a unit. All ranks make the same calls. They take effect at the next
- * forward or backward, and return FSDP_ERR_INVALID, with nothing changed, if there is no unit.
- * Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and FullyShardedDataParallel. @{ */
+ * These functions need a module that is a unit. With `recurse` they apply to every unit below the
+ * module, too, and the module itself need not be a unit. All ranks make the same calls. They take
+ * effect at the next forward or backward, and return FSDP_ERR_INVALID, with nothing changed, if
+ * there is no unit. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
+ * FullyShardedDataParallel. @{ */
 
 /**
  * Gather the unit's parameters now and keep them until fsdp_unit_reshard(), which must come before
@@ -457,8 +477,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
  * unshard(async_op=True): begin to gather the unit's parameters. The unit's next forward or
- * backward waits for the rest and frees them as always. If none follows, fsdp_unit_reshard() must
- * come before the next write. Collective, without waiting for the peers.
+ * backward waits until the gather is complete, and frees the parameters as always. If neither
+ * follows, fsdp_unit_reshard() must come before the next write. Collective, without waiting for the
+ * peers.
  * @param handle out: ended by fsdp_unshard_handle_wait() before the module is destroyed. NULL: not
  *               wanted
  * @return as fsdp_unit_unshard()
@@ -470,11 +491,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard_async(fsdp_module *module
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle);
 
 /**
- * The units to gather, in this order, when `module` is entered in forward (in backward), instead of
- * those that the order of execution suggests. Any number; beyond two they wait for their turn
- * unless no_limit_all_gathers is set. Units that are gathered and not used are freed at the end of
- * the forward (of the backward).
- * @param modules [n] units of the same tree; copied. n == 0: back to implicit prefetch
+ * Set the units to gather, in this order, when forward (backward) enters `module`. They replace the
+ * units that the order of execution suggests. There may be any number of them; all but the first
+ * two wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used
+ * are freed at the end of the forward (backward).
+ * @param modules [n] units of the same tree; copied. n == 0 restores implicit prefetch
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_forward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
@@ -485,10 +506,10 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
  * false: backward communicates no gradients. Whole gradients add up in the unit's gradient buffer,
  * which stays allocated on every rank (float32, the unit's size; for an embedding with one
  * micro-step, only the rows that were looked up). Micro-steps are added in their order. The first
- * backward with true reduces the sum over the ranks and divides it.
+ * backward that runs with true reduces the sum over the ranks and divides it.
  *
- * Results are the same in every run, but round differently from reducing each micro-step, whose
- * sums form one tree (see fsdp_scope_options.micro_step).
+ * Results are the same in every run. But they are rounded differently than if each micro-step is
+ * reduced: there the sums of all micro-steps form one tree.
  *
  * A failure, a forward that fsdp_tape_reset() cancels, and micro_step 0 of n_micro_steps > 1 drop
  * the sums. A forward without a tape drops nothing. After a failure that dropped gradients the step
@@ -500,37 +521,39 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module
                                                                      bool recurse);
 /**
  * HSDP only. false: backward sums gradients over the ranks that a parameter is sharded over, but
- * not over the replicas. Micro-steps are added one by one, sharded, until a backward with true adds
- * those of the replicas. The sums are dropped in the same cases as above.
+ * not over the replicas. The sharded gradients of micro-steps are added one by one, until a
+ * backward with true also adds the sums of the other replicas. The sums are dropped in the same
+ * cases as with fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
                                                                   bool recurse);
 /** FSDP1's no_sync(): fsdp_set_requires_gradient_sync(false) for all units between begin and end;
- * end restores the previous value. FSDP_ERR_INVALID for a unit inside another one, FSDP_ERR_STATE
- * for a begin within, or an end without, a begin. @{ */
+ * end restores the previous value. FSDP_ERR_INVALID for a unit inside another one. FSDP_ERR_STATE
+ * if begin is called twice without an end, or end without a begin. @{ */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_begin(fsdp_module *root);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 /** @} */
 
-/** Replaces the value of the option. */
+/** Replace the value of fsdp_fully_shard_options.reshard_after_forward. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module *module,
                                                                     bool reshard_after_forward,
                                                                     bool recurse);
-/** false: keep parameters unsharded after backward, so that the next forward gathers nothing; for
- * all micro-steps but the last. fsdp_unit_reshard() or a backward with true must come before the
- * next write. */
+/** false: keep parameters unsharded after backward, so that the next forward gathers nothing. Use
+ * it for all micro-steps but the last. fsdp_unit_reshard() or a backward with true must come before
+ * the next write. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
 /** false: the end of a backward does not wait for the reduce of the last unit, which runs in the
- * next backward; for all backwards but the last before the optimizer. Applies to the unit's whole
- * tree. */
+ * next backward instead. Use it for all backwards but the last one before the optimizer step.
+ * Applies to the unit's whole tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
-/** false: do not gather the unit's parameters in backward; for a unit whose operations do not read
- * them there, such as an embedding. An operation that reads them anyway returns an error, on the
- * meta device too. No effect while the module, or one below it, uses activation checkpointing. */
+/** false: do not gather the unit's parameters in backward. Use it for a unit whose operations do
+ * not read parameters in backward, such as an embedding. An operation that reads them anyway
+ * returns an error, on the meta device too. No effect while the module, or one below it, uses
+ * activation checkpointing. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module,
                                                                   bool unshard_in_backward);
 
@@ -543,7 +566,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
 
-/** Reads, and may change, this rank's rows of a gradient. A failure fails the backward. */
+/** A function that reads, and may change, this rank's rows of a gradient. If it fails, the backward
+ * fails. */
 typedef fsdp_status fsdp_all_reduce_hook(fsdp_parameter *parameter, fsdp_tensor *rows, void *arg);
 /** Set a function that is called for each gradient of the unit after it was reduced and divided,
  * and before it is added to the parameter's gradient. NULL: none. */
@@ -559,7 +583,7 @@ typedef struct fsdp_summon_full_params_options {
     bool no_writeback;   /**< writeback=False: changes are lost at the end */
     bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, the
                               other ranks get NULL; requires no_writeback = true */
-    bool offload_to_cpu; /**< no effect: they are in host memory */
+    bool offload_to_cpu; /**< no effect: parameters are in host memory anyway */
     bool with_grads;     /**< summon gradients, too */
 } fsdp_summon_full_params_options;
 
@@ -581,15 +605,16 @@ typedef struct fsdp_full_params fsdp_full_params;
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
     fsdp_module *module, const fsdp_summon_full_params_options *options, fsdp_full_params **full);
-/** The whole tensor, contiguous, to read and write; NULL if this rank does not have it or its unit
- * is not summoned. Borrowed. */
+/** Get the whole tensor, contiguous, to read and write. NULL if this rank does not have it or its
+ * unit is not summoned. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
-/** The whole gradient likewise; also NULL if there is none, or without with_grads. */
+/** Get the whole gradient, contiguous, to read and write. NULL in the same cases, and if there is
+ * no gradient or with_grads is not set. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,
                                             const fsdp_parameter *parameter);
-/** With writeback, each rank stores its own rows of the copies, gradients included. Collective.
- * Frees `full` even if it fails. */
+/** End the summoning. With writeback, each rank stores its own rows of the copies, including those
+ * of gradients. Collective. Frees `full` even if it fails. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_end(fsdp_full_params *full);
 /** @} */
 

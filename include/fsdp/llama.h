@@ -1,7 +1,7 @@
 /**
  * @file
  * Llama (Touvron et al. 2023, arXiv 2302.13971 and 2307.09288; Grattafiori et al. 2024, arXiv
- * 2407.21783), and two relatives that differ by a few lines: Mistral and Qwen2.
+ * 2407.21783), and two related models that differ from it in a few lines: Mistral and Qwen2.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -23,7 +23,7 @@ typedef enum fsdp_llama_family {
 typedef enum fsdp_rope_type {
     FSDP_ROPE_DEFAULT, /**< theta^(-2j/K) */
     FSDP_ROPE_LINEAR,  /**< divided by factor */
-    FSDP_ROPE_LLAMA3   /**< depending on the wavelength, as in Llama 3.1 */
+    FSDP_ROPE_LLAMA3   /**< scaled by an amount that depends on the wavelength, as in Llama 3.1 */
 } fsdp_rope_type;
 
 /** rope_parameters, or rope_theta and rope_scaling, of a config.json. */
@@ -42,15 +42,14 @@ typedef struct fsdp_llama_config {
     int64_t num_hidden_layers, num_attention_heads;
     int64_t num_key_value_heads;     /**< divides num_attention_heads */
     int64_t head_dim;                /**< even; need not be hidden_size / num_attention_heads */
-    int64_t max_position_embeddings; /**< length used in training; rotary positions continue
-                                          beyond it */
-    int64_t sliding_window;    /**< a token attends to itself and the sliding_window - 1 before
-                                    it; 0: all */
-    int64_t max_window_layers; /**< the first max_window_layers layers attend to all tokens
-                                    regardless */
+    int64_t max_position_embeddings; /**< length of sequences in training; rotary positions of
+                                          longer sequences continue beyond it */
+    int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
+                                 it; 0: to all tokens before it */
+    int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;
-    bool attention_bias; /**< biases of q, k, v and o; Qwen2 always has those of q, k and v */
+    bool attention_bias; /**< q, k, v and o have biases; in Qwen2, q, k and v always have biases */
     bool mlp_bias;
     bool tie_word_embeddings;
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */

@@ -12,8 +12,8 @@
  *     ...
  *     fsdp_tensor *loss = fsdp_model_loss(scope, model, 1.0f / (float)batch->label_tokens);
  *
- * The functions here work for any model, like AutoConfig and AutoModel. The header of each model
- * has the functions specific to it.
+ * The functions here work for any model, like AutoConfig and AutoModel. The functions that are
+ * specific to one model are in the header of that model.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -63,8 +63,8 @@ typedef struct fsdp_model_info {
 } fsdp_model_info;
 
 /**
- * Read `path`, a config.json or the directory that holds it. Its model_type selects the model.
- * Errors name file, key and value.
+ * Read `path`, which is a config.json or the directory that contains it. model_type in the file
+ * selects the model. Errors name file, key and value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
  *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
  *         supported.
@@ -72,8 +72,8 @@ typedef struct fsdp_model_info {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
                                                             fsdp_model_config *config);
 /**
- * The configuration of a published model by name, e.g. "t5-small", "gpt2", "bert-base-uncased".
- * @return FSDP_ERR_INVALID listing the known names.
+ * Get the configuration of a published model by name, e.g. "t5-small", "gpt2", "bert-base-uncased".
+ * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
                                                               fsdp_model_config *config);
@@ -81,7 +81,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
  * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
  * The file appears complete or not at all.
  *
- * @param has_own_head the weights have an output embedding (lm_head.weight) of their own
+ * @param has_own_head the weights contain a separate output embedding (lm_head.weight)
  * @param source       the original config.json, whose other keys are kept; or NULL
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_write(const fsdp_model_config *config,
@@ -102,20 +102,20 @@ FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,
                                                        fsdp_module **model);
 /**
- * The configuration of a model created by fsdp_model_create().
+ * Get the configuration of a model created by fsdp_model_create().
  * @return FSDP_ERR_INVALID naming the class if `model` is not the root of such a model
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *model,
                                                            fsdp_model_config *config);
 
 /**
- * The loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
+ * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
  * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
  * 0, and its backward gives gradients of zero.
  *
- * @param s      its options must name the batch, of the model's task, which must live until
- *               backward has ended
+ * @param s      a scope whose options have the batch. The batch must be for the model's task and
+ *               must exist until backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
  */
@@ -129,7 +129,8 @@ typedef struct fsdp_model_outputs {
     fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ [Ts, D]; else NULL */
 } fsdp_model_outputs;
 
-/** The logits of the scope's batch. Its labels are not used. Every field is NULL if s has failed.
+/** Compute the logits of the scope's batch. The batch's labels are not used. Every field of the
+ * result is NULL if s has failed.
  */
 FSDP_API fsdp_model_outputs fsdp_model_logits(fsdp_scope *s, fsdp_module *model);
 

@@ -1,6 +1,6 @@
 /**
  * @file
- * Modules: a tree with names, classes, parameters and a forward, like torch.nn.Module.
+ * Modules: a tree of objects with names, classes, parameters and a forward, like torch.nn.Module.
  *
  * A model builds its tree without memory: parameters only have a shape and an initialisation. Then
  * either fsdp_fully_shard() gives each rank its rows, or fsdp_module_to_empty() allocates whole
@@ -32,13 +32,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
 /** Destroys all children too. Parameters that other modules share are kept. Accepts NULL. */
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
- * Add `child` to `parent`, which owns it from now on. If this fails, `child` is destroyed, unless
- * it already has a parent.
- * @param name copied; FSDP_ERR_INVALID if it is taken, empty or contains a dot
+ * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
+ * already has a parent.
+ * @param name copied; FSDP_ERR_INVALID if another child has this name, or it is empty or contains a
+ *             dot
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name,
                                                            fsdp_module *child);
-/** Add a parameter [shape] of at least one dimension; *parameter is borrowed. */
+/** Add a parameter of shape [ndim], ndim >= 1; *parameter is borrowed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_parameter(fsdp_module *module,
                                                                const char *name, int ndim,
                                                                const int64_t *shape, fsdp_init init,
@@ -51,7 +52,7 @@ FSDP_API const char *fsdp_module_class(const fsdp_module *module);
 FSDP_API fsdp_module *fsdp_module_parent(const fsdp_module *module);
 FSDP_API int fsdp_module_n_children(const fsdp_module *module);
 FSDP_API fsdp_module *fsdp_module_child(const fsdp_module *module, int i);
-/** Name within the parent; "" for a root. */
+/** Return the module's name within its parent; "" for a root. */
 FSDP_API const char *fsdp_module_name(const fsdp_module *module);
 /**
  * Set what fsdp_module_print() shows in the parentheses of a module without children, like torch's
@@ -61,11 +62,12 @@ FSDP_API const char *fsdp_module_name(const fsdp_module *module);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_set_extra_repr(fsdp_module *module,
                                                                 const char *text);
-/** The module at a dotted path, e.g. "encoder.block.0"; "" is the module itself. NULL if there is
- * none. */
+/** Find the module at a dotted path below `module`, e.g. "encoder.block.0"; "" is `module` itself.
+ * NULL if there is none. */
 FSDP_API fsdp_module *fsdp_module_find(fsdp_module *module, const char *path);
 
-/** Called for the module itself ("") and every module below it, parents first. */
+/** A function that fsdp_module_visit() calls for the module itself (path "") and for every module
+ * below it, parents first. */
 typedef fsdp_status fsdp_module_visit_fn(const char *path, fsdp_module *module, void *arg);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_visit(fsdp_module *module,
                                                        fsdp_module_visit_fn *visit, void *arg);
@@ -75,7 +77,7 @@ typedef struct fsdp_named_parameter {
     fsdp_parameter *parameter;
 } fsdp_named_parameter;
 
-/** In PyTorch's order: a module's own parameters, then its children's. */
+/** Parameters in PyTorch's order: a module's own parameters, then its children's. */
 typedef struct fsdp_parameter_list {
     fsdp_named_parameter *items;
     size_t n;
@@ -91,47 +93,49 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_parameters(fsdp_module *module,
 FSDP_API void fsdp_parameter_list_free(fsdp_parameter_list *list);
 
 /** @name Parameters @{ */
-/** The tensor that operations read: whole, in the compute dtype. NULL if it has no memory yet.
- * Borrowed. */
+/** Get the tensor that operations read: the whole parameter, in the compute dtype. NULL if it has
+ * no memory yet. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_data(const fsdp_parameter *parameter);
-/** The tensor that optimizers update: this rank's rows of the master weights. The same tensor as
- * fsdp_parameter_data() if not sharded. Read its elements between fsdp_tensor_begin_read() and
- * fsdp_tensor_end_read(). */
+/** Get the tensor that optimizers update: this rank's rows of the master weights. It is the tensor
+ * of fsdp_parameter_data() if the parameter is not sharded. Read its elements between
+ * fsdp_tensor_begin_read() and fsdp_tensor_end_read(). */
 FSDP_API fsdp_tensor *fsdp_parameter_local(const fsdp_parameter *parameter);
-/** float32, with the shape of local; NULL if backward computed none. Borrowed. */
+/** Get the gradient: float32, with the shape of fsdp_parameter_local(); NULL if backward computed
+ * none. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_grad(const fsdp_parameter *parameter);
 FSDP_API int fsdp_parameter_ndim(const fsdp_parameter *parameter);
-/** Shape of the whole parameter. */
+/** Get the shape [ndim] of the whole parameter. */
 FSDP_API const int64_t *fsdp_parameter_shape(const fsdp_parameter *parameter);
 FSDP_API int64_t fsdp_parameter_numel(const fsdp_parameter *parameter);
 FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
 /**
  * A frozen parameter has no gradient. After fully_shard it also has no master weights: it is stored
  * in the dtype in which it was loaded. Set it to the same value on all ranks, between steps. Memory
- * changes in the next forward: it creates the master weights of an unfrozen parameter from its
- * stored values, and drops those of a frozen parameter if no bit is lost.
+ * changes in the next forward. It creates master weights for a parameter that was unfrozen, from
+ * its stored values. It drops the master weights of a parameter that was frozen, if no bit is lost.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
-/** Entries [begin, end) that local holds, and in which dimension: rows (dimension 0), unless
- * shard_placement_fn chose another. @{ */
+/** The part of the parameter that fsdp_parameter_local() has: entries [begin, end) of the sharded
+ * dimension, and that dimension: 0 (rows), unless shard_placement_fn chose another one. @{ */
 FSDP_API void fsdp_parameter_rows(const fsdp_parameter *parameter, int64_t *begin, int64_t *end);
 FSDP_API int fsdp_parameter_shard_dim(const fsdp_parameter *parameter);
 /** @} */
-/** The ranks over which it is sharded; NULL if it is not. */
+/** Get the ranks over which the parameter is sharded; NULL if it is not sharded. */
 FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
 /** @} */
 
 /**
- * torch.nn.Module.to_empty(), except that real memory keeps its values: allocate parameters on
- * `device`, whole and in float32, if they have no memory yet. Parameters on the meta device move to
- * `device` in their dtype, sharded or not; so do the units that `module` is a part of. Their
- * contents are then undefined: load or initialise them. Parameters with real memory keep it and
- * their values.
+ * torch.nn.Module.to_empty(), except that values in real memory are kept. Parameters that have no
+ * memory yet are allocated on `device`, whole and in float32. Parameters on the meta device move to
+ * `device` in their dtype, sharded or not, together with the other parameters of their units. The
+ * contents of these parameters are then undefined: load or initialise them. Parameters in real
+ * memory stay there and keep their values.
  *
- * Collective if sharded. State dicts taken before refer to the new memory. Gradients are dropped.
+ * Collective if sharded. State dicts that were made before then refer to the new memory. Gradients
+ * are dropped.
  *
- * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written; FSDP_ERR_NOMEM, after
- *         which some parameters have moved, and the call may be repeated.
+ * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. FSDP_ERR_NOMEM: some
+ *         parameters may have moved already, and the call may be repeated.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_to_empty(fsdp_module *module, fsdp_device *device);
 /**
@@ -146,9 +150,9 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  * calls of the module keep only their inputs and run again in backward. Losses and gradients have
  * the same bits, even with dropout. May be nested, and may be changed at any time between steps.
  *
- * The first of a model's layers need not even keep its input if it can run the embeddings again
- * itself. This is not done if the embeddings are a unit or checkpointed themselves, or if it is the
- * only layer.
+ * The first layer of a model does not even keep its input if the layer can run the embeddings
+ * again. This is not done if the embeddings are a unit or are checkpointed themselves, or if the
+ * model has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
@@ -163,27 +167,27 @@ typedef enum fsdp_activation_checkpointing_kind {
 /** Zero means default. */
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
-    int every; /**< fsdp_apply_activation_checkpointing(): checkpoint every n-th of the modules
-                    found, e.g. the 2nd, 4th, ... for 2: torchtitan's selective_ac_option; 0: all */
+    int every; /**< fsdp_apply_activation_checkpointing(): checkpoint only every n-th of the modules
+                    found, like torchtitan's selective_ac_option; 2: the 2nd, 4th, ...; 0: all */
     fsdp_activation_offload *offload; /**< file for the tensors that calls keep; NULL: keep them
                                            in memory. Borrowed */
-    /** Compute everything again. By default the second run stops when backward has what it needs,
-     * as in torch.utils.checkpoint, and tensors that the module creates after that have no data for
-     * its own code to read. */
+    /** The second run computes everything again. By default it stops when backward has all that it
+     * needs, as in torch.utils.checkpoint. Tensors that the module creates after that have no
+     * data, so code of the module cannot read them. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 
-/** The same with options (NULL: all defaults; copied). */
+/** Enable activation checkpointing with options (copied; NULL: all defaults). */
 FSDP_API void fsdp_module_set_activation_checkpointing_options(
     fsdp_module *module, const fsdp_activation_checkpointing_options *options);
 
 typedef bool fsdp_module_check_fn(const char *path, const fsdp_module *module, void *arg);
-/** A check_fn: is `module` of class `class_name`, a const char *? */
+/** A check_fn: is `module` of the class `class_name` (a const char *)? */
 FSDP_API bool fsdp_check_class(const char *path, const fsdp_module *module, void *class_name);
 /**
  * torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing():
- * enable activation checkpointing for the modules in `root`, including itself, for which check_fn
- * returns true. Parents come first.
+ * enable activation checkpointing for those modules for which check_fn returns true: `root` itself
+ * and all modules below it, parents first.
  * @param options NULL: all defaults
  * @return FSDP_ERR_INVALID for a negative options->every
  */
@@ -215,36 +219,38 @@ typedef void fsdp_forward_fn(fsdp_scope *s, fsdp_module *self, const fsdp_args *
  * Set the function that the module computes. Without a forward it only holds parameters and
  * children.
  *
- * @param forward called by fsdp_module_call(), once per call and once more if the call is
- *                recomputed
+ * @param forward fsdp_module_call() calls it once, and once more if the call is recomputed in
+ *                backward
  * @param impl    the module's own data
  * @param destroy frees impl together with the module; NULL: impl is borrowed
  */
 FSDP_API void fsdp_module_set_forward(fsdp_module *module, fsdp_forward_fn *forward, void *impl,
                                       void (*destroy)(void *impl));
-/** The impl of fsdp_module_set_forward(); NULL if there is none. Borrowed. */
+/** Get the impl of fsdp_module_set_forward(); NULL if there is none. Borrowed. */
 FSDP_API void *fsdp_module_impl(const fsdp_module *module);
 /**
  * Call a module. Its hooks gather its parameters, recompute checkpointed calls, and reduce
- * gradients. Intermediates of the forward that backward does not need are released when it returns.
- * For a call without a backward use a scope without a tape, or call fsdp_tape_reset() afterwards.
+ * gradients. When the forward returns, the tensors that it created are released, except its results
+ * and what backward needs. For a call without a backward, use a scope without a tape, or call
+ * fsdp_tape_reset() afterwards.
  *
- * @param forward NULL: the module's own. Any other function runs with the same hooks, like a method
- *                registered by register_fsdp_forward_method.
+ * @param forward NULL: the module's own forward. Any other function runs with the same hooks, like
+ *                a method registered by register_fsdp_forward_method.
  * @return results, owned by s; none if the scope has failed
  */
 FSDP_API fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *module, fsdp_forward_fn *forward,
                                     fsdp_args in);
 /** Call the module's own forward with one tensor as input and one as output. */
 FSDP_API fsdp_tensor *fsdp_module_call1(fsdp_scope *s, fsdp_module *module, fsdp_tensor *x);
-/** fsdp_parameter_data(); if it has no memory yet, the scope fails and the result is NULL. */
+/** Return fsdp_parameter_data(). If the parameter has no memory yet, fail the scope and return
+ * NULL. */
 FSDP_API fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *parameter);
 /** @} */
 
 /**
  * @name Layers: modules with one or two parameters
- * They have no forward of their own. The module around them calls the functions below, and they
- * belong to its unit. @{
+ * Layers have no forward of their own. The module around them calls the functions below, and the
+ * layers belong to the unit of that module. @{
  */
 /** torch.nn.Linear: "weight" [out, in], "bias" [out] if bias. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias,
@@ -252,20 +258,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_linear_create(int64_t in, int64_t out,
 /** torch.nn.Embedding: "weight" [rows, width]. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_embedding_create(int64_t rows, int64_t width,
                                                            fsdp_init init, fsdp_module **module);
-/** A module with one "weight" [width], e.g. T5LayerNorm, initially ones times init.mean. */
+/** Create a module with one "weight" [width], e.g. T5LayerNorm. The weight is initially init.mean
+ * everywhere. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_norm_create(const char *class_name, int64_t width,
                                                       fsdp_init init, fsdp_module **module);
 /** torch.nn.LayerNorm: "weight" [width] ones, "bias" [width] zeros. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module);
-/** The computations of the layers on their parameters: fsdp_linear() with the bias if there is one,
- * fsdp_embedding() without padding_idx, fsdp_layer_norm(). @{ */
+/** Compute a layer with its parameters: fsdp_linear() (with the bias if there is one),
+ * fsdp_embedding() without padding_idx, and fsdp_layer_norm(). @{ */
 FSDP_API fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x);
 FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding,
                                              const int32_t *ids, int64_t n);
 FSDP_API fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm,
                                               fsdp_tensor *x, float eps);
 /** @} */
-/** The parameter `name` of the module itself; NULL if it has none. */
+/** Get the parameter `name` of the module itself, not of modules below it; NULL if there is
+ * none. */
 FSDP_API fsdp_parameter *fsdp_module_parameter(const fsdp_module *module, const char *name);
 /** @} */
 

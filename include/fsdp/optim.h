@@ -25,7 +25,8 @@ extern "C" {
 /** @name Optimizers @{ */
 typedef struct fsdp_optimizer fsdp_optimizer;
 
-/** Options of one parameter group. 0 is a legal value of each: start from fsdp_adamw_defaults(). */
+/** Options of one parameter group. 0 is a legal value of every field, so start from
+ * fsdp_adamw_defaults(). */
 typedef struct fsdp_adamw_options {
     double lr;           /**< default 1e-3 */
     double beta1, beta2; /**< default 0.9, 0.999 */
@@ -37,7 +38,8 @@ typedef struct fsdp_adamw_options {
 /** The defaults of torch.optim.AdamW. */
 FSDP_API fsdp_adamw_options fsdp_adamw_defaults(void);
 
-/** Options of one parameter group. 0 is a legal value of each: start from fsdp_sgd_defaults(). */
+/** Options of one parameter group. 0 is a legal value of every field, so start from
+ * fsdp_sgd_defaults(). */
 typedef struct fsdp_sgd_options {
     double lr;           /**< default 1e-3 */
     double momentum;     /**< default 0 */
@@ -49,29 +51,30 @@ typedef struct fsdp_sgd_options {
 /** The defaults of torch.optim.SGD. */
 FSDP_API fsdp_sgd_options fsdp_sgd_defaults(void);
 
-/** Options of one parameter group. 0 is a legal value of most: start from
+/** Options of one parameter group. 0 is a legal value of most fields, so start from
  * fsdp_adafactor_defaults(). */
 typedef struct fsdp_adafactor_options {
-    double lr;             /**< default 0; must be 0 with relative_step (lr=None) */
+    double lr;             /**< must be 0 with relative_step (lr=None); default 0 */
     double eps1, eps2;     /**< eps1 is added to squared gradients, eps2 is the smallest scale of
                                 a parameter; default 1e-30, 1e-3 */
     double clip_threshold; /**< largest root mean square of an update; default 1 */
-    double decay_rate;     /**< the average of step t has the factor 1 - t^decay_rate; default
-                                -0.8 */
-    double beta1;          /**< of the first moment; below 0, the default: no first moment
+    double decay_rate;     /**< at step t, the average of squared gradients is multiplied by 1 -
+                                t^decay_rate; default -0.8 */
+    double beta1;          /**< decay of the first moment; below 0 (the default): no first moment
                                 (beta1=None) */
     double weight_decay;   /**< default 0 */
-    bool scale_parameter;  /**< multiply the rate by the larger of the parameter's root mean
-                                square and eps2; default true */
+    bool scale_parameter;  /**< multiply the rate by max(eps2, root mean square of the parameter);
+                                default true */
     bool relative_step;    /**< the rate is min(1e-2, 1 / sqrt(t)); default true */
-    bool warmup_init;      /**< use 1e-6 t instead of 1e-2; requires relative_step; default false */
+    bool warmup_init; /**< the rate is min(1e-6 t, 1 / sqrt(t)); requires relative_step; default
+                           false */
 } fsdp_adafactor_options;
 
 /** The defaults of transformers.optimization.Adafactor. */
 FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 
 /**
- * AdamW (Loshchilov & Hutter 2019) over the parameters of `module`, each once. Its state is
+ * Create AdamW (Loshchilov & Hutter 2019) for the parameters of `module`, each once. Its state is
  * "exp_avg" and "exp_avg_sq".
  *
  * State is float32 and covers this rank's rows. It is allocated in the first step in which a
@@ -87,30 +90,30 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
                                                        const fsdp_adamw_options *options,
                                                        fsdp_optimizer **optimizer);
-/** Stochastic gradient descent. With momentum its state is "momentum_buffer". Otherwise as
- * fsdp_adamw_create(). */
+/** Create an optimizer for stochastic gradient descent. With momentum its state is
+ * "momentum_buffer". Otherwise as fsdp_adamw_create(). */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
                                                      const fsdp_sgd_options *options,
                                                      fsdp_optimizer **optimizer);
 /**
- * Adafactor (Shazeer & Stern 2018), as transformers.optimization.Adafactor computes it. Otherwise
- * as fsdp_adamw_create(). A parameter of two or more dimensions has "exp_avg_sq_row" and
+ * Create Adafactor (Shazeer & Stern 2018), as transformers.optimization.Adafactor computes it.
+ * Otherwise as fsdp_adamw_create(). A parameter of two or more dimensions has "exp_avg_sq_row" and
  * "exp_avg_sq_col", the averages over its last and its second to last dimension. A vector has
  * "exp_avg_sq". All have "RMS", the root mean square of the parameter before the latest step, and
  * with beta1 also "exp_avg".
  *
- * "exp_avg_sq_row" is sharded like the parameter. "exp_avg_sq_col" is too if there are three or
- * more dimensions, because a rank then has whole matrices; for a matrix it is the same on every
- * rank (Replicate). "RMS" is an ordinary scalar.
+ * "exp_avg_sq_row" is sharded like the parameter. If the parameter has three or more dimensions,
+ * "exp_avg_sq_col" is sharded like it, too, because a rank then has whole matrices. For a matrix,
+ * "exp_avg_sq_col" is the same on every rank (Replicate). "RMS" is an ordinary scalar.
  *
  * Means are taken over whole tensors, in double, in an order that depends only on their shapes, so
- * they have the same bits at any world size. A step takes two gathers for each group of ranks,
+ * they have the same bits at any world size. A step needs two gathers for each group of ranks,
  * regardless of the number of parameters. For each matrix, each rank sends at most 2 log2(rows)
  * (columns + 3) numbers of 8 bytes.
  *
  * With relative_step, fsdp_optimizer_set_lr() has no effect, and fsdp_optimizer_lr() returns what
- * transformers' AdafactorSchedule reports: the rate of the latest step of the group's first
- * parameter, or 0 before the first step.
+ * transformers' AdafactorSchedule reports: the rate that the group's first parameter had in its
+ * latest step, or 0 before the first step.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
                                                            const fsdp_adafactor_options *options,
@@ -118,7 +121,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
 /**
  * Add a group with its own options, e.g. norms without weight decay.
  *
- * @param parameters names are copied, parameters borrowed
+ * @param parameters its names are copied, its parameters are borrowed
  * @return FSDP_ERR_INVALID for an empty list, a parameter that has a group already, options out of
  *         bounds, or another kind of optimizer.
  */
@@ -133,11 +136,12 @@ fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *p
                          const fsdp_adafactor_options *options);
 /**
  * Split the trainable parameters of `module`, each once, into two lists as transformers' Trainer
- * does (get_decay_parameter_names). Parameters without weight decay are those of one dimension, and
- * those whose name contains "bias", "layernorm" or "rmsnorm" or has a component that is "norm" or
- * ends in "_norm", e.g. T5's relative_attention_bias.weight.
+ * does (get_decay_parameter_names). A parameter has no weight decay if it has one dimension; if its
+ * name contains "bias", "layernorm" or "rmsnorm" (e.g. T5's relative_attention_bias.weight); or if
+ * a component of its name is "norm" or ends in "_norm".
  *
- * @param decay, no_decay out: one may be empty; freed with fsdp_parameter_list_free()
+ * @param decay, no_decay out: either list may be empty; both are freed with
+ *                        fsdp_parameter_list_free()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_decay_parameters(fsdp_module *module,
                                                            fsdp_parameter_list *decay,
@@ -148,10 +152,10 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
  * Update every parameter that has a gradient and is not frozen. Others keep their values, state and
  * step count. Collective if parameters are sharded: every rank must call it, even one without rows.
  *
- * float32 master weights are updated in place. bfloat16 ones are widened, updated, and rounded to
- * nearest even.
+ * float32 master weights are updated in place. bfloat16 master weights are widened to float32,
+ * updated, and rounded to nearest even.
  *
- * @param grad_scale factor of the gradients, applied as they are read: the result of
+ * @param grad_scale gradients are multiplied by this factor as they are read: the result of
  *                   fsdp_clip_grad_norm(), or 1
  * @return FSDP_ERR_STATE if a parameter has no memory, or its sharding changed after its state was
  *         created; nothing has changed then. FSDP_ERR_COMM if a peer failed.
@@ -161,40 +165,43 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimiz
 /** Release all gradients: zero_grad(set_to_none=True). */
 FSDP_API void fsdp_optimizer_zero_grad(fsdp_optimizer *optimizer);
 
-/** Learning rate of the next steps, for every group or for one. @{ */
+/** Set or get the learning rate of the next steps, for every group or for one group. @{ */
 FSDP_API void fsdp_optimizer_set_lr(fsdp_optimizer *optimizer, double lr);
 FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, double lr);
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
 /** @} */
 
-/** "adamw", "adam", "sgd" or "adafactor", by the first group; static storage. */
+/** Return "adamw", "adam", "sgd" or "adafactor", depending on the first group; static storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
-/** The optimizer's parameters, in the order in which they were passed. Borrowed. */
+/** Get the optimizer's parameters, in the order in which they were passed. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);
-/** Number of steps this parameter has taken; 0 if it is not one of the optimizer's. */
+/** Return the number of steps in which this parameter was updated; 0 if the parameter is not one of
+ * the optimizer's. */
 FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
                                       const fsdp_parameter *parameter);
 /**
- * State of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer", ... ("step"
- * is fsdp_optimizer_steps()). float32, with the rows of the parameter's local tensor; a DTensor if
- * that is one. Borrowed; NULL if there is none (yet).
+ * Get the state of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer", ...
+ * ("step" is fsdp_optimizer_steps()). The tensor is float32 and has the rows of the parameter's
+ * local tensor; it is a DTensor if the local tensor is one. Borrowed; NULL if the state does not
+ * exist (yet).
  */
 FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
                                            const fsdp_parameter *parameter, const char *name);
-/** The k-th state name that parameters of this optimizer may have; NULL after the last. */
+/** Get the k-th of the state names that parameters of this optimizer may have; NULL after the last
+ * one. */
 FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, int k);
 /**
- * Allocate the state of every trainable parameter, with the zeros it has before its first step, so
- * saved values can be written into it (fsdp_set_optimizer_state_dict() calls this). Existing state
- * is kept.
+ * Allocate the state of every trainable parameter, with the zeros that it has before the first
+ * step, so that saved values can be written into it (fsdp_set_optimizer_state_dict() calls this).
+ * Existing state is kept.
  *
  * @return FSDP_ERR_STATE if a parameter has no memory, or its sharding changed after its state was
  *         created
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *optimizer);
 /**
- * Set the number of steps that the parameter has taken; the bias correction of the next step
+ * Set the number of steps in which the parameter was updated; the bias correction of the next step
  * depends on it. 0: the next step starts with fresh state.
  * @return FSDP_ERR_INVALID for a negative number or a parameter that is not the optimizer's
  */
@@ -209,15 +216,15 @@ typedef enum fsdp_lr_schedule_kind {
     FSDP_LR_LINEAR,         /**< from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
     FSDP_LR_CONSTANT,       /**< lr */
-    FSDP_LR_INVERSE_SQRT,   /**< lr / sqrt(1 + (s - warmup) / T), T the warmup, or 10000 if that
-                                 is 0 */
+    FSDP_LR_INVERSE_SQRT,   /**< lr / sqrt(1 + (s - warmup) / T), where T is the warmup, or 10000 if
+                                 the warmup is 0 */
     FSDP_LR_POLYNOMIAL,     /**< a power of the remaining fraction, from lr down to min_lr */
     FSDP_LR_COSINE_RESTARTS /**< num_cycles half cosines, each from lr down to min_lr */
 } fsdp_lr_schedule_kind;
 
 /**
- * A learning rate as a function of s, the number of optimizer steps done. All kinds begin with a
- * linear warmup from 0: while s < warmup_steps the rate is multiplied by s / warmup_steps. If the
+ * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
+ * a linear warmup from 0: while s < warmup_steps the rate is multiplied by s / warmup_steps. If the
  * warmup is longer than the run, the rate rises during the whole run. Linear, cosine and polynomial
  * then go from lr to min_lr at N = total_steps and stay there, with x = (s - warmup) / (N -
  * warmup):
@@ -237,43 +244,42 @@ typedef struct fsdp_lr_schedule {
     double lr, min_lr;
     double gamma;         /**< FSDP_LR_STEP */
     int64_t step_size;    /**< FSDP_LR_STEP: gamma applies once every step_size units */
-    int64_t unit_steps;   /**< optimizer steps per unit: 0 or 1, or the steps of an epoch. After
-                               the warmup the rate changes only between units. */
+    int64_t unit_steps;   /**< optimizer steps per unit (of step_size): usually 1 or the steps of an
+                               epoch; 0: 1. After the warmup the rate changes only between units. */
     int64_t warmup_steps; /**< optimizer steps */
-    int64_t total_steps;  /**< optimizer steps; used by the kinds that end at min_lr */
+    int64_t total_steps;  /**< optimizer steps; used by the kinds that fall to min_lr */
     double power;         /**< FSDP_LR_POLYNOMIAL; > 0 */
     double num_cycles;    /**< FSDP_LR_COSINE_RESTARTS; > 0 */
 } fsdp_lr_schedule;
 
 /** @return FSDP_ERR_INVALID naming a field out of bounds. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *schedule);
-/** The learning rate after `step` finished steps. */
+/** Return the learning rate after `step` finished steps. */
 FSDP_API double fsdp_lr_at(const fsdp_lr_schedule *schedule, int64_t step);
 /** @} */
 
 /** @name Clipping @{ */
 /** Zero means default. */
 typedef struct fsdp_clip_grad_options {
-    double norm_type;        /**< p of the p-norm, > 0; INFINITY: the largest magnitude; default
-                                  2 */
-    bool error_if_nonfinite; /**< a NaN or infinite norm is an error; default: it is used as it
-                                  is */
+    double norm_type; /**< p of the p-norm, > 0; INFINITY: the largest magnitude; default 2 */
+    bool error_if_nonfinite; /**< return an error if the norm is NaN or infinite; default: use the
+                                  norm as it is */
 } fsdp_clip_grad_options;
 
 /**
  * torch.nn.utils.clip_grad_norm_: scale all gradients by min(1, max_norm / (total_norm + 1e-6)).
  *
- * The norm is that of the whole gradients. Sums over rows of |x|^p are computed in double and added
- * in an order that depends only on the whole tensors, and tensors are added in the order of their
- * names. The result has the same bits at any world size. Collective if parameters are sharded: one
- * small gather.
+ * The norm is taken over the whole gradients of all ranks. For each tensor, |x|^p is summed in
+ * double, in an order that depends only on the whole tensor; then the sums of the tensors are added
+ * in the order of their names. So the result has the same bits at any world size. Collective if
+ * parameters are sharded: one small gather.
  *
  * @param parameters parameters that are frozen or have no gradient are ignored
  * @param max_norm   >= 0; INFINITY: compute the norm only
  * @param options    NULL: all defaults
  * @param total_norm out: the norm before clipping; may be NULL
  * @param scale      out: the factor to pass to fsdp_optimizer_step(); gradients are not changed.
- *                   NULL: multiply the gradients by it here.
+ *                   NULL: multiply the gradients by the factor now.
  * @return FSDP_ERR_INVALID for a negative or NaN max_norm or norm_type; FSDP_ERR_NUMERIC with
  *         error_if_nonfinite, naming the first bad tensor of `parameters`. The result is the same
  *         on every rank.
@@ -295,9 +301,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_value(const fsdp_parameter_l
 
 /** @name Loss scaling @{ */
 /**
- * torch.amp.GradScaler for float16 gradients, with the agreement over ranks of ShardedGradScaler. A
- * training loop has one scaler for all its optimizers. For each optimizer it may call unscale and
- * must call step before the update:
+ * torch.amp.GradScaler for float16 gradients, with ShardedGradScaler's agreement between ranks. A
+ * training loop has one scaler for all its optimizers. For each optimizer the loop may call unscale
+ * and must call step before it calls update:
  *
  *     loss = fsdp_linear_cross_entropy(s, x, w, labels, factor * (float)fsdp_grad_scaler_scale(g));
  *     ... backward ...
@@ -318,13 +324,13 @@ typedef struct fsdp_grad_scaler_options {
     double backoff_factor;   /**< < 1; default 0.5 */
     int64_t growth_interval; /**< consecutive updates without inf before the scale grows; default
                                   2000 */
-    bool disabled;           /**< enabled=False: the scale is 1, and step calls the optimizer's
-                                  step */
-    fsdp_group *group;       /**< ranks that step together, borrowed; NULL: those over which
-                                  parameters are sharded. ShardedGradScaler's process_group */
+    bool disabled; /**< enabled=False: the scale is 1, and fsdp_grad_scaler_step() only calls the
+                        optimizer's step */
+    fsdp_group *group; /**< ShardedGradScaler's process_group: the ranks that step together,
+                            borrowed; NULL: the ranks over which parameters are sharded */
 } fsdp_grad_scaler_options;
 
-/** state_dict(): the state saved in a checkpoint. */
+/** GradScaler.state_dict(): the state that a checkpoint has. */
 typedef struct fsdp_grad_scaler_state {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval;
@@ -335,32 +341,34 @@ typedef struct fsdp_grad_scaler_state {
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_create(const fsdp_grad_scaler_options *options, fsdp_grad_scaler **scaler);
 FSDP_API void fsdp_grad_scaler_destroy(fsdp_grad_scaler *scaler); /**< accepts NULL */
-/** The factor by which to multiply the loss; 1 if disabled. */
+/** Return the factor by which to multiply the loss; 1 if the scaler is disabled. */
 FSDP_API double fsdp_grad_scaler_scale(const fsdp_grad_scaler *scaler);
 FSDP_API bool fsdp_grad_scaler_is_enabled(const fsdp_grad_scaler *scaler);
 /**
- * unscale_(optimizer): divide the gradients of its parameters by the scale in place, and check
- * whether they are finite on all ranks. Collective: one number for each group of ranks.
+ * unscale_(optimizer): divide the gradients of the optimizer's parameters by the scale, in place,
+ * and check whether they are finite on all ranks. Collective: sends one number in each group of
+ * ranks.
  * @param optimizer borrowed until update
  * @return FSDP_ERR_STATE if unscale or step was called for this optimizer since the last update
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *scaler,
                                                               const fsdp_optimizer *optimizer);
 /** Between unscale and update: are any gradients of the unscaled optimizers infinite or NaN? The
- * same on all ranks. */
+ * result is the same on all ranks. */
 FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 /**
- * Do the optimizer's step, unless its gradients are not finite. Unscales first if that was not
- * done. Collective.
- * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if called twice for it before update
+ * Do the optimizer's step, unless its gradients are not finite. If fsdp_grad_scaler_unscale() was
+ * not called, unscale first. Collective.
+ * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if called twice for one optimizer
+ *         before update
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *scaler,
                                                            fsdp_optimizer *optimizer,
                                                            float grad_scale);
-/** Compute the scale of the next step. FSDP_ERR_STATE without unscale or step before it. */
+/** Compute the scale of the next step. FSDP_ERR_STATE unless unscale or step was called before. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *scaler);
 FSDP_API fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *scaler);
-/** load_state_dict(). FSDP_ERR_INVALID naming a field out of bounds. */
+/** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID naming a field out of bounds. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_set_state(fsdp_grad_scaler *scaler, const fsdp_grad_scaler_state *state);
 /** @} */

@@ -21,21 +21,23 @@
  *     FSDP_TRY(fsdp_options_parse(&spec, argc, argv, &config, &options));
  *
  * The command line: --name value, --name=value, -n value for one-letter aliases; a dash equals an
- * underscore. A boolean is --name, --no-name, or takes true/false/yes/no/on/off/1/0, also as the
- * next word. The last one wins; -- ends the options; other words are positional. A word that
- * begins with -- is a value only after =. Every spec also has --help (-h), --config FILE.yaml,
- * which takes the text itself if it begins with "{", and --print-config.
+ * underscore. A boolean is --name or --no-name, or has a value (true/false/yes/no/on/off/1/0),
+ * which may be the next word. If an option is given several times, the last one wins. -- ends the
+ * options. Other words are positional. A word that begins with -- is a value only after =. Every
+ * spec also has --help (-h), --print-config, and --config FILE.yaml. If the argument of --config
+ * begins with "{", it is not a file name, but the YAML text itself.
  *
- * Sources of a value, highest precedence first: flag, YAML file, environment (FSDP_<NAME>, dashes
- * as underscores, upper case; an empty variable counts as unset), default. An option of other tools
- * that changes nothing here (no_effect), or changes nothing with the other values (in_vain), is
- * checked like any other, stored if it has a place, and listed by --print-config. An option that
- * has no counterpart here (instead) is an error that says what to use instead, unless its value
- * asks for nothing.
+ * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
+ * variable is FSDP_<NAME>, in upper case and with underscores for dashes; an empty variable counts
+ * as unset. Some options of other tools change nothing here (no_effect), or change nothing together
+ * with the other values (in_vain). They are checked like any other option, stored if they have a
+ * place, and listed by --print-config. Other options have no counterpart here (instead). Giving one
+ * is an error that says what to use instead, unless its value asks for nothing.
  *
- * Errors are FSDP_ERR_INVALID (FSDP_ERR_NOT_FOUND, _FORMAT, _IO for the YAML file) and name the
- * option, where it was given, the value and what is allowed; for an unknown name, the nearest. The
- * caller prints them, and the texts that fsdp_options_wanted() asks for.
+ * Errors are FSDP_ERR_INVALID, or FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message
+ * names the option, where it was given, its value and what is allowed; for an unknown name, it
+ * names the nearest known one. The caller prints the errors, and also the help or configuration if
+ * fsdp_options_wanted() says that the user asked for it.
  */
 #pragma once
 #include <math.h>
@@ -52,14 +54,14 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_INT,         /**< int */
     FSDP_OPTION_INT64,       /**< int64_t */
     FSDP_OPTION_DOUBLE,      /**< double; finite unless `infinite`; NAN if never given and without a
-                                default */
+                                  default */
     FSDP_OPTION_STRING,      /**< const char *, owned by the fsdp_options; NULL if never given */
     FSDP_OPTION_CHOICE,      /**< int: index into choices (an enum declared in the same order) */
-    FSDP_OPTION_DTYPE,       /**< fsdp_dtype, by any name fsdp_dtype_from_name knows */
+    FSDP_OPTION_DTYPE,       /**< fsdp_dtype, by any name that fsdp_dtype_from_name() knows */
     FSDP_OPTION_SIZE,        /**< int64_t bytes: 8GiB, 512MB, 1.5g (KB MB GB TB are powers of 1000,
-                                K M G T and KiB MiB GiB TiB of 1024), 4096 */
-    FSDP_OPTION_BOOL_OR_INT, /**< int: 0 false, 1 true, or a number above 1 within bounds; -1 - i
-                                  for word i of `choices`, if there are any */
+                                  K M G T and KiB MiB GiB TiB of 1024), 4096 */
+    FSDP_OPTION_BOOL_OR_INT, /**< int: 0 for false, 1 for true, a number above 1 within bounds, or
+                                  -1 - i for word i of `choices` (if not NULL) */
     /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence; the last one
      * given wins */
     FSDP_OPTION_LIST,
@@ -70,10 +72,11 @@ typedef struct fsdp_option_list {
     size_t count;
 } fsdp_option_list;
 
-/** Bounds of a number or size; checked only if `set`. Written with the macros below. */
+/** Bounds of a number or size; checked only if `set`. Use the macros below to write them. */
 typedef struct fsdp_option_bounds {
     double min, max;
-    bool set, above, below; /**< above: greater than min; below: less than max; else inclusive */
+    bool set, above, below; /**< above: values must be greater than min; below: less than max; a
+                                 bound without its flag is itself allowed */
 } fsdp_option_bounds;
 #define FSDP_AT_LEAST(lo)                                                                          \
     {                                                                                              \
@@ -99,37 +102,39 @@ typedef struct fsdp_option_bounds {
 /** `offset` of an option whose value is not stored. */
 #define FSDP_OPTION_NOWHERE SIZE_MAX
 
-/** One option. Zero means none for every field but name, type and offset. */
+/** One option. In every field but name, type and offset, zero means "none". */
 typedef struct fsdp_option {
     const char *name;    /**< with dashes: "batch-size" */
-    const char *aliases; /**< "test-batch-size,eval-batch-size,b": a single letter is also -b */
+    const char *aliases; /**< other names: "test-batch-size,eval-batch-size,b"; a name of one letter
+                              is also accepted as -b */
     fsdp_option_type type;
-    size_t offset;     /**< offsetof the value in the command's struct */
-    const char *value; /**< default, as a user would write it; NULL: zero, false, NULL, NAN */
+    size_t offset;     /**< offset of the value in the command's struct, in bytes (offsetof) */
+    const char *value; /**< default, as a user would write it; NULL: zero, false, NULL or NAN,
+                            depending on the type */
     /** shown by --help instead of `value`, e.g. "number of cores / ranks" */
     const char *shown_default;
     fsdp_option_bounds bounds;  /**< INT, INT64, DOUBLE, SIZE */
     bool infinite;              /**< DOUBLE: inf is accepted */
-    const char *const *choices; /**< CHOICE: NULL-terminated; "adamw|adam-w" adds other spellings.
-                                   Case does not matter */
-    const char *metavar;        /**< "FILE", "N": what --help shows for the value */
-    const char *group;          /**< heading in --help; NULL: that of the option before it */
-    const char *help;           /**< one or two sentences without a final full stop */
-    const char *bare;           /**< value of a flag that is followed by none; NULL: an error */
-    const char *env;            /**< name of the variable if it is not <prefix><NAME> */
-    const char *no_effect;      /**< why it changes nothing: "there is no GPU in this build" */
-    /** makes any value but the default an error with this text, which says what to use instead;
-     * NULL: values are accepted. STRING: `value` is a choice, "none|null" */
+    const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
+                                     one choice with two spellings. Case does not matter */
+    const char *metavar;        /**< what --help shows for the value: "FILE", "N" */
+    const char *group; /**< heading in --help; NULL: the heading of the option before this one */
+    const char *help;  /**< one or two sentences without a final full stop */
+    const char *bare;  /**< value of the flag without one; NULL: an error */
+    const char *env;   /**< name of the environment variable if it is not <prefix><NAME> */
+    const char *no_effect; /**< why the option changes nothing: "there is no GPU in this build" */
+    /** if not NULL, any value but the default is an error with this text, which says what to use
+     * instead. STRING: `value` may have several spellings, like a choice: "none|null" */
     const char *instead;
     /** text that fsdp_parse_args() prints after the name of a flag that was given and is not false;
      * NULL: nothing */
     const char *note;
-    bool required; /**< an error if no source gives it */
+    bool required; /**< it is an error if no source gives the option */
     bool optional; /**< has no effect unless it is given: --print-config says null */
-    /** BOOL that files and variables of other tools give routinely: false counts as not given
-     * there. `no-name: true` gives it explicitly */
+    /** BOOL that other tools routinely write into files and variables: there, false counts as not
+     * given. `no-name: true` gives false explicitly */
     bool false_is_silence;
-    bool hidden; /**< not in --help, but in the suggestions of errors */
+    bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
 
 typedef struct fsdp_options fsdp_options;
@@ -141,8 +146,9 @@ typedef struct fsdp_options_spec {
     const char *epilogue; /**< text after the options (examples), printed as is; or NULL */
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
-    /** Options of other tools that are accepted and change nothing: each has no_effect and no
-     * place. --help lists them under a heading of their own. NULL: none. Static storage, too. */
+    /** [n_compat] options of other tools that are accepted and change nothing: each has no_effect
+     * set and no place. --help lists them under a heading of their own. NULL: none. Static
+     * storage, like `table`. */
     const fsdp_option *compat;
     size_t n_compat;
     const char *env_prefix;   /**< NULL: "FSDP_" */
@@ -151,12 +157,13 @@ typedef struct fsdp_options_spec {
     int max_positional;       /**< more are an error; 0 with `positional`: no limit */
     bool stop_at_positional;  /**< the first positional ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** Set values that were not given and follow from others (fsdp_options_given); or NULL. */
+    /** Set values that were not given (fsdp_options_given()) and that follow from other values. May
+     * be NULL. */
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */
-    /** Called after derive for an option `name` that fsdp_options_says(): returns why it changes
-     * nothing with these values ("needs --validation-data"; static storage), or NULL if it has an
-     * effect. The member may be NULL. */
+    /** Called after derive for each option `name` for which fsdp_options_says() is true. Returns
+     * why the option changes nothing together with the other values ("needs --validation-data";
+     * static storage), or NULL if it has an effect. The member may be NULL. */
     const char *(*in_vain)(const void *target, const fsdp_options *options, const char *name);
 } fsdp_options_spec;
 
@@ -185,37 +192,38 @@ FSDP_API fsdp_options_action fsdp_options_wanted(const fsdp_options *options);
 /** Check the required options and call spec->check. fsdp_options_parse() has done so if the action
  * is RUN. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *options, void *target);
-/** Where an option's value came from. `name` is in the table (asserted). */
+/** Return the source of an option's value. `name` must be in the table (asserted). */
 FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name);
-/** Given by a flag, file or variable, not by default? */
+/** Was the option given by a flag, a file or a variable? */
 FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
 /**
- * Does the user ask for what the option does? True if it was given by a flag, or by a file with a
- * value other than the default, since files of other tools list every option. False for a value
- * that asks for nothing: a switch in its default position, 0, an empty text.
+ * Does the user ask for what the option does? True if a flag gave the option, or if a file gave a
+ * value other than the default (because files of other tools list every option). False for a value
+ * that asks for nothing: the default of a switch, 0, or an empty text.
  */
 FSDP_API bool fsdp_options_says(const fsdp_options *options, const char *name);
-/** "--batch_size", "run.yaml:7", "FSDP_BATCH_SIZE"; NULL for a default. */
+/** Return where the option was given, e.g. "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE"; NULL
+ * if it has its default. */
 FSDP_API const char *fsdp_options_where(const fsdp_options *options, const char *name);
-/** The positional words; pointers into argv. */
+/** Get the positional words: [*count] pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 
-/** The text of --help, at most `columns` wide (80 to 100 are readable). Free with fsdp_text_free();
- * NULL when out of memory. */
+/** Make the text of --help, at most `columns` characters wide (80 to 100 are readable). Free it
+ * with fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
-/** The text of --print-config: a YAML file that --config reads back to the same values, each with a
- * comment saying where it came from, followed by the options that were accepted without effect. A
- * value that was not given is printed as a comment, because a value that is read back counts as
- * given and may contradict the flag that it follows from. Free with fsdp_text_free(); NULL when
- * out of memory. */
+/** Make the text of --print-config: YAML that gives the same values when --config reads it. Each
+ * value has a comment that says where it came from. The options that were accepted without effect
+ * follow. A value that was not given is itself printed as a comment: if it was read back, it would
+ * count as given, and could contradict the option from which it was derived. Free the text with
+ * fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
-/** One line for each reason why something that a flag or file says changes nothing, with the
- * options that it applies to: "--machine-rank, --num-machines: ranks come from fsdp launch"; "" if
- * everything has an effect. The environment is left out, because other tools export variables for
- * all programs. Free with fsdp_text_free(); NULL when out of memory. */
+/** List the options that a flag or file gives and that change nothing, in one line for each reason:
+ * "--machine-rank, --num-machines: ranks come from fsdp launch". The text is "" if every option
+ * has an effect. Environment variables are left out, because other tools export them for all
+ * programs. Free the text with fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
-/** The value of one option as a user would write it, e.g. "bfloat16". Free with fsdp_text_free();
- * NULL when out of memory. */
+/** Make the text of one option's value as a user would write it, e.g. "bfloat16". Free it with
+ * fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_option_text(const fsdp_option *option, const void *target);
 
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 /**
  * @file
- * A model opened from a folder: its files found by name, its parameters loaded, sharded or not,
- * and saved again.
+ * Opens a model by the name of its folder, loads its parameters, sharded or not, and saves them.
  *
  *     fsdp_pretrained weights;
  *     FSDP_TRY(fsdp_pretrained_open("t5-base", false, &weights));
@@ -24,13 +23,14 @@ extern "C" {
 /** Zero means default. */
 typedef struct fsdp_load_options {
     /** transformers' base_model_prefix: the name of the module that is the model without its head,
-     * e.g. "bert". Parameter "bert.x" is also searched as "x", for files of the bare model, and
-     * parameter "x" as "bert.x", for files of a model with a head. NULL: none. */
+     * e.g. "bert". If a file has no "bert.x", parameter "bert.x" is read from "x", because files
+     * of the bare model have this name. And parameter "x" is read from "bert.x", a name in files
+     * of a model with a head. NULL: none. */
     const char *base_prefix;
     /** Paths of modules whose parameters are drawn if the file lacks them, such as a new head,
      * "classifier". NULL-terminated; NULL: none. */
     const char *const *fresh_modules;
-    uint64_t seed; /**< of drawn parameters, which get the values of fsdp_module_init() */
+    uint64_t seed; /**< seed of drawn parameters; their values are as in fsdp_module_init() */
     /** Draw a parameter whose tensor has another shape, and list it as mismatched; default: an
      * error. As from_pretrained(ignore_mismatched_sizes=True). */
     bool ignore_mismatched_sizes;
@@ -38,7 +38,7 @@ typedef struct fsdp_load_options {
 
 /** Differences between a file and the module. */
 typedef struct fsdp_load_report {
-    char **unexpected; /**< [n_unexpected] names of tensors that no parameter has */
+    char **unexpected; /**< [n_unexpected] names of tensors in the file that no parameter has */
     size_t n_unexpected;
     char **fresh; /**< [n_fresh] names of parameters that the file lacks and that were drawn */
     size_t n_fresh;
@@ -51,15 +51,15 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
  * Read every parameter of `module` from a checkpoint, converting dtypes. Each rank touches only its
  * own rows. A parameter is found under any of its names, with or without the prefix of `options`,
  * and LayerNorm's weight and bias also under their old names gamma and beta, as in transformers. If
- * the file has a tied parameter under several names, the tensors must be equal.
+ * the file has tensors for several names of a tied parameter, they must be equal.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all fail and the module is unchanged.
  *
  * @param group   the ranks that load; NULL: this one alone
  * @param options NULL: all defaults
- * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. Buffers that old
- *                versions of transformers stored are not listed.
+ * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. It does not list
+ *                buffers that old versions of transformers stored.
  * @return FSDP_ERR_NOT_FOUND naming a parameter that is not in the file; FSDP_ERR_FORMAT naming
  *         file, tensor and both shapes; FSDP_ERR_UNSUPPORTED for a dtype that is not
  * floating-point; FSDP_ERR_STATE if the module has no memory.
@@ -70,11 +70,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_load_options *options,
                                                       fsdp_load_report *report);
 /**
- * Note the dtypes that frozen parameters of `module` have in the checkpoint, before fully_shard, so
- * that they are allocated in these dtypes. fsdp_module_load() notes them, too, but then a module
- * that is already sharded allocates its memory again, unit by unit.
+ * Before fully_shard: record the dtypes that frozen parameters of `module` have in the checkpoint,
+ * so that fully_shard allocates them in these dtypes. fsdp_module_load() records them, too, but a
+ * module that is already sharded must then allocate its memory again, unit by unit.
  *
- * @param options those of the load that follows; NULL: all defaults
+ * @param options the options of the load that follows; NULL: all defaults
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_note_dtypes(fsdp_module *module,
                                                              const fsdp_checkpoint_reader *reader,
@@ -84,16 +84,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_note_dtypes(fsdp_module *module
 typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file, unless one tensor is larger; 0: 50e9 */
-    const char *also_as;     /**< another name under which a tied parameter is also written */
+    const char *also_as;     /**< another name of a tied parameter, under which it is written, too;
+                                  NULL: none */
 } fsdp_save_options;
 
 /**
  * Write the parameters of `module` as Hugging Face does: model.safetensors, or
  * model-00001-of-0000N.safetensors with model.safetensors.index.json. A parameter with several
- * names is written once, under the first of them.
+ * names is written once, under its first name.
  *
- * Collective. Parameters are gathered one at a time, and rank 0 writes. A failure on one rank is a
- * failure on all.
+ * Collective. Parameters are gathered one at a time, and rank 0 writes. If one rank fails, all
+ * ranks fail.
  *
  * @param dir     an existing directory, used by rank 0 only
  * @param group   the ranks that hold the module; NULL: this one alone
@@ -106,9 +107,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const
 /** @name Models by name
  * from_pretrained() in two steps. The module is sharded between them, so that no rank ever holds
  * the whole model. @{ */
-/** The files of a model. Fields are read-only. Ended by fsdp_pretrained_close(). */
+/** The files of a model. Fields are read-only, except ignore_mismatched_sizes.
+ * fsdp_pretrained_close() frees them. */
 typedef struct fsdp_pretrained {
-    char *dir; /**< where it was found: config.json, the weights, the tokenizer's files */
+    char *dir; /**< folder where the model was found, with config.json, weights and the tokenizer's
+                    files */
     fsdp_model_config config;        /**< tie_word_embeddings as in the weights */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
     /** Draw parameters that have another shape in the weights; set between open and load. */
@@ -125,19 +128,21 @@ typedef struct fsdp_pretrained {
  * @param name        a directory, or a hub name ("t5-base", "org/name") in the local Hugging
  *                    Face cache: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
- * @param from_config AutoModel.from_config(): ignore weights; fsdp_pretrained_load() draws them
- * @param pretrained  out: the caller's memory
+ * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then draws
+ *                    all parameters
+ * @param pretrained  out: the struct that this fills; owned by the caller
  * @return FSDP_ERR_NOT_FOUND naming the folders searched, or a missing file; else as
  *         fsdp_model_config_read() and fsdp_checkpoint_open()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool from_config,
                                                           fsdp_pretrained *pretrained);
 /**
- * Load the parameters of a module, sharded or not, that fsdp_model_create() has made of `config`.
- * Collective.
+ * Load the parameters of a module, sharded or not, that fsdp_model_create() created from
+ * pretrained->config. Collective.
  *
  * @param group  the ranks that load; NULL: this one alone
- * @param seed   of parameters that are drawn: a new head; with from_config all of them
+ * @param seed   seed of parameters that are drawn: those of a new head, or all parameters with
+ *               from_config
  * @param report out: freed with fsdp_load_report_free(), empty with from_config; NULL: not wanted
  * @return as fsdp_module_load()
  */

@@ -32,12 +32,12 @@ typedef struct fsdp_profile_options {
                              Copied. */
     int64_t first_step; /**< first step of the window, counted from 0 */
     int64_t n_steps;    /**< number of steps in the window; 0: 3 */
-    size_t max_events;  /**< most events that a rank keeps for the file (96 bytes each), the
-                             newest ones; 0: 65536. Sums include all events. */
+    size_t max_events;  /**< largest number of events that a rank keeps for the file, 96 bytes each:
+                             the newest ones; 0: 65536. Sums include all events. */
 } fsdp_profile_options;
 
-/** Time of one category. Categories do not overlap, so all rows but the last add up to the last,
- * which is the step. */
+/** Time of one category. Categories do not overlap. The last row is the whole step, and the other
+ * rows add up to it. */
 typedef struct fsdp_profile_row {
     const char *name; /**< "matmul", "attention", "other operations", "optimizer",
                            "sharding itself", "waiting for peers", "data", "unexplained rest",
@@ -46,13 +46,13 @@ typedef struct fsdp_profile_row {
     double share;     /**< fraction of the step, 0 to 1 */
     double cpu_ms;    /**< CPU time of the rank's own thread in ms; other processes do not affect
                            it */
-    double cpu_share; /**< the same as a fraction of the step */
+    double cpu_share; /**< cpu_ms as a fraction of the step, 0 to 1 */
 } fsdp_profile_row;
 
 /**
- * Collective over `group`.
+ * Create a profiler. Collective over `group`.
  * @param group   borrowed; NULL: this rank alone
- * @param options NULL: all defaults: sums without a file
+ * @param options NULL: all defaults, which compute sums and write no file
  * @param profile out: owned by the caller, ended by fsdp_profile_destroy()
  * @return FSDP_ERR_IO on all ranks if rank 0 cannot write `path`; FSDP_ERR_INVALID for a negative
  *         step; FSDP_ERR_NOMEM.
@@ -64,19 +64,21 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_create(fsdp_group *group,
 FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
- * Begin a step on the calling thread, which must be the same for all steps. NULL: no effect. A step
- * of the window that was not ended has failed: the window then restarts with this step.
+ * Begin a step on the calling thread, which must be the same for all steps. If `profile` is NULL,
+ * this has no effect. A step of the window that was begun but not ended has failed: the window then
+ * restarts with the new step.
  * @return FSDP_ERR_STATE if this thread is in a step of another profile; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**
- * End a step; do not call it for a step that failed. Collective after the last step of the window,
- * where sums and file are made. NULL: no effect.
+ * End a step; do not call it for a step that failed. The call after the last step of the window is
+ * collective: it computes the sums and writes the file. If `profile` is NULL, this has no effect.
  * @return FSDP_ERR_IO on all ranks if rank 0 could not write the file.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile);
 
-/** Time by category, the same on all ranks; *n is 0 before the window has ended. Borrowed. */
+/** Get the time by category: [*n] rows, which are the same on all ranks. *n is 0 before the window
+ * has ended. Borrowed. */
 FSDP_API const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *profile, size_t *n);
 /** Print the rows as a table, followed by the most expensive operations by name on this rank.
  * Prints nothing before the window has ended. FSDP_ERR_IO if writing to `out` fails. */

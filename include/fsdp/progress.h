@@ -2,12 +2,12 @@
  * @file
  * Progress bars like tqdm's.
  *
- * On a terminal a bar
+ * On a terminal, a bar looks like this:
  *
  *     r0 Training Epoch:  45%|████▌     | 90/200 [00:12<00:15,  7.21it/s, loss=2.345]
  *
- * and, if the stream is not a terminal (a log file, a pipe), a plain line from time to time,
- * without carriage returns. For use by one thread.
+ * If the stream is not a terminal (but a log file or a pipe), a plain line is printed from time to
+ * time, without carriage returns. A bar must be used by one thread only.
  */
 #pragma once
 #include <stdio.h>
@@ -27,7 +27,8 @@ typedef enum fsdp_progress_colour {
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
-    FSDP_PROGRESS_LINES, /**< a line after each tenth, at most every 3 s, at least every 30 s */
+    FSDP_PROGRESS_LINES, /**< a line after each tenth of the steps, but at most one in 3 s and at
+                              least one in 30 s */
     FSDP_PROGRESS_OFF,   /**< nothing: ranks other than 0 */
 } fsdp_progress_style;
 
@@ -38,7 +39,8 @@ typedef struct fsdp_progress_options {
     int64_t total;           /**< steps to do; 0: unknown */
     fsdp_progress_colour colour;
     fsdp_progress_style style;
-    int64_t line_steps; /**< LINES: one line each `line_steps` steps; 0: as described above */
+    int64_t line_steps; /**< LINES: print a line every `line_steps` steps; 0: as described at
+                             FSDP_PROGRESS_LINES */
 } fsdp_progress_options;
 
 typedef struct fsdp_progress fsdp_progress;
@@ -52,8 +54,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_op
                                                           fsdp_progress **progress);
 /** Draw the last state, end the line and free the bar. Accepts NULL. */
 FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
-/** Advance the bar by `steps`. `postfix` ("loss=2.345") is shown at the end of the bar until
- * another one is given; NULL keeps it. Accepts a NULL progress. */
+/** Advance the bar by `steps`. `postfix` ("loss=2.345") is shown at the end of the bar until a
+ * later call gives another one; NULL keeps the current one. Accepts a NULL progress. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
 /** Print a line above the bar, as tqdm.write(); a newline is added. */

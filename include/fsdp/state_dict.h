@@ -11,11 +11,11 @@
  *     FSDP_TRY(fsdp_state_dict_add(all, "optim", optim));
  *     FSDP_TRY(fsdp_dcp_save(all, "checkpoints/step_100", group, NULL));
  *
- * A sharded state dict (the default) refers to the tensors of module and optimizer themselves,
- * DTensors if they are sharded. It costs nothing, needs no communication, and always shows the
- * current values, even after parameters were frozen, unfrozen, or moved by fsdp_module_to_empty().
- * fsdp_dcp_load() reads into those tensors. fully_shard replaces the tensors of parameters, so take
- * state dicts after it.
+ * A sharded state dict (the default) refers to the tensors of the module and the optimizer
+ * themselves, which are DTensors if they are sharded. It costs nothing, needs no communication, and
+ * always shows the current values, even after parameters were frozen, unfrozen, or moved by
+ * fsdp_module_to_empty(). fsdp_dcp_load() reads into these tensors. fully_shard replaces the
+ * tensors of parameters, so get state dicts after fully_shard.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -70,14 +70,14 @@ typedef struct fsdp_state_entry {
     const fsdp_plain *value; /**< NULL: a tensor */
 } fsdp_state_entry;
 
-/** Items by name, in the order in which they were added. */
+/** A list of items in the order in which they were added; they can be found by name. */
 typedef struct fsdp_state_dict fsdp_state_dict;
 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_create(fsdp_state_dict **dict);
 FSDP_API void fsdp_state_dict_destroy(fsdp_state_dict *dict); /**< accepts NULL */
 FSDP_API size_t fsdp_state_dict_count(const fsdp_state_dict *dict);
 FSDP_API const fsdp_state_entry *fsdp_state_dict_at(const fsdp_state_dict *dict, size_t i);
-/** The item with that fqn; NULL if there is none. O(1). */
+/** Get the item with name `fqn`; NULL if there is none. O(1). */
 FSDP_API const fsdp_state_entry *fsdp_state_dict_find(const fsdp_state_dict *dict, const char *fqn);
 /**
  * Add a tensor or a plain value. It replaces an item with the same fqn.
@@ -93,10 +93,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *
                                                                const fsdp_state_key *keys,
                                                                int n_keys, const fsdp_plain *value);
 /** @} */
-/** dict[key] = part: add every item of `part` with one more first key. Tensors are shared. */
+/** dict[key] = part: add every item of `part`, with `key` put before its own keys. Tensors are
+ * shared. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_add(fsdp_state_dict *dict, const char *key,
                                                          const fsdp_state_dict *part);
-/** *part = dict[key], a new state dict; empty if there is no such key. Tensors are shared. */
+/** *part = dict[key]: create a state dict of the items whose first key is `key`, without that key.
+ * It is empty if there are none. Tensors are shared. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_part(const fsdp_state_dict *dict,
                                                           const char *key, fsdp_state_dict **part);
 /** @} */
@@ -105,21 +107,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_part(const fsdp_state_dict 
 /** torch.distributed.checkpoint.state_dict.StateDictOptions; zero means its defaults. */
 typedef struct fsdp_state_dict_options {
     bool full_state_dict; /**< whole tensors; default: this rank's parts */
-    bool cpu_offload;     /**< with full_state_dict: only rank 0 gets the tensors, others get an
-                               empty dict. (Tensors of the cpu device are in CPU memory already.) */
-    bool rank0_only;      /**< get: the same, by its name in FullStateDictConfig and
-                               FullOptimStateDictConfig; requires full_state_dict */
-    bool offload_to_cpu;  /**< as in FullStateDictConfig, FullOptimStateDictConfig and
-                               ShardedStateDictConfig. It has no effect: all tensors of a state
-                               dict are in CPU memory already */
-    bool broadcast_from_rank0; /**< set: use rank 0's dict, whose tensors are whole; the others'
-                                    may be empty */
+    bool cpu_offload; /**< with full_state_dict: only rank 0 gets the tensors, the other ranks get
+                           an empty dict. (Tensors of the cpu device are in CPU memory already.) */
+    bool rank0_only;  /**< get: another name for cpu_offload, from FullStateDictConfig and
+                           FullOptimStateDictConfig; requires full_state_dict */
+    bool offload_to_cpu;       /**< as in FullStateDictConfig, FullOptimStateDictConfig and
+                                    ShardedStateDictConfig. It has no effect: all tensors of a state
+                                    dict are in CPU memory already */
+    bool broadcast_from_rank0; /**< set: use rank 0's dict, whose tensors must be whole; the dicts
+                                    of other ranks may be empty */
     bool not_strict;           /**< set: ignore missing and unexpected items; default:
                                     strict=True */
     /**
      * Set: the dict's tensors become the parameters, as in load_state_dict(assign=True). Parameters
      * in a unit of fully_shard are parts of its buffer, so values are copied into them anyway. A
-     * tensor may be assigned to one parameter only and must have the dtype of the one it replaces.
+     * tensor may be assigned to one parameter only and must have the dtype of the tensor that it
+     * replaces.
      */
     bool assign;
     bool ignore_frozen_params;         /**< leave out parameters that do not require a gradient */
@@ -128,21 +131,22 @@ typedef struct fsdp_state_dict_options {
     bool drop_submodule_prefixes; /**< remove `submodule` from names:
                                        keep_submodule_prefixes=False */
     fsdp_group *group; /**< the calling ranks, for full_state_dict, broadcast_from_rank0 and set;
-                            NULL: this one alone */
+                            NULL: this rank alone */
 } fsdp_state_dict_options;
 
 /**
- * Get every parameter under each of its names (tied ones have several), in PyTorch's order.
+ * Get every parameter under each of its names, in PyTorch's order. A tied parameter has several
+ * names.
  *
  * Not collective unless full_state_dict is set. Whole tensors are then gathered one at a time, and
  * a rank that receives them keeps all of them in memory. fsdp_state_dict_stream() needs memory for
  * one tensor only.
  *
  * @param options NULL: all defaults
- * @param dict    out: owned by the caller. Its tensors are the parameters' (fsdp_parameter_local())
- *                unless full_state_dict is set.
- * @return FSDP_ERR_STATE naming a parameter that has no memory; FSDP_ERR_NOT_FOUND for `submodule`;
- *         FSDP_ERR_INVALID for rank0_only without full_state_dict
+ * @param dict    out: owned by the caller. Its tensors are those of fsdp_parameter_local() unless
+ *                full_state_dict is set.
+ * @return FSDP_ERR_STATE naming a parameter that has no memory; FSDP_ERR_NOT_FOUND if there is no
+ *         module `submodule`; FSDP_ERR_INVALID for rank0_only without full_state_dict
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
@@ -159,7 +163,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
                               const fsdp_state_dict_options *options, fsdp_state_dict **dict);
-/** get_state_dict(): both of the above. */
+/** get_state_dict(): fsdp_get_model_state_dict() and fsdp_get_optimizer_state_dict() in one
+ * call. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_state_dict(fsdp_module *module,
                                                          fsdp_optimizer *optimizer,
                                                          const fsdp_state_dict_options *options,
@@ -178,14 +183,14 @@ FSDP_API void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys);
 /**
  * Copy the dict's values into the module's parameters and convert dtypes. A frozen parameter of a
  * unit is stored in the dtype of the new values, as with fsdp_module_load(). A tensor of the dict
- * is either this rank's part of the parameter, or whole; then each rank takes its own part. If the
- * dict has several names of one parameter, the last one is used.
+ * is either this rank's part of the parameter or whole. From a whole tensor each rank copies its
+ * own part. If the dict has several names of one parameter, the last one is used.
  *
  * Collective over options->group. Everything is checked on every rank before the first value
  * changes: if one rank fails, all fail and the module is unchanged.
  *
- * @param keys out, with FSDP_OK and with FSDP_ERR_NOT_FOUND: all names; freed with
- *             fsdp_incompatible_keys_free(). May be NULL
+ * @param keys out: all missing and unexpected names, set if the result is FSDP_OK or
+ *             FSDP_ERR_NOT_FOUND; freed with fsdp_incompatible_keys_free(). May be NULL
  * @return FSDP_ERR_NOT_FOUND naming a missing or unexpected item (unless not_strict);
  *         FSDP_ERR_INVALID naming the parameter and both shapes
  */
@@ -193,19 +198,22 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
                           const fsdp_state_dict_options *options, fsdp_incompatible_keys *keys);
 /**
- * Copy the dict's state into the optimizer, which may have taken no step yet, and its options into
- * the parameter groups. Groups are matched by the names of their parameters. The state of a
- * parameter that is not in the dict is reset. Both forms of param_groups are accepted, regardless
- * of options->flatten_optimizer_state_dict. Collective over options->group.
+ * Copy the dict's state into the optimizer, and the dict's options into the optimizer's parameter
+ * groups. The optimizer may have done no step yet. Groups are matched by the names of their
+ * parameters. The state of a parameter that is not in the dict is reset. Both forms of param_groups
+ * are accepted, regardless of options->flatten_optimizer_state_dict. Collective over
+ * options->group.
  *
- * @return FSDP_ERR_NOT_FOUND naming state that is incomplete, or names that no parameter of the
- *         optimizer has (unless not_strict); FSDP_ERR_INVALID for a shape or value that does not
- *         fit; FSDP_ERR_UNSUPPORTED for options that this library does not have: amsgrad, maximize.
+ * @return FSDP_ERR_NOT_FOUND, unless not_strict is set, naming a parameter whose state is
+ *         incomplete, or names that no parameter of the optimizer has; FSDP_ERR_INVALID for a shape
+ *         or value that does not fit; FSDP_ERR_UNSUPPORTED for options that this library does not
+ *         have: amsgrad, maximize.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
                               const fsdp_state_dict *dict, const fsdp_state_dict_options *options);
-/** set_state_dict(): both of the above. */
+/** set_state_dict(): fsdp_set_model_state_dict() and fsdp_set_optimizer_state_dict() in one
+ * call. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_state_dict(fsdp_module *module,
                                                          fsdp_optimizer *optimizer,
                                                          const fsdp_state_dict *model,
@@ -213,11 +221,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_state_dict(fsdp_module *module,
                                                          const fsdp_state_dict_options *options,
                                                          fsdp_incompatible_keys *keys);
 
-/** Called on rank 0 for each item in order. The tensor is whole and borrowed for the call. */
+/** A function that is called on rank 0 for each item in order. The item's tensor is whole and
+ * borrowed for the call. */
 typedef fsdp_status fsdp_state_dict_stream_fn(const fsdp_state_entry *entry, void *arg);
 /**
- * Pass the whole tensors of a state dict to rank 0 (rank0_only), one at a time, without holding all
- * of them. Collective; a failure of `consume` fails on all ranks.
+ * Gather the tensors of a state dict on rank 0 (rank0_only) and pass them to `consume` one at a
+ * time, so that only one whole tensor is in memory. Collective; if `consume` fails, all ranks fail.
  * @param dict  sharded, with the same names on all ranks
  * @param group NULL: this rank alone
  */
@@ -235,9 +244,9 @@ typedef struct fsdp_dcp_save_options {
 } fsdp_dcp_save_options;
 
 /**
- * torch.distributed.checkpoint.save(): each rank writes its parts into a file of its own. Parts
- * that several ranks have are written by the first of them. PyTorch can load the result at any
- * world size. The directory appears complete or not at all.
+ * torch.distributed.checkpoint.save(): each rank writes its parts into a file of its own. If
+ * several ranks have the same part, the first of these ranks writes it. PyTorch can load the result
+ * at any world size. The directory appears complete or not at all.
  *
  * Collective; if one rank fails, all fail. Every rank plans its own part, and no values are sent:
  * three small all_gathers exchange the status and the locations of the parts.
@@ -255,29 +264,30 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, 
 /** Zero means default. */
 typedef struct fsdp_dcp_async_save_options {
     bool overwrite;       /**< as in fsdp_dcp_save_options */
-    size_t staging_bytes; /**< memory of this rank for values that are overwritten before they
-                               were read; default: 256 MiB divided by the number of ranks on the
-                               host */
+    size_t staging_bytes; /**< bytes of memory in which this rank keeps copies of values that
+                               training overwrites before the save has read them; default: 256 MiB
+                               divided by the number of ranks on the host */
 } fsdp_dcp_async_save_options;
 
 /** A save that runs in the background: the future returned by async_save(). */
 typedef struct fsdp_async_save fsdp_async_save;
 /**
- * torch.distributed.checkpoint.async_save(): fsdp_dcp_save() of the current values. A thread of
- * each rank writes them while the caller continues and changes them.
+ * torch.distributed.checkpoint.async_save(): save the current values like fsdp_dcp_save(), but in
+ * the background: a thread of each rank writes them, while the caller goes on and may change them.
  *
  *     FSDP_TRY(fsdp_dcp_async_save(all, "checkpoints/step_100", group, NULL, &save));
  *     ... training ...
  *     status = fsdp_async_save_wait(save);
  *     fsdp_async_save_destroy(save);
  *
- * The call itself copies nothing. Before a tensor is first written afterwards (by an optimizer, a
- * loader, or a caller of fsdp_tensor_begin_write()), the parts of its storage that the thread has
- * not read yet are copied. If `staging_bytes` are in use, the writer waits. A storage that is not
- * written is never copied. The master weights of a sharded unit that are used without a copy are
- * one storage, so frozen ones may be copied together with trained ones. If another save of the same
- * tensors has not finished its files, this one waits for it. The files have the same bytes that
- * fsdp_dcp_save() would have written at the call.
+ * The call itself copies nothing. Before something (an optimizer, a loader, or a caller of
+ * fsdp_tensor_begin_write()) writes a tensor for the first time after the call, the parts of the
+ * tensor's storage that the thread has not read yet are copied. If all of `staging_bytes` is in
+ * use, that write waits. A storage that is not written is never copied. The master weights of a
+ * sharded unit that are used without a copy share one storage, so frozen weights may be copied
+ * together with trained weights. If an earlier save of the same tensors has not finished its files,
+ * this save waits for it. The files have the same bytes that fsdp_dcp_save() would have written at
+ * the time of the call.
  *
  * Only the call itself is collective, with one small all_gather. The ranks do not communicate again
  * until fsdp_async_save_wait().
@@ -286,9 +296,9 @@ typedef struct fsdp_async_save fsdp_async_save;
  *             the save has ended
  * @param dir  no other save may be writing to it
  * @param save out: owned by the caller, ended by fsdp_async_save_destroy()
- * @return errors in the plan, as for fsdp_dcp_save(); FSDP_ERR_IO if the disk has too little space
- *         now. Later failures, including a thread that cannot start, are returned by
- *         fsdp_async_save_wait().
+ * @return the errors that fsdp_dcp_save() finds before it writes; FSDP_ERR_IO if the disk has too
+ *         little space at the time of the call. Later failures, including a thread that cannot
+ *         start, are returned by fsdp_async_save_wait().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict,
                                                          const char *dir, fsdp_group *group,
@@ -303,33 +313,35 @@ FSDP_API bool fsdp_async_save_done(fsdp_async_save *save);
  * @return FSDP_ERR_IO naming file and cause
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_async_save_wait(fsdp_async_save *save);
-/** Cancels a save that was not waited for. Not collective. Accepts NULL. */
+/** Free the save, and cancel it if it was not waited for. Not collective. Accepts NULL. */
 FSDP_API void fsdp_async_save_destroy(fsdp_async_save *save);
 
 /** Zero means default. */
 typedef struct fsdp_dcp_load_options {
-    bool allow_partial_load; /**< keep items that the checkpoint does not have; default: they are
-                                  an error, as in DefaultLoadPlanner */
+    bool allow_partial_load; /**< if the checkpoint lacks items of the dict, keep their values;
+                                  default: an error, as in DefaultLoadPlanner */
     const char *prefix;      /**< prefix of the names in the checkpoint, e.g. "app":
                                   "app.model.x" is read into "model.x"; NULL: none */
 } fsdp_dcp_load_options;
 
 /**
- * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` (those of
- * module and optimizer, if it came from them) and replace its plain values. Ranks, meshes and
- * placements may differ from those that wrote it. Each rank reads only the parts of the files that
- * it needs. Other items of the checkpoint are ignored. Plain values that fsdp_plain cannot
- * represent (dicts, bytes) are kept as they are in `dict`. A frozen parameter of a unit takes the
- * checkpoint's dtype first.
+ * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` and replace the
+ * plain values of `dict`. If `dict` is the sharded state dict of a module or an optimizer, these
+ * are the tensors of that module or optimizer. The number of ranks, the meshes and the placements
+ * may differ from those of the save. Each rank reads only the parts of the files that it needs.
+ * Other items of the checkpoint are ignored. Plain values that fsdp_plain cannot represent (dicts,
+ * bytes) are kept as they are in `dict`. A frozen parameter of a unit is first changed to the
+ * checkpoint's dtype.
  *
- * Values that the dict has as copies ("step", options of an optimizer) take effect with
- * fsdp_set_optimizer_state_dict(), as in PyTorch.
+ * The dict only has copies of some values ("step" and the options of an optimizer). To change the
+ * optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in PyTorch.
  *
  * Collective. Names, shapes and files are checked on all ranks before the first value changes.
  *
  * @return FSDP_ERR_NOT_FOUND naming an item that the checkpoint does not have, or if there is no
- *         checkpoint; FSDP_ERR_INVALID naming a tensor and both shapes; FSDP_ERR_FORMAT if it is
- *         damaged; if the damage is found while values are read, some of them have changed
+ *         checkpoint; FSDP_ERR_INVALID naming a tensor and both shapes; FSDP_ERR_FORMAT if the
+ *         checkpoint is damaged. If the damage is found only while values are read, some values
+ *         have changed already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -338,9 +350,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const 
 
 /** @name Files of torch.save @{ */
 /**
- * torch.save() of a whole state dict: rank 0 writes it, and tensors are gathered one at a time, so
- * memory for one of them is enough. torch.load() can read it with weights_only and mmap. The file
- * appears complete or not at all. Collective; if one rank fails, all fail.
+ * torch.save() of a state dict with whole tensors: rank 0 writes the file, and tensors are gathered
+ * one at a time, so memory for one tensor is enough. torch.load() can read it with weights_only and
+ * mmap. The file appears complete or not at all. Collective; if one rank fails, all fail.
  *
  * @param dict  the same names on all ranks; sharded or full. Its keys become nested dicts and
  *              lists, as in PyTorch's state dict.
@@ -351,26 +363,29 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path,
                                                      fsdp_group *group);
 /**
- * torch.load(weights_only=True): get whole tensors, copied to `device`, and plain values, under the
- * keys of the nested dicts and lists. No code in the file is executed. Not collective.
+ * torch.load(weights_only=True): read a file into a new state dict. Its tensors are whole and
+ * copied to `device`; its keys are those of the nested dicts and lists in the file. No code in the
+ * file is executed. Not collective.
  *
  * @param dict out: owned by the caller; must be destroyed before the device
  * @return FSDP_ERR_NOT_FOUND; FSDP_ERR_FORMAT if the file is damaged; FSDP_ERR_UNSUPPORTED naming
- *         an object that is neither a tensor nor plain, or a name that two items share: "a.b", and
- *         "b" in "a"
+ *         an object that is neither a tensor nor a plain value, or a name that two items share
+ *         ("a.b" at the top, and "b" in "a")
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_device *device,
                                                      fsdp_state_dict **dict);
 /**
- * fsdp_dcp_load() for a file of torch.save: read it into the tensors of `dict`, convert dtypes, and
- * replace its plain values. Each rank copies its own part of the file. It needs extra memory for at
- * most one tensor, and none for rows of the same dtype. Other items of the file are ignored.
+ * fsdp_dcp_load() for a file of torch.save: read the file into the tensors of `dict`, convert
+ * dtypes, and replace the plain values of `dict`. Each rank copies its own parts from the file.
+ * This needs extra memory for at most one tensor, and none if a rank's part consists of rows in the
+ * file's dtype. Other items of the file are ignored.
  *
  * Collective. Names, shapes and checksums are checked on all ranks before the first value changes.
  *
  * @return FSDP_ERR_NOT_FOUND naming an item that the file does not have, or if there is no file;
- *         FSDP_ERR_FORMAT naming a tensor and both shapes, or if it is damaged; FSDP_ERR_INVALID if
- *         an item is a tensor in one and a plain value in the other
+ *         FSDP_ERR_FORMAT naming a tensor and both shapes, or if the file is damaged;
+ *         FSDP_ERR_INVALID if an item is a tensor in the file and a plain value in `dict`, or the
+ *         reverse
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load_into(fsdp_state_dict *dict, const char *path,
                                                           fsdp_group *group);
@@ -395,8 +410,8 @@ typedef enum fsdp_state_dict_type {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_local_save(const fsdp_state_dict *dict, const char *stem,
                                                      fsdp_group *group);
 /**
- * Load the files of fsdp_local_save(), on the same number of ranks with the same sharding.
- * Collective. Everything is checked on all ranks before the first value changes.
+ * Load the files of fsdp_local_save(). The number of ranks and the sharding must be the same as in
+ * the save. Collective. Everything is checked on all ranks before the first value changes.
  * @return FSDP_ERR_INVALID naming both numbers of ranks, or a part with other offsets; and the
  *         errors of fsdp_torch_load_into()
  */

@@ -1,7 +1,7 @@
 /**
  * @file
- * T5 (Raffel et al. 2020, arXiv 1910.10683): encoder-decoder, v1.0 and v1.1 (also FLAN), and mT5
- * (Xue et al. 2021, arXiv 2010.11934), which is v1.1 with a larger vocabulary.
+ * T5 (Raffel et al. 2020, arXiv 1910.10683): an encoder-decoder model, in v1.0 and v1.1 (also
+ * FLAN). mT5 (Xue et al. 2021, arXiv 2010.11934) is v1.1 with a larger vocabulary.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -16,12 +16,12 @@ extern "C" {
  * The configuration of a T5 (Raffel et al. 2020, arXiv 1910.10683), as in a Hugging Face
  * config.json.
  *
- * v1.0 has feed_forward_proj "relu" and a head that is tied to the embedding and reads the
- * decoder's output times d_model^-0.5. v1.1 (also FLAN) has "gated-gelu" and a separate, unscaled
- * head. In the file the latter is spelled `tie_word_embeddings: false`, or, if saved by
- * transformers 5, `scale_decoder_outputs: false` with `tie_word_embeddings: true`. In that case
- * only the weights show whether the head is tied: there is no lm_head.weight, or it equals the
- * embedding.
+ * v1.0 has feed_forward_proj "relu". Its head is tied to the embedding, and the decoder's output is
+ * multiplied by d_model^-0.5 before the head. v1.1 (also FLAN) has "gated-gelu" and a separate head
+ * without scaling. A config.json says so by `tie_word_embeddings: false`. If transformers 5 saved
+ * the file, it has `scale_decoder_outputs: false` and `tie_word_embeddings: true`. Then only the
+ * weights show whether the head is tied: it is tied if there is no lm_head.weight, or if
+ * lm_head.weight equals the embedding.
  */
 typedef struct fsdp_t5_config {
     int64_t vocab_size, d_model, d_ff;
@@ -34,14 +34,17 @@ typedef struct fsdp_t5_config {
     double initializer_factor;               /**< >= 0 */
     bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); else relu(wi x) */
     bool scale_decoder_outputs;              /**< multiply by d_model^-0.5 before the head */
-    bool tie_word_embeddings; /**< for a new model; with saved weights, the weights decide */
+    bool tie_word_embeddings; /**< used for a new model; for saved weights, the weights decide
+                                   whether the head is tied */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
-    bool is_mt5;      /**< model_type "mt5": v1.1 with other class names (MT5Block); never scaled */
+    bool is_mt5; /**< model_type "mt5": v1.1 with other class names (MT5Block); the head's input is
+                      never scaled */
     fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_t5_config;
 
 /**
- * Read `path`, a config.json or the directory that holds it. Errors name file, key and value.
+ * Read `path`, which is a config.json or the directory that contains it. Errors name file, key and
+ * value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
  *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
  *         supported.
@@ -49,21 +52,21 @@ typedef struct fsdp_t5_config {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
 /**
- * The configuration of a published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b",
- * "t5-v1_1-small" to "-xxl", and the same as "flan-t5-...". A leading "google/" or "google-t5/" is
- * ignored.
- * @return FSDP_ERR_INVALID listing the known names.
+ * Get the configuration of a published size: "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b",
+ * "t5-v1_1-small" to "t5-v1_1-xxl", and "flan-t5-small" to "flan-t5-xxl". A leading "google/" or
+ * "google-t5/" is ignored.
+ * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
                                                            fsdp_t5_config *config);
 
 /**
  * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
- * The file appears complete or not at all. Save an unscaled model with a tied head with its
- * lm_head.weight: transformers 4 has no other way to express "tied, but not scaled", and 5 ties
+ * The file appears complete or not at all. If the head is tied, but its input is not scaled, save
+ * lm_head.weight, too: transformers 4 has no other way to express this, and transformers 5 ties
  * equal weights.
  *
- * @param has_lm_head the weights have an lm_head.weight of their own
+ * @param has_lm_head the weights contain lm_head.weight
  * @param source      the original config.json, whose other keys are kept; or NULL
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config,
@@ -75,24 +78,24 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  *
  * Names and classes are Hugging Face's: encoder.block.0 is a T5Block. The embedding is one
  * parameter with three names (shared, encoder.embed_tokens, decoder.embed_tokens), or four if the
- * head is tied. Initialisation is that of T5PreTrainedModel._init_weights.
+ * head is tied. Parameters are initialised as in T5PreTrainedModel._init_weights.
  *
  * @param config copied; dimensions must be positive
  * @param model  out: owned by the caller, ended by fsdp_module_destroy()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);
-/** The configuration of a model created by fsdp_t5_create(); borrowed. tie_word_embeddings is the
- * value used to build it. */
+/** Get the configuration of a model created by fsdp_t5_create(); borrowed. tie_word_embeddings is
+ * the value with which the model was built. */
 FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 
 /**
- * The loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
+ * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
  * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
  * 0, and its backward gives gradients of zero.
  *
- * @param s      its options must name the batch, which must live until backward has ended
+ * @param s      a scope whose options have the batch; the batch must exist until backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
  */
@@ -106,8 +109,8 @@ typedef struct fsdp_t5_outputs {
 } fsdp_t5_outputs;
 
 /**
- * The logits of the scope's batch, with its decoder_input_ids as inputs of the decoder. Its labels
- * are not used.
+ * Compute the logits of the scope's batch. The decoder's inputs are the batch's decoder_input_ids;
+ * its labels are not used.
  *
  * @return NULL in every field if s has failed
  */

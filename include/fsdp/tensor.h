@@ -2,10 +2,10 @@
  * @file
  * Devices, storages and tensors.
  *
- * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted:
- * arguments are borrowed, a callee that keeps one retains it, and an `out` pointer is a new
- * reference. A storage can be emptied and refilled under its views (for example, an unsharded
- * parameter), so keep the tensor, not its data pointer.
+ * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted.
+ * Arguments are borrowed, a callee that keeps an argument retains it, and an `out` pointer is a new
+ * reference. A storage can be emptied and refilled while views refer to it (for example, a
+ * parameter's storage), so keep the tensor, not its data pointer.
  *
  * A device is the compute resource of one rank: kernels, threads, a caching allocator. "meta" has
  * no data: operations only compute shapes and count memory.
@@ -43,8 +43,8 @@ FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 typedef struct fsdp_device_options {
     const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE or "cpu" */
     int threads;      /**< threads of this rank, including the caller; default 1 */
-    const char *isa;  /**< one of those listed by `fsdp --version`; default: $FSDP_ISA or the
-                           best */
+    const char *isa;  /**< an instruction set that `fsdp --version` lists; default: $FSDP_ISA or the
+                           best one */
 } fsdp_device_options;
 
 /**
@@ -59,7 +59,7 @@ FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 /** torch.cuda.is_bf16_supported(including_emulation=False): does the device multiply bfloat16 in
- * hardware (AVX512-BF16 or AMX-BF16)? Other devices emulate it, slowly. False on meta. */
+ * hardware (AVX512-BF16 or AMX-BF16)? Other CPUs emulate bfloat16 slowly. False on meta. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
  * torch.cuda.synchronize(): wait until all work started on the device has run. Functions that read
@@ -69,7 +69,8 @@ FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
 
-/** In bytes. `allocated` is what tensors requested, `reserved` what the allocator holds for them.
+/** Amounts of memory in bytes. `allocated` is what tensors requested; `reserved` is what the
+ * allocator has reserved for them.
  */
 typedef struct fsdp_memory_stats {
     int64_t allocated, allocated_peak;
@@ -79,20 +80,21 @@ typedef struct fsdp_memory_stats {
     int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< memory of each tag when `allocated` peaked */
 } fsdp_memory_stats;
 
-/** A shared buffer counts 1/L for each of L local ranks. */
+/** Get the memory of this rank. If L ranks of a host share a buffer, each of them counts 1/L of its
+ * bytes. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
 /** Reset the peaks to what is allocated now. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
 
 /**
- * A contiguous (row-major) tensor of uninitialised memory (NaN in debug builds).
+ * Create a contiguous (row-major) tensor of uninitialised memory (NaN in debug builds).
  * @param shape [ndim], each >= 0; ndim 0 is a scalar
  * @return FSDP_ERR_INVALID for a bad shape; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype,
                                                         int ndim, const int64_t *shape,
                                                         fsdp_tag tag, fsdp_tensor **tensor);
-/** The same with a copy of `data`: prod(shape) elements of dtype, contiguous. */
+/** Create a contiguous tensor with a copy of `data`: prod(shape) elements of `dtype`, row-major. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_data(fsdp_device *device, fsdp_dtype dtype,
                                                            int ndim, const int64_t *shape,
                                                            const void *data, fsdp_tag tag,
@@ -108,56 +110,58 @@ FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Does its storage have data now? False on meta, while resharded, and, if the data is offloaded or
- * stored as two halves, outside of fsdp_tensor_begin_read() and fsdp_tensor_begin_write(). */
+/** Does the tensor's storage have data now? False on meta and while the tensor is resharded. If its
+ * data is offloaded or stored as two halves, true only after fsdp_tensor_begin_read() or
+ * fsdp_tensor_begin_write(), until the matching end. */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * Pointer to the first element, for the host. Waits until all work started on the device has run.
- * Valid until the storage is emptied or the tensor is released; call it again after an operation
- * that writes the tensor.
+ * Get a host pointer to the first element. Waits until all work started on the device has run. The
+ * pointer is valid until the storage is emptied or the tensor is released; call the function again
+ * after an operation that writes the tensor.
  * @return NULL, with the message set, if the storage has no data or a kernel failed.
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
 /** Views share the storage but not the gradient: gradients do not flow through a view. @{ */
-/** Rows [begin, end) of dimension 0. */
+/** Create a view of rows [begin, end) of dimension 0. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
-/** Another shape with the same number of elements; one entry may be -1. The tensor must be
- * contiguous. */
+/** Create a view with another shape and the same number of elements; one entry of `shape` may be
+ * -1. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
-/** Swap two dimensions; the view is not contiguous. */
+/** Create a view with two dimensions swapped; it is not contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_transpose(fsdp_tensor *tensor, int dim0, int dim1,
                                                            fsdp_tensor **view);
 /** @} */
 
-/** A contiguous copy in `dtype`. */
+/** Create a contiguous copy in `dtype`. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to(fsdp_tensor *tensor, fsdp_dtype dtype,
                                                     fsdp_tag tag, fsdp_tensor **copy);
 /**
- * Copy the elements as float into dst [numel], row-major. Any strides and any floating dtype.
+ * Copy the elements as float into dst [numel], row-major. The tensor may have any strides and any
+ * floating dtype.
  * @return FSDP_ERR_STATE if the storage has no data.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *tensor, float *dst);
-/** The value of a tensor of one element, as double. */
+/** Get the value of a tensor of one element, as double. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**
  * Code that changes a tensor's elements in place outside of operations (optimizer, init, load,
- * user) must do it between these two calls. They wait for peers that read the same memory and
- * inform them of the change. Collective if the memory is shared: every rank must make the same
- * calls in the same order. Several tensors may be open for writing at the same time. FSDP_ERR_STATE
- * for parameters that are currently unsharded.
+ * user) must do so between these two calls. They wait for peers that still read the same memory,
+ * and inform the peers of the change. Collective if the memory is shared: every rank must make the
+ * same calls in the same order. Several tensors may be open for writing at the same time.
+ * FSDP_ERR_STATE for parameters that are currently unsharded.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
- * Code that reads elements through fsdp_tensor_data() must do it between these two calls if the
- * tensor is a parameter or optimizer state that may be offloaded (fsdp_offload_policy), or a
- * float32 parameter of a unit with a param_dtype of bfloat16, which is stored as two halves. Such
- * tensors have no data otherwise. No effect on other tensors. Not collective. Calls that copy
- * (fsdp_tensor_to(), ...) do this themselves.
+ * Code that reads elements through fsdp_tensor_data() must do so between these two calls in two
+ * cases: if the tensor is a parameter or optimizer state that may be offloaded
+ * (fsdp_offload_policy), or if it is a float32 parameter of a unit whose param_dtype is bfloat16,
+ * which is stored as two halves. Outside of the calls, these tensors have no data. No effect on
+ * other tensors. Not collective. Calls that copy (fsdp_tensor_to(), ...) do this themselves.
  * @return FSDP_ERR_IO if the elements cannot be read back, FSDP_ERR_NOMEM without memory for them
  * @{
  */

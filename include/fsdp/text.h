@@ -3,9 +3,9 @@
  * Tokenizers: text to ids and back, like transformers' T5Tokenizer and LlamaTokenizer (Llama 2).
  *
  * The pieces are SentencePiece's (T5's spiece.model, unigram; Llama 2's tokenizer.model, BPE with
- * byte fallback). T5's sentinels <extra_id_0> .. <extra_id_99> follow them in falling order: with
- * 32,000 pieces, <extra_id_0> is 32099 and <extra_id_99> is 32000. An open tokenizer is constant,
- * so several threads may use it at the same time.
+ * byte fallback). The ids of T5's sentinels <extra_id_0> .. <extra_id_99> follow those of the
+ * pieces in falling order: with 32,000 pieces, <extra_id_0> is 32099 and <extra_id_99> is 32000. An
+ * open tokenizer does not change, so several threads may use it at the same time.
  */
 #pragma once
 #include <stddef.h>
@@ -23,7 +23,7 @@ typedef struct fsdp_tokenizer fsdp_tokenizer;
  * not allocate. */
 typedef struct fsdp_token_list {
     int32_t *ids;
-    size_t len, cap; /**< ids in use, ids allocated */
+    size_t len, cap; /**< number of ids in use, and number of ids allocated */
 } fsdp_token_list;
 
 /** Replace the contents of the list by a copy of ids [count]. FSDP_ERR_NOMEM leaves it unchanged.
@@ -45,9 +45,9 @@ enum {
  * Open a tokenizer of T5 or Llama 2.
  *
  * The number of T5's sentinels is extra_ids in a tokenizer_config.json next to the model, or 100
- * without one. Llama 3's tokenizer.model has another format and is not supported. Tokens that
- * tokenizer_config.json or added_tokens.json add to the model's are recognised, but cannot be
- * encoded.
+ * without that file. Llama 3's tokenizer.model has another format and is not supported. Tokens that
+ * tokenizer_config.json or added_tokens.json add to the model are recognised in texts, but encoding
+ * them is an error.
  *
  * @param path a folder with a spiece.model or tokenizer.model (a Hugging Face model directory), or
  *             such a file
@@ -68,8 +68,8 @@ FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
  * text between them are encoded separately.
  *
  * @param text       [length] bytes of UTF-8; need not end in NUL
- * @param max_length most ids to append, including </s>: the text's ids are cut to max_length - 1;
- *                   0: no limit
+ * @param max_length largest number of ids to append, including </s>: the text's ids are cut to
+ *                   max_length - 1; 0: no limit
  * @return FSDP_ERR_INVALID if the text is not UTF-8 (naming the byte) or max_length is negative;
  *         FSDP_ERR_UNSUPPORTED if it contains an added token (see fsdp_tokenizer_open()). The list
  *         is then unchanged
@@ -79,7 +79,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer 
                                                            int max_length, fsdp_token_list *list);
 
 /**
- * T5Tokenizer.decode(..., clean_up_tokenization_spaces=False): the text of ids.
+ * T5Tokenizer.decode(..., clean_up_tokenization_spaces=False): convert ids to text.
  *
  * @param ids   [count]
  * @param flags FSDP_DECODE_*, or 0
@@ -94,21 +94,25 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer 
 /** Free a text that this library returned. Accepts NULL. */
 FSDP_API void fsdp_text_free(char *text);
 
-/** Number of pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger (32,128), but
- * not smaller. */
+/** Return the number of pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger
+ * (32,128), but not smaller. */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
-/** Number of sentinels <extra_id_0> ..., which are the last ids, in falling order. T5: 100. */
+/** Return the number of sentinels <extra_id_0> ..., whose ids are the last ones, in falling order.
+ * T5: 100. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
-/** Id of <s>, the first token of a text to be continued; Llama: 1. -1 if the model has none, like
- * T5's, or if add_bos_token in its tokenizer_config.json is false. Encoding does not add it. */
+/** Return the id of <s>, the first token of a text that a model continues; Llama: 1. -1 if the
+ * tokenizer has no <s> (T5), or if add_bos_token in its tokenizer_config.json is false.
+ * fsdp_tokenizer_encode() does not add <s>. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
-/** Id of <pad>, or -1 if the model has none; T5: 0, which also starts the decoder. */
+/** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's
+ * first input. */
 FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);
-/** Id of </s>; T5: 1. */
+/** Return the id of </s>; T5: 1. */
 FSDP_API int32_t fsdp_tokenizer_eos_id(const fsdp_tokenizer *tokenizer);
-/** Id of <unk>; T5: 2. */
+/** Return the id of <unk>; T5: 2. */
 FSDP_API int32_t fsdp_tokenizer_unk_id(const fsdp_tokenizer *tokenizer);
-/** The path of the spiece.model that was opened, for copying it next to a saved model; borrowed. */
+/** Return the path of the spiece.model that was opened, so that it can be copied next to a saved
+ * model; borrowed. */
 FSDP_API const char *fsdp_tokenizer_path(const fsdp_tokenizer *tokenizer);
 
 #ifdef __cplusplus

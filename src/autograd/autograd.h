@@ -1,13 +1,13 @@
-/* Internals of scopes, the tape and backward, which operations and module hooks use.
+/* Internals of scopes, the tape and backward, for use by operations and module hooks.
  *
  * Note [Regions]. A module call is an interval of the tape, a region, with hooks at both ends.
- * Backward marks what its roots reach and then sweeps from the newest node down. pre_backward is
- * called before the first node of a region that has a gradient (outermost region first).
- * post_backward is called when the sweep has left the region (innermost first), with `last` set if
- * no reached region of the same hooks object remains. This one rule covers modules that are used
- * twice, two forwards before one backward, unused outputs, forwards of modules other than the root,
- * and nested units. end_backward is called at the very end, because no region needs to enclose the
- * others. */
+ * Backward marks the nodes and regions that its roots reach, and then sweeps from the newest node
+ * to the oldest. pre_backward is called when the sweep comes to the first marked node of a region
+ * (outermost region first). post_backward is called when the sweep has left the region (innermost
+ * first); `last` is set if no marked region of the same hooks object remains. This one rule covers
+ * modules that are used twice, two forwards before one backward, unused outputs, forwards of
+ * modules other than the root, and nested units. end_backward is called at the end of the sweep and
+ * not of a region, because there may be no region that encloses all others. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -34,35 +34,39 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* What tapes have recorded since the owner of the target last looked: an operation that reads
-     * only some rows of the leaf (`lookups` rows in total), and one that reads all of it. This
-     * includes operations of checkpointed parts, which are recorded in their second run. */
+    /* Which operations tapes have recorded since the owner of the target last reset these fields.
+     * looked_up: an operation that reads only some rows of the leaf; `lookups` counts their rows.
+     * read_whole: an operation that reads the whole leaf. Operations of checkpointed parts count,
+     * too, although nodes for them are only recorded in the second run. */
     bool looked_up, read_whole;
     int64_t lookups;
-    /* Number of nodes that read the leaf and have not run backward, including those that the second
-     * run of a checkpointed part will record. If it is 0, nothing known will add to the
+    /* Number of nodes that read the leaf and whose backward has not run, including nodes that the
+     * second run of a checkpointed part will record. If it is 0, no known node will add to the
      * gradient. */
     int n_readers;
-    /* Get the tensor to write the gradient to, and whether to add: *beta is 0 for the first
-     * contribution and 1 for later ones. FSDP returns a place in the unit's gradient buffer. */
+    /* Get the tensor that the gradient is written to. *beta is 0 for the first contribution, which
+     * overwrites the tensor, and 1 for later ones, which are added. FSDP returns a place in the
+     * unit's gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-    /* The same for rows ids [n] only; rows of padding_idx get no gradient. If out->table is NULL,
-     * use `target`. A NULL function means that `target` is always used. */
+    /* Get a table for the gradients of rows ids [n] only; row padding_idx gets no gradient. If
+     * out->table is NULL, use `target`. If the function is NULL, `target` is always used. */
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
-    fsdp_tensor *grad;  /* the tensor of the default target; owned */
-    uint64_t n_dropped; /* number of times that another target dropped its gradient, which is
-                           then incomplete */
+    fsdp_tensor *grad;  /* the tensor to which the default target writes; owned */
+    uint64_t n_dropped; /* number of times that a target other than the default one has dropped this
+                           leaf's gradient and its sums */
 };
-/* The default target: sink->grad, float32, created on first use. */
+/* The default target: write to self->grad, which is float32 and created on first use. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-/* The same for a node that will be recorded later. It already counts as a reader of the leaf. */
+/* Get the leaf's target for a node that will be recorded later. During the call, the node already
+ * counts as a reader of the leaf. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target_ahead(const struct fsdp_scope *s, fsdp_tensor *leaf,
                                                    fsdp_tensor **dst, float *beta);
-/* `grad` has the form of the default target's tensor. Returns true if the leaf has that target and
- * no gradient yet, and takes `grad` as it is; `grad` must not be shared. */
+/* Make `grad`, which has the dtype and shape of the default target's tensor, the leaf's gradient
+ * without a copy. Returns false, and does nothing, if the leaf has another target or already has a
+ * gradient, or if `grad` has other holders. */
 bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad);
 
 /* Leaves that future nodes will read. A leaf is listed once for each of these nodes. */
@@ -71,13 +75,14 @@ typedef struct fsdp_leaf_list {
     size_t n, cap;
 } fsdp_leaf_list;
 FSDP_MUST_CHECK fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf);
-/* Drops the remaining leaves: no node will read them. */
+/* Drop the remaining leaves, which no node will read any more. */
 void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 
 typedef struct fsdp_node fsdp_node;
 typedef struct fsdp_derived fsdp_derived;
 
-/* The kind of work, for time by category and for the results that recomputation keeps. */
+/* The kind of work that an operation does. It selects the category of the operation's time, and
+ * the results that selective recomputation keeps. */
 typedef enum fsdp_op_kind {
     FSDP_OP_OTHER,
     FSDP_OP_MATMUL,
@@ -87,26 +92,27 @@ typedef enum fsdp_op_kind {
 typedef struct fsdp_op {
     const char *name;
     fsdp_op_kind kind;
-    /* s has no tape and owns the tensors created in it. grad_out[i] is NULL if output i got no
-     * gradient. Sets grad_in[i] (owned by s) for each needed input i whose gradient is not written
-     * to its target. */
+    /* Compute the gradients of the inputs. `s` has no tape and owns the tensors that are created
+     * in it. grad_out[i] is NULL if output i got no gradient. Sets grad_in[i] (owned by s) for
+     * each needed input i, unless the function has written the gradient to the input's target. */
     void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                      fsdp_tensor **grad_in);
-    /* The part of backward that reads saved[0]; no other part reads it. It runs first, and saved[0]
-     * is released before `backward`, whose results may reuse its memory. NULL: no such part. */
+    /* The part of backward that reads saved[0], which `backward` then does not read. It runs
+     * first, and saved[0] is released before `backward`, whose results may reuse the memory. NULL:
+     * there is no such part. */
     void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in);
-    /* grad_in[i] initially is the sum of the gradients that other readers of input i have given so
-     * far (owned by s; NULL: none). Backward replaces it by that sum plus its own contributions, in
-     * its own order. */
+    /* When backward is called, grad_in[i] is the sum of the gradients that other readers of input
+     * i have given so far (owned by s; NULL: none). Backward adds its own contributions to this
+     * sum in its own order, and replaces grad_in[i] by the result. */
     bool continues;
     void (*host_destroy)(void *host); /* destroys fsdp_record_args.host; NULL: fsdp_free() */
-    bool has_gradients;               /* forward computes the gradients, so backward needs that
-                                         run */
-    bool reads_rows;                  /* reads only fsdp_record_args.rows rows of its leaves */
-    /* Compute the only result of a recorded node again, into `result`, which has its shape and
-     * dtype: Note [Derived results] in derived.h. Called only on devices with kernels. NULL: the
-     * result is kept. */
+    bool has_gradients; /* forward computes the gradients, so a second run must compute this
+                           operation */
+    bool reads_rows;    /* the operation reads only fsdp_record_args.rows rows of its leaves */
+    /* Compute the only result of a recorded node again and write it to `result`, which has the
+     * right shape and dtype: Note [Derived results] in derived.h. Called only on devices with
+     * kernels. NULL: the result is kept. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
@@ -123,28 +129,29 @@ struct fsdp_node {
     uint32_t need;   /* bit i: input i needs a gradient */
     int n_in, n_out, n_saved;
     struct {
-        uint32_t node; /* index + 1 of the node that made it; 0: none */
+        uint32_t node; /* index + 1 of the node that made the input; 0: none */
         uint16_t output;
-        fsdp_tensor *leaf; /* retained; the input, if it is a leaf that needs a gradient */
+        fsdp_tensor *leaf; /* the input, if it is a leaf that needs a gradient; retained */
     } in[FSDP_MAX_IN];
     fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released during or directly after this node's backward */
-    uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that can recompute saved[i], which is
-                                      NULL until backward needs it; 0: saved[i] is kept */
-    fsdp_derived *derived;         /* for its own result; NULL: the result cannot be recomputed */
-    const fsdp_tensor *wrote;      /* fsdp_record_args.wrote: one of in[].leaf */
-    uint64_t n_dropped;            /* value in the leaf's sink when the node was recorded */
-    void *host;                    /* host memory that the operation keeps */
+    uint32_t from[FSDP_MAX_SAVED]; /* index + 1 of the node that recomputes saved[i], which is NULL
+                                      until then; 0: saved[i] is kept */
+    fsdp_derived *derived;    /* state of the recomputation of this node's result; NULL: the result
+                                 cannot be recomputed */
+    const fsdp_tensor *wrote; /* fsdp_record_args.wrote: one of the leaves in `in`; NULL: none */
+    uint64_t n_dropped;       /* n_dropped of the sink of `wrote` when the node was recorded */
+    void *host;               /* host memory that the operation keeps */
     _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
 };
 
 /* Does the scope have a tape, and does `t` need a gradient on it? */
 bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t);
-/* The same, for an operation that is not recorded if this is false. True also while the tape is
- * hidden, because those operations are counted (Note [Early stop] in early_stop.h). */
+/* Must an operation with input `t` call fsdp_record()? True also while the tape is hidden, because
+ * operations are then counted (Note [Early stop] in early_stop.h). */
 bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t);
 
-/* The arguments of fsdp_record(). Arrays end at the given counts. NULL inputs are allowed (an
- * absent bias) and keep their index. The tape owns host from here on, even if no node is
+/* The arguments of fsdp_record(). Arrays have the given counts. NULL inputs are allowed (an absent
+ * bias) and keep their index. fsdp_record() takes ownership of `host`, even if no node is
  * recorded. */
 typedef struct fsdp_record_args {
     const fsdp_op *op;
@@ -157,15 +164,15 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* One of `in`: a leaf to whose target forward has added, which is correct only if the node gets
-     * a gradient. NULL: none. */
+    /* One of `in`: a leaf to whose target forward has already added a gradient. This is correct
+     * only if backward reaches the node. NULL: none. */
     fsdp_tensor *wrote;
-    bool reads_leaves; /* it reads leaves other than its inputs, so it is recorded even if no
-                          input needs a gradient */
+    bool reads_leaves; /* the operation reads leaves other than its inputs, so it is recorded even
+                          if no input needs a gradient */
     int64_t rows;      /* see fsdp_op.reads_rows */
 } fsdp_record_args;
-/* Every operation calls this after its kernel; it is the only place that adds nodes to the tape. No
- * effect without a tape or if no input needs a gradient. */
+/* Add a node to the tape. Every operation calls this after its kernel; no other function adds
+ * nodes. It adds none if there is no tape or no input needs a gradient. */
 void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 
 /* --- scopes --- */
@@ -174,20 +181,21 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 typedef struct fsdp_run {
     fsdp_device *device;
     fsdp_tape *tape; /* NULL: no gradients */
-    /* Note [Recomputation] in checkpoint.h: the tape while it is hidden, and whether this is the
-     * second run. */
+    /* Note [Recomputation] in checkpoint.h: the tape while it is hidden; `recomputing` is true in
+     * the second run. */
     fsdp_tape *hidden_tape;
-    /* Leaves read while the tape is hidden, and those of them that the second run has not read
-     * yet. */
+    /* Leaves that operations read while the tape is hidden; and, in the second run, those of these
+     * leaves that it has not read yet. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
     struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
-    /* Note [Early stop] in early_stop.h: the state of a checkpointed part in its first and in its
-     * second run, and whether the second run is past everything that backward reads. */
+    /* Note [Early stop] in early_stop.h: the state of a checkpointed part in its first run
+     * (counting) and in its second run (stopping). without_values: the second run is past
+     * everything that backward reads. */
     struct fsdp_early_stop *counting, *stopping;
     bool without_values;
     fsdp_scope_options options;
-    uint64_t rng_calls;      /* number of dropout calls so far, a part of the key */
+    uint64_t rng_calls; /* number of dropout calls so far; a part of the key of random numbers */
     fsdp_dtype buffer_dtype; /* values of buffers are rounded to this dtype; their memory is
                                 float32 */
     float loss_factor;       /* factor of the loss that is being computed, for the head */
@@ -203,12 +211,14 @@ struct fsdp_scope {
 };
 
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
-/* Take ownership of a reference. NULL (if the scope has failed) is returned as it is. */
+/* Let the scope own a reference to `t`, which the caller had. Returns t. NULL is returned as it
+ * is. */
 fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
-/* A new activation [shape], owned by s; NULL if the scope has failed or fails now. It has no memory
- * if values are not needed (Note [Early stop] in early_stop.h). */
+/* Create an activation [shape], owned by s; NULL if the scope has failed or fails now. The tensor
+ * has no memory if values are not needed (Note [Early stop] in early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Move a result to an outer scope. */
+/* Let an outer scope own a further reference to a result, so that the result outlives its own
+ * scope. */
 fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Record a failure in the scope; returns true if `status` is FSDP_OK. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
@@ -228,29 +238,30 @@ static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
 {
     return s->run->tape || s->run->hidden_tape;
 }
-/* The kernels, or NULL if nothing must be computed: the scope has failed, the device is meta, or
- * values are not needed (Note [Early stop] in early_stop.h). */
+/* Return the kernels, or NULL if nothing must be computed: the scope has failed, the device is
+ * meta, or values are not needed (Note [Early stop] in early_stop.h). */
 const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s);
 static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
     return s->run->device->context;
 }
-/* Are all t[0, n) non-NULL (no earlier failure), on one device, contiguous, and with data (on meta:
- * not resharded)? Otherwise the scope fails with a message that names `op`. Leave absent inputs
- * out. */
+/* Check that all t[0, n) are not NULL (no earlier failure), on the scope's device, contiguous, and
+ * have data (on meta: are not resharded). If not, returns false, and the scope fails with a
+ * message that names `op`. Do not pass absent inputs. */
 bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
-/* A new key for random numbers: (seed, step, leaf, call number). */
+/* Make a new key for random numbers from (seed, step, leaf, call number). */
 uint64_t fsdp_scope_next_key(fsdp_scope *s);
 
 /* --- regions --- */
 
 typedef struct fsdp_region fsdp_region;
 
-/* Hooks of fsdp, offload or a profiler. One object may be attached to several modules (one unit).
- * Any function may be NULL. */
+/* Hooks that fsdp, offload or a profiler attaches to modules. One object may be attached to
+ * several modules, which are then one unit. Any function may be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
-    /* Cast tensors that the forward creates itself, as pre_forward casts inputs. */
+    /* Cast tensors that the forward itself creates, in the way in which pre_forward casts
+     * inputs. */
     fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
@@ -258,11 +269,12 @@ typedef struct fsdp_region_hooks {
     /* The sweep has ended. Called once for each object on the tape, reached or not, in the tape's
      * order. */
     fsdp_status (*end_backward)(void *self);
-    /* A forward or backward failed: drop unsharded data, and also the step's gradients unless it
-     * was a forward without a backward. */
+    /* Called if a forward or backward failed: drop unsharded data, and, if has_backward, also the
+     * step's gradients. */
     void (*cancel)(void *self, bool has_backward);
     void *self;
-    uint32_t reached; /* used by backward: regions of this object that it has not left yet */
+    uint32_t reached; /* used by backward: number of marked regions of this object that the sweep
+                         has not left yet */
     bool ended;       /* used by backward: end_backward has been called */
 } fsdp_region_hooks;
 
@@ -276,26 +288,26 @@ struct fsdp_region {
                                       none */
 };
 
-/* Open and close a region on the scope's tape. Returns region + 1. Without a tape, begin returns 0
- * and end does nothing. */
+/* Open and close a region on the scope's tape. begin returns the index of the region + 1. Without
+ * a tape, begin returns 0 and end does nothing. */
 uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks);
 void fsdp_region_end(fsdp_scope *s, uint32_t region);
 /* Set the module names for traces of backward. No effect on region 0. */
 void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name);
 
 struct fsdp_tape {
-    uint64_t generation; /* generation of the nodes now on the tape; tensors of earlier nodes
-                            have an older one */
+    uint64_t generation; /* generation of the nodes that are now on the tape; tensors of earlier
+                            nodes have an older generation */
     fsdp_node *nodes;
     size_t n_nodes, cap_nodes;
     fsdp_region *regions;
     size_t n_regions, cap_regions;
     uint32_t open_region; /* region + 1 */
 };
-/* Release what node `n` of the tape saved: saved[i], or everything. */
+/* Release what node `n` of the tape saved: only saved[i], or (clear) everything. */
 void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i);
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n);
 /* Empty the tape without cancelling anything. */
 void fsdp_tape_clear(fsdp_tape *tape);
-/* Call cancel of every region's hooks, newest first. */
+/* Call cancel() of every region's hooks, newest region first. */
 void fsdp_tape_cancel(fsdp_tape *tape);

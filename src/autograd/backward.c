@@ -1,5 +1,5 @@
-/* Backward: mark what the roots reach, then sweep from the newest node down. See Note [Regions]
- * in autograd.h. */
+/* Backward: mark the nodes that the roots reach, then sweep from the newest node to the oldest.
+ * See Note [Regions] in autograd.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -76,7 +76,8 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Called before any hook, on data that all ranks share. reached NULL: no node is reached. */
+/* Check the gradients that forward has already added. Called before any hook. The check depends
+ * only on data that are the same on all ranks. reached NULL: no node is reached. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -87,7 +88,7 @@ static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reac
 
 /* --- adding gradients --- */
 
-/* *slot += grad. A gradient that only the slot holds is updated in place. */
+/* *slot += grad. If only the slot holds its gradient, that gradient is updated in place. */
 static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
 {
     if (!*slot) {
@@ -183,7 +184,8 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* The sweep continues below node index `next`: leave every region that begins at or above it. */
+/* Call this when the sweep continues below node index `next`: leave every region that begins at
+ * this index or above it. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
     while (w->n_open) {
@@ -221,7 +223,8 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* Take the current gradients of the node's inputs, for an operation that adds to them itself. */
+/* Move the current gradients of the node's inputs to grad_in, for an operation that adds to them
+ * itself. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -255,7 +258,7 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     else
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
-    release_grads(w, i); /* not earlier: grad_in may contain one of them, passed on as it is */
+    release_grads(w, i); /* not earlier, since grad_in may contain one of these gradients */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -293,8 +296,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add hooks that the outer tape does not have to it, in regions without nodes, for the end of its
- * backward. */
+/* Add the tape's hooks to the outer tape, in regions without nodes, so that the outer tape's
+ * backward calls end_backward. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -425,7 +428,7 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* Backward of an inner tape without roots. */
+/* Run the backward of an inner tape without roots. */
 static fsdp_status run_without_roots(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));

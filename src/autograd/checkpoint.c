@@ -17,28 +17,31 @@ typedef struct fsdp_kept {
         const fsdp_op *op;
         uint32_t number;                          /* number of the operation; Note [Early stop]
                                                      in early_stop.h */
-        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* only in the last item, until it is stored */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* the results before they are stored; only in the
+                                                     last item */
         fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
-    size_t n, cap, next;               /* next: index of the item that the second run takes next */
-    uint64_t products, products_again; /* products so far in the first and in the second run */
+    size_t n, cap, next; /* next: index of the item that the second run uses next */
+    uint64_t products,
+        products_again; /* number of products so far, in the first and in the second run */
 } fsdp_kept;
 
-/* The state that the node keeps. */
+/* The state that the node of a part keeps. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
     fsdp_scope_options options;
     uint64_t rng_calls; /* value before the part ran */
     fsdp_dtype buffer_dtype;
-    float loss_factor;                 /* value before the part ran */
-    fsdp_tape *tape;                   /* the outer one */
-    int result[FSDP_MAX_OUT];          /* [outputs of the node] index of the part's result */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is none, or if the node saves it: a
-                                          derived input without a file */
+    float loss_factor;        /* value before the part ran */
+    fsdp_tape *tape;          /* the outer tape */
+    int result[FSDP_MAX_OUT]; /* [outputs of the node] index of the part's result that is the output
+                               */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is no such input, or if the node itself
+                                          saves it (a derived input, if there is no file) */
     fsdp_leaf_list leaves;             /* leaves that the second run will read */
     bool keeps_results;
-    fsdp_kept kept; /* also describes where inputs are kept */
+    fsdp_kept kept; /* `offload` and `number` in it apply to `inputs`, too */
     fsdp_early_stop stop;
 } segment;
 
@@ -56,7 +59,7 @@ static void segment_destroy(void *host)
 {
     segment *g = host;
     fsdp_leaf_list_clear(&g->leaves);
-    /* Newest first, as the file is a stack. */
+    /* Drop the newest first, because the file is a stack. */
     for (size_t i = g->kept.n; i-- > 0;)
         drop_results(&g->kept.items[i]);
     for (int i = FSDP_MAX_IN; i-- > 0;)
@@ -67,15 +70,15 @@ static void segment_destroy(void *host)
 
 /* --- kept results --- */
 
-/* All results of attention and the 1st, 3rd, ... product, as in torchtitan. `products` counts
- * them. */
+/* Is the result of this operation kept? As in torchtitan, all results of attention and the 1st,
+ * 3rd, ... product are kept. *products counts products. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the latest result. This is delayed until the next result or the end of the run: only the
- * last one may turn out not to be needed by backward, and then it is not written to the file. */
+/* Store the latest result. This is delayed until the next result or the end of the run, because
+ * backward may not need the last result of a run, which is then not written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -105,7 +108,8 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* The tape links tensors of this run, not those of the first. */
+/* Create another tensor over t's memory for the second run: the tape's fields of `t` itself belong
+ * to the first run. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -139,8 +143,8 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
 
 /* --- the second run --- */
 
-/* An input that needs a gradient is a leaf of the inner tape, followed by a node that copies
- * nothing. */
+/* Get the target of an input. An input that needs a gradient is a leaf of the inner tape, followed
+ * by a node that copies nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -169,7 +173,7 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 
 /* An input on the inner tape. */
 typedef struct inner_input {
-    fsdp_tensor *leaf; /* collects the gradient; NULL: no gradient is needed */
+    fsdp_tensor *leaf; /* the leaf that collects the gradient; NULL: no gradient is needed */
     fsdp_tensor *read; /* the tensor that the part reads */
 } inner_input;
 
@@ -194,7 +198,7 @@ static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     return (inner_input){.leaf = alias, .read = read};
 }
 
-/* Owned by s; NULL if there is none, or if the scope fails. */
+/* Get input i of the part, owned by s; NULL if there is no such input, or if the scope fails. */
 static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
     const segment *g = n->host;
@@ -213,7 +217,8 @@ typedef struct root_list {
     int n;
 } root_list;
 
-/* A result that is not on the inner tape has no gradient to pass on. */
+/* Add a root with its gradient. A result that is not on the inner tape has no gradient to pass on,
+ * and is left out. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -241,9 +246,9 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
     fsdp_drop(s, t);
 }
 
-/* The index of the first input that is the same tensor as input i. They are one leaf of the inner
- * tape, so the gradients of its readers are added in the order of the inner tape, as without a
- * second run. */
+/* Return the index of the first input that is the same tensor as input i. The two inputs are one
+ * leaf of the inner tape, so the gradients of all readers of the tensor are added in the order of
+ * the inner tape, as without a second run. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -253,8 +258,8 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* The roots are the part's results and, for inputs that were also read after the part, the inputs
- * with the gradients from there. */
+/* Run the part and its backward. The roots are the part's results and those inputs that were also
+ * read after the part, with the gradients of these readers. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -320,8 +325,8 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first run --- */
 
-/* Results that are the part's own inputs are not outputs of the node. Neither are leaves, which
- * have their own gradient wherever they are read. */
+/* Is result i an output of the node? A result that is one of the part's own inputs is not; nor is
+ * a leaf, whose gradient goes to its own target wherever it is read. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -349,7 +354,8 @@ static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const
     fsdp_record(s, &args);
 }
 
-/* Keeps the inputs, except derived ones. NULL if the scope failed. */
+/* Create the state of a part, which keeps the inputs, except derived ones that stay in memory.
+ * NULL if the scope failed. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -371,7 +377,7 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* The first run has ended. */
+/* Store the last result, if backward needs it. Called when the first run has ended. */
 static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
@@ -380,7 +386,7 @@ static void stash_last(fsdp_scope *s, segment *g)
     stash_latest(s, kept);
 }
 
-/* The first run: nothing is recorded on the tape. */
+/* Run the part for the first time. Nothing is recorded on the tape. */
 static void run_first_time(fsdp_scope *s, segment *g, const fsdp_args *in, fsdp_args *out)
 {
     fsdp_run *r = s->run;
@@ -406,7 +412,8 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
         if (s->run->counting)
-            s->run->counting->is_off = true; /* this call is checkpointed in the second run */
+            s->run->counting->is_off =
+                true; /* this call is checkpointed only in the second run of the part around it */
         run(s, self, in, out);
         return;
     }

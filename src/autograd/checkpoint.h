@@ -1,22 +1,23 @@
 /* Activation checkpointing (Chen et al. 2016, arXiv 1604.06174; torch.utils.checkpoint): a part of
- * a forward keeps only its inputs and runs a second time in backward.
+ * a forward keeps only its inputs, and runs a second time in backward.
  *
- * Note [Recomputation]. In forward the part runs with the tape hidden and leaves a single node. The
- * node's backward runs the part again on an inner tape, with the same options and the same count of
- * random numbers, so every bit is the same, and then runs that tape backward. The inputs enter the
- * inner tape through nodes, not as leaves, together with the gradients that later readers gave. So
- * all gradients are added one by one in the input's dtype, in the order of the outer tape. Regions
- * of the part exist only on the inner tape. Its results are on the inner tape without values,
- * because nothing reads them. The hooks of its modules recognise the second forward by
- * fsdp_run.recomputing. Their end_backward is called by the outer tape.
+ * Note [Recomputation]. In forward, the part runs while the tape is hidden, and then a single node
+ * is recorded for it. The node's backward runs the part again on an inner tape, with the same
+ * options and the same count of random numbers, so that every bit is the same. Then it runs the
+ * backward of the inner tape. The inputs enter the inner tape through nodes, not as leaves,
+ * together with the gradients that later readers on the outer tape have given them. So all
+ * gradients are added one by one in the input's dtype, in the order of the outer tape. Regions of
+ * the part exist only on the inner tape. The part's results are on the inner tape, but without
+ * values, because nothing reads them. The hooks of the part's modules recognise the second run by
+ * fsdp_run.recomputing. The backward of the outer tape calls their end_backward.
  *
  * With selection by operation (torchtitan's "op"), the first run also keeps the results of
  * attention and of every second product, in the order in which they are computed. The second run
- * takes them in that order and computes the rest. Keeping all products would need more memory than
- * a forward without checkpointing (Note [Derived results] in derived.h), which does not need
- * results that are only added. These operations call fsdp_recall() before their kernel and
- * fsdp_remember() after it. A checkpointed call inside the part reads the same list in its second
- * run, and keeps a list of its own for the third. */
+ * reuses them in that order and computes the rest. Keeping all products would need more memory than
+ * a forward without checkpointing, which does not keep products that are only added to something
+ * (Note [Derived results] in derived.h). Operations of these two kinds call fsdp_recall() before
+ * their kernel and fsdp_remember() after it. The part may contain a checkpointed call. It reads the
+ * part's list when it runs for the second time, and keeps a list of its own for its third run. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"
@@ -36,27 +37,27 @@ typedef struct fsdp_checkpoint_options {
     fsdp_activation_offload *offload; /* where to keep tensors; NULL: in memory */
 } fsdp_checkpoint_options;
 
-/* Run `run` now and again in backward; without a tape, only now.
+/* Run `run` now, and again in backward. Without a tape, run it only now.
  * @param self    [self_bytes] copied, at most FSDP_SEGMENT_SELF_BYTES
  * @param options NULL: all defaults */
 void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp_segment_fn *run,
                      const void *self, size_t self_bytes, const fsdp_args *in, fsdp_args *out);
 
 enum {
-    FSDP_MAX_RECALLED = 2 /* most results of an operation */
+    FSDP_MAX_RECALLED = 2 /* largest number of results of an operation */
 };
 
-/* In the second run: get the results [n] that `op` remembered in the first, owned by s, and return
- * true. In other runs, and for products that are not kept, return false: the caller computes them.
- * The scope fails if the two runs do not match. */
+/* In the second run: get the results [n] that `op` remembered in the first run, owned by s, and
+ * return true. In other runs, and for products that are not kept, return false: then the caller
+ * computes the results. The scope fails if the two runs do not match. */
 bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* In the first run: keep results [n] of `op`, which must not be changed afterwards. Every second
- * product is not kept. */
+/* In the first run: keep results [n] of `op`, which must not be changed afterwards. Products are
+ * kept only every second time. No effect in other runs. */
 void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
-/* fsdp_backward() of an inner tape during the backward of `outer`. end_backward of the inner tape's
- * hooks is called at the end of the outer backward. n may be 0 if outer is not NULL. outer NULL:
- * the same as fsdp_backward(). */
+/* Run the backward of an inner tape during the backward of `outer`, like fsdp_backward().
+ * end_backward of the inner tape's hooks is called at the end of the outer backward. n may be 0 if
+ * outer is not NULL. If outer is NULL, this is fsdp_backward(). */
 FSDP_MUST_CHECK fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                  fsdp_tensor *const *grads, int n,
                                                  fsdp_tape *outer);

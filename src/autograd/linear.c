@@ -52,7 +52,7 @@ static void multiply(fsdp_scope *s, const fsdp_gemm_args *args)
     fsdp_scope_check(s, fsdp_scope_kernels(s)->gemm(fsdp_scope_context(s), args));
 }
 
-/* Columns of w as it is stored. */
+/* Number of columns of w as it is stored. */
 static int64_t weight_columns(const fsdp_linear_shape *o)
 {
     return o->transposed ? o->out_features : o->in_features;
@@ -100,7 +100,7 @@ void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_
                                   .c_dtype = o->dtype});
 }
 
-/* dy^T x, or x^T dy for conv1d. */
+/* dw = dy^T x, or x^T dy for conv1d. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_linear_part part,
                                  const void *dy, const void *x, fsdp_grad_slot dw)
 {

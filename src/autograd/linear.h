@@ -15,27 +15,29 @@ typedef struct fsdp_linear_shape {
  * a message that names `op`. */
 bool fsdp_linear_check(fsdp_scope *s, const char *op, const fsdp_tensor *x, const fsdp_tensor *w,
                        const fsdp_tensor *bias, bool transposed, fsdp_linear_shape *shape);
-/* Memory for y, which has x's shape with N as the last dimension. */
+/* Create y, which has x's shape with N as the last dimension; its values are not computed yet. */
 fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
 /* y = x w^T + bias for `rows` rows. The scope must have kernels; it fails if the kernel does. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
-/* The gradients below are those of features [first, first + features) of D. */
+/* A part of the D input features, [first, first + features), for which a function below computes
+ * gradients. */
 typedef struct fsdp_linear_part {
     int64_t first, features;
 } fsdp_linear_part;
-/* dx [T, features] = dy w. */
+/* dx [T, features] = dy w, for the part's columns of w. */
 void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                 fsdp_linear_part part, const void *dy, const fsdp_tensor *w,
                                 void *dx);
-/* dw = dy^T x, with x [T, features]; added if dw.beta is 1. */
+/* dw = dy^T x, for the part's columns of dw, with x [T, features]. It is added to dw if dw.beta is
+ * 1. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
                                  fsdp_grad_slot dw);
-/* The destination of the gradient of w, input i of n. */
+/* Open the destination of the gradient of w, which is input i of n. */
 fsdp_grad_slot fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
                                        const fsdp_linear_shape *shape, fsdp_tensor **grad_in);
-/* The column sums of dy, as the gradient of input i of n. */
+/* Compute the gradient of the bias, which is input i of n: the column sums of dy. */
 void fsdp_linear_bias_gradient(fsdp_scope *s, const fsdp_node *n, int i,
                                const fsdp_linear_shape *shape, const fsdp_tensor *dy,
                                fsdp_tensor **grad_in);

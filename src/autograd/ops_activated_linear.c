@@ -8,10 +8,11 @@
 
 enum {
     PART_BYTES = 4 << 20,       /* approximate size of a part of the activation in backward */
-    SMALL_PART_BYTES = 2 << 20, /* the same if memory matters more */
+    SMALL_PART_BYTES = 2 << 20, /* the same, if memory matters more than time */
     LEAST_FEATURES = 512,       /* fewest features of a part in backward */
-    ROWS_BYTES = 1 << 20,       /* approximate size of a part in forward, if memory matters more */
-    LEAST_ROWS = 128,           /* fewest rows of a part in forward */
+    ROWS_BYTES =
+        1 << 20,      /* approximate size of a part in forward, if memory matters more than time */
+    LEAST_ROWS = 128, /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -21,7 +22,7 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dx, d_up or dw is needed; the same for SAVED_UP */
+    SAVED_X, /* SAVED_X and SAVED_UP are NULL unless dx, d_up or dw is needed */
     SAVED_UP,
     SAVED_W /* NULL unless dx or d_up is needed */
 };
@@ -29,13 +30,14 @@ enum {
 typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
-    bool saves_memory;  /* it is in a checkpointed part, or has no backward */
-    float factor; /* factor of the gradient: dropout multiplied the remaining elements by it */
+    bool saves_memory;  /* the operation is in a checkpointed part, or has no backward */
+    float factor; /* factor of the gradient: dropout multiplied the elements that it did not set to
+                     0 by this factor */
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
-/* Split n into nearly equal parts of at most about `bytes` bytes each; returns the length of
- * one. */
+/* Split n into nearly equal parts of at most about `bytes` bytes each. Returns the length of a
+ * part. */
 static int64_t part_length(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least,
                            int64_t align)
 {
@@ -62,7 +64,7 @@ typedef struct backward_run {
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_slot dw;
-    fsdp_tensor *part; /* a part of the activation; first holds its gradient */
+    fsdp_tensor *part; /* the gradient of a part of the activation, then that part itself */
     const fsdp_tensor *dy;
 } backward_run;
 
@@ -146,9 +148,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* The number of parts, by rows, in which the activation is computed; the same in both runs of a
- * checkpointed part. The parts differ in length by at most one row, because a product of few rows
- * may add in another order. */
+/* Return the number of parts of rows in which the activation is computed. It is the same in both
+ * runs of a checkpointed part. The parts differ in length by at most one row: there must be no
+ * part of only few rows, because a product of few rows may add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -253,8 +255,8 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* It is counted, because backward reads its result; its node is that of the linear operation (Note
- * [Early stop] in early_stop.h). */
+/* relu_dropout is counted as an operation, because backward reads its result (Note [Early stop] in
+ * early_stop.h). But it has no node of its own; the node of the linear operation serves both. */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
@@ -293,7 +295,8 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     if (!check_activated(s, &linear_op, in, false, &o.shape) ||
         !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* x has no node that could also be relu's */
+    if (fsdp_grad_is_leaf(s, x)) { /* x has no node to which the gradient of the linear operation
+                                      could go, so relu_dropout needs a node */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {

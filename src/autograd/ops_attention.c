@@ -1,7 +1,7 @@
-/* Attention over packed sequences. The kernels work by sequence and head, so the scores of all
- * heads never exist at one time. Backward keeps q, k, v, the result and one log-sum-exp per row and
- * head (Dao et al. 2022, arXiv 2205.14135, section 3.1).
- * Legend: Tq, Tk rows of q and of k and v, H query heads, K head width. */
+/* Attention over packed sequences. The kernels work on one sequence and one head at a time, so the
+ * scores of all heads never exist together. For backward, the operation keeps q, k, v, the result
+ * and one log-sum-exp per row and head (Dao et al. 2022, arXiv 2205.14135, section 3.1).
+ * Legend: Tq rows of q, Tk rows of k and v, H query heads, K head width. */
 #include <math.h>
 #include <string.h>
 
@@ -21,11 +21,12 @@ enum {
     SAVED_V,
     SAVED_OUT,
     SAVED_LSE,
-    SAVED_BIAS /* NULL if there is none */
+    SAVED_BIAS /* NULL if there is no bias */
 };
 
 typedef struct attention_options {
-    fsdp_attention_options user; /* defaults filled in; offsets are in the node's host memory */
+    fsdp_attention_options user; /* the caller's options with defaults filled in; in a node, the
+                                    offsets point into its host memory */
     int64_t head_dim;
     uint64_t dropout_key;
 } attention_options;
@@ -68,7 +69,8 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     const fsdp_tensor *bias = n->saved[SAVED_BIAS];
     if (!fsdp_check_inputs(s, "attention", n->saved, bias ? 6 : 5))
         return;
-    /* The kernel writes all three; the scope releases those that are not needed. */
+    /* The kernel writes the gradients of q, k and v; the scope releases the ones that are not
+     * needed. */
     fsdp_tensor *d[3];
     for (int i = 0; i < 3; i++)
         d[i] = fsdp_new(s, n->saved[i]->dtype, 2, n->saved[i]->shape);
@@ -139,7 +141,8 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
     return true;
 }
 
-/* Gaps after the rows of a sequence are allowed only if nothing writes to all rows. */
+/* Check kv_ends. Unused rows after the rows of a sequence are allowed only without gradients,
+ * because backward would have to write every row. */
 static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
                        const fsdp_tensor *const in[4])
 {
@@ -159,7 +162,7 @@ static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
     return true;
 }
 
-/* Every distance within a sequence must have a column. */
+/* Check the bias: every distance within a sequence must have a column. */
 static bool check_bias(fsdp_scope *s, const attention_options *o, const fsdp_tensor *bias)
 {
     char text[FSDP_SHAPE_TEXT];
@@ -222,7 +225,8 @@ static attention_options with_defaults(const fsdp_attention_options *options)
     return o;
 }
 
-/* results: the output and the log-sum-exp of each row's scores, which backward needs. */
+/* Compute the two results: the output, and the log-sum-exp of each row's scores, which backward
+ * needs. */
 static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_tensor *q,
                               fsdp_tensor *k, fsdp_tensor *v, fsdp_tensor *position_bias,
                               fsdp_tensor *results[2])
@@ -236,7 +240,7 @@ static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_te
     fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
 }
 
-/* The offsets that backward reads, copied into one block of memory. */
+/* Copy the offsets that backward reads into one block of memory, and let `o` refer to it. */
 static int32_t *keep_offsets(fsdp_scope *s, attention_options *o)
 {
     const size_t n = (size_t)o->user.n_sequences + 1;

@@ -1,5 +1,5 @@
-/* torch.Tensor.to(dtype). The gradient is converted back to the input's dtype, except for a leaf,
- * whose target accepts any dtype. */
+/* torch.Tensor.to(dtype): conversion to another dtype. The gradient is converted back to the
+ * input's dtype, except for a leaf, whose target accepts any dtype. */
 #include "src/autograd/ops.h"
 
 static void cast(const fsdp_kernels *k, fsdp_scope *s, const fsdp_tensor *to,

@@ -1,8 +1,8 @@
 /* Overflow protection for float16: transformers' T5 clamps elements that have become infinite.
  *
- * Backward needs to know which elements were clamped, and which had the bound as their value
- * before. The clamped values do not show that, so two bits are kept for each element, after one
- * byte that says whether there are any. */
+ * Backward needs to know which elements were clamped, and which elements had the bound as their
+ * value before. The clamped values do not show this, so two bits are kept for each element. Before
+ * them, there is one byte that says whether any bit is set. */
 #include "src/autograd/ops.h"
 
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -19,7 +19,7 @@ static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tens
 static const fsdp_op clamp_infinite_op = {.name = "clamp_infinite",
                                           .backward = clamp_infinite_backward};
 
-/* x itself if its memory is not shared, else a copy. */
+/* Return a tensor over x's memory if nothing else uses that memory, else a copy of x. */
 static fsdp_tensor *own_copy(fsdp_scope *s, fsdp_tensor *x)
 {
     if (fsdp_is_alone(x))

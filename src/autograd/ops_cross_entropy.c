@@ -1,6 +1,6 @@
-/* Softmax cross-entropy of logits that are in memory, for a classification head with few classes;
- * for a vocabulary see ops_loss.c. Backward computes the softmax again from the logits, so the
- * gradient of the loss may have any value. Legend: T rows, V classes. */
+/* Softmax cross-entropy of logits that are in memory, for a classification head with few classes.
+ * ops_loss.c has the loss for a vocabulary. Backward computes the softmax again from the logits, so
+ * the gradient of the loss may have any value. Legend: T rows, V classes. */
 #include "src/autograd/ops.h"
 
 typedef struct cross_entropy_options {
@@ -28,7 +28,8 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
 static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
                                          .backward = cross_entropy_backward};
 
-/* Sum of the losses over rows, in double and in order. */
+/* Compute the losses of all rows and return factor * their sum, which is added in double and in
+ * the order of rows. */
 static float sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *logits,
                         const fsdp_tensor *losses, const int32_t *labels, float factor)
 {

@@ -1,5 +1,5 @@
-/* Rows of a table by id. Backward needs only the ids, not the table, so it can run while the
- * parameter is resharded. */
+/* Looks up rows of a table by id. Backward needs only the ids, not the table, so it can run while
+ * the parameter is resharded. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
@@ -9,7 +9,8 @@ typedef struct embedding_options {
     int32_t padding_idx;
 } embedding_options;
 
-/* Add to a table of the touched rows, if the leaf's target has one. */
+/* Add the gradient to a table of the rows that were looked up, if the leaf's sink has one. Returns
+ * false if there is no such table. */
 static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *grad_out)
 {
     const embedding_options *o = (const embedding_options *)n->options;

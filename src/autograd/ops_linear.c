@@ -1,5 +1,5 @@
 /* linear: y = x w^T + bias with w [N, D]. Its backward: dx = dy w, dw = dy^T x, dbias = column sums
- * of dy. conv1d is the same with the transpose of w, [D, N], in memory.
+ * of dy. conv1d does the same with w stored as its transpose, [D, N].
  * Legend: T rows of x, D features in, N features out. */
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/linear.h"
@@ -51,7 +51,7 @@ static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
                                    fsdp_tensor_ptr(grad_in[IN_X]));
 }
 
-/* x is released once dw is computed; dx, which has the same size, can reuse its memory. */
+/* x is released after dw is computed, so dx, which has the same size, can reuse x's memory. */
 #define LINEAR(its_name)                                                                           \
     {                                                                                              \
         .name = (its_name), .kind = FSDP_OP_MATMUL, .backward_first = parameters_backward,         \

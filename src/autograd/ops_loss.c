@@ -1,15 +1,16 @@
-/* The output embedding and its loss in one operation, computed for chunks of rows, so the logits of
- * a whole batch never exist.
+/* The output embedding and its loss in one operation, which computes chunks of rows, so that the
+ * logits of a whole batch never exist.
  *
  * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
  * once for the gradient. Chunks exist to avoid keeping the logits, and computing them twice would
- * cost a third of the operation's time. So if gradients are needed, each chunk continues
- * immediately: logits = x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
- * d_logits^T x are kept for backward. Backward only passes them on, which is correct only if the
- * gradient of the loss is 1. If w's gradient is part of a unit's gradient buffer, dw is added there
- * immediately, so there is no second buffer of its size. Backward of a tape is then an error if it
- * does not reach the loss, or if the unit has dropped its gradients since. If x is not needed any
- * more, dx overwrites it: row i of dx is written when no row of x up to i will be read again.
+ * cost a third of the operation's time. So if gradients are needed, they are computed immediately
+ * for each chunk: the logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
+ * d_logits^T x are kept for backward. Backward only passes dx and dw on, which is correct only if
+ * the gradient of the loss is 1. If w's gradient is part of a unit's gradient buffer, dw is added
+ * there immediately, so there is no second buffer of its size. Then the tape's backward fails if it
+ * does not reach the loss, or if the unit has dropped its gradients in the meantime. If x is not
+ * needed any more, dx overwrites x: row i of dx is written only when the rows of x up to row i will
+ * not be read again.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -19,14 +20,15 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* Most rows of a chunk. 512 would be 1 % faster, but the logits would then be the largest part
-     * of a checkpointed model's activations. */
+    /* Largest number of rows of a chunk. 512 would be 1 % faster, but the logits would then be the
+     * largest part of a checkpointed model's activations. */
     CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192, /* fewest rows: below this, time is dominated by reading w for each
-                               chunk */
-    CHUNK_BYTES = 24 << 20, /* size of the logits, which decides between the two */
-    ROW_ALIGN = 8           /* so chunks have few different sizes: GEMM primitives are cached by
-                               shape */
+    LEAST_CHUNK_ROWS = 192, /* smallest maximum of rows: with fewer, most of the time would be spent
+                               reading w for each chunk */
+    CHUNK_BYTES =
+        24 << 20, /* size of a chunk's logits, which selects a maximum of rows between these two */
+    ROW_ALIGN = 8 /* rows are rounded up to a multiple of this, so that chunks have few different
+                     shapes: GEMM primitives are cached by shape */
 };
 enum {
     IN_X,
@@ -34,7 +36,8 @@ enum {
 };
 enum {
     SAVED_DX, /* [n, D]; NULL if x needs no gradient */
-    SAVED_DW  /* [V, D]; NULL if w needs no gradient, or it is in the unit's gradient buffer */
+    SAVED_DW  /* [V, D]; NULL if w needs no gradient, or if forward has added it to the unit's
+                 gradient buffer */
 };
 
 typedef struct loss_options {
@@ -42,19 +45,21 @@ typedef struct loss_options {
     int64_t n;
 } loss_options;
 
-/* One call. The scope owns the buffers, which are dropped when the call ends. */
+/* The state of one call. The scope owns the buffers, which are dropped when the call ends. */
 typedef struct loss_run {
     fsdp_scope *s;
     fsdp_tensor *x, *w;
-    int32_t *rows, *labels;       /* [n]: labelled rows of x and their labels; one host block */
-    int64_t n, chunk;             /* number of labelled rows; most rows of a chunk */
+    int32_t *rows,
+        *labels; /* [n]: indices of the labelled rows of x, and their labels; in one host block */
+    int64_t n, chunk;             /* number of labelled rows; largest number of rows of a chunk */
     float factor;                 /* factor of the loss */
     bool gradient;                /* are d_logits needed? */
     bool in_place;                /* dx may overwrite x */
     fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
-    fsdp_tensor *gathered; /* [chunk, D]; NULL if all rows are labelled: x is then read directly */
+    fsdp_tensor *gathered; /* [chunk, D]; rows of a chunk, copied from x; NULL if all rows are
+                              labelled and x is read directly */
     fsdp_tensor *dx, *dw;  /* NULL if not needed */
-    float beta;            /* for dw */
+    float beta;            /* beta of the next product that writes dw */
     bool wrote;            /* dw is w's target, not a separate tensor */
 } loss_run;
 
@@ -75,7 +80,7 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
     return false;
 }
 
-/* A leaf that has no gradient yet takes ownership of the tensor. */
+/* Pass dw on. If w is a leaf that has no gradient yet, dw itself becomes its gradient. */
 static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
 {
     fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
@@ -177,7 +182,7 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
         chunk_gradients(r, k, x_chunk, begin, rows);
 }
 
-/* Adds in double and in order. */
+/* Return the sum of the losses of all rows, added in double and in the order of rows. */
 static double sum_losses(const loss_run *r)
 {
     void *losses;
@@ -242,7 +247,8 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* A tensor like the leaf's default target, which the leaf can take in backward. */
+/* Create a tensor with the dtype and shape of the default target's gradient, so that it can become
+ * the leaf's gradient in backward. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;
@@ -253,8 +259,9 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_own(s, dw);
 }
 
-/* Get the destination of w's gradient. A unit's target is opened even if no row has a label: the
- * first contribution initialises it, so zeros must be written in that case. */
+/* Get the destination of w's gradient. A unit's target is opened even if no row has a label. If
+ * this is the first contribution to the target, zeros are written then, because the target is not
+ * initialised. */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -272,7 +279,7 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Does only the caller, which is about to release it, hold x's memory? */
+/* Is the caller, which will not read x again, the only holder of x's memory? */
 static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -282,8 +289,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    const bool is_most = 2 * r->n > r->x->shape[0]; /* dx needs most of x's memory, which stays
-                                                       allocated as long as dx */
+    const bool is_most = 2 * r->n > r->x->shape[0]; /* dx needs most of x's memory, all of which
+                                                       stays allocated as long as dx does */
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);
     if (!fsdp_scope_ok(r->s) ||

@@ -18,7 +18,7 @@ enum {
     SAVED_BIAS  /* a copy; NULL if there is none */
 };
 
-/* NULL if w is NULL or no node will be recorded. */
+/* Copy w; NULL if w is NULL or no node will be recorded. */
 static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
 {
     fsdp_tensor *copy = w && is_recorded ? fsdp_new(s, w->dtype, w->ndim, w->shape) : NULL;
@@ -68,7 +68,7 @@ static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor
 static const fsdp_op rms_norm_op = {
     .name = "rms_norm", .backward = rms_norm_backward, .derive = rms_norm_derive};
 
-/* w may have another dtype than x. */
+/* Check x and w; w may have another dtype than x. */
 static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
 {
     char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
@@ -83,7 +83,7 @@ static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
     return fsdp_scope_ok(s);
 }
 
-/* The result has the dtype of x. */
+/* Compute rms_norm; the result has the dtype of x. */
 static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
 {
     int64_t rows = fsdp_leading_rows(x);
@@ -194,8 +194,8 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Returns a tensor without memory if backward reads only the moments: a block of BERT ends with its
- * norm. */
+/* Create the result. It gets no memory if this is the last operation of a second run and backward
+ * reads only the moments. This happens in BERT, whose blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {
     fsdp_tensor *y = NULL;

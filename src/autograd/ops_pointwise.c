@@ -6,7 +6,8 @@
 
 /* --- add, mul, scale --- */
 
-/* The gradient is passed on as it is: it is not overwritten while two tensors refer to it. */
+/* Pass the gradient on without a copy. This is safe, because an operation overwrites a gradient
+ * only if nothing else refers to it. */
 static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                          fsdp_tensor **grad_in)
 {
@@ -59,8 +60,9 @@ static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
-    /* Only when recomputing. In a first run the memory is available anyway, and a product's memory
-     * is a bad place for a result that lives long (bert-base in bf16 needed 39 MiB more). */
+    /* The memory is reused only when recomputing. In a first run the memory is available anyway,
+     * and the memory of a product is a bad place for a result that is kept for long (bert-base in
+     * bf16 needed 39 MiB more). */
     fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_alone(x)
                            ? fsdp_over(s, x)
                            : fsdp_new(s, x->dtype, x->ndim, x->shape);
@@ -182,7 +184,7 @@ static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
 static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
 static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
-/* Compute `out` = a(x) and record it. `out` may use x's memory if backward reads `out` and not
+/* Compute out = a(x) and record it. `out` may use x's memory if backward reads `out` instead of
  * x. */
 static fsdp_tensor *activate(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                              fsdp_tensor *out, fsdp_tensor *saved)
@@ -215,7 +217,8 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
 }
 
-/* relu'(relu(x)) is relu'(x), and the linear operation that follows keeps relu(x) anyway. */
+/* Compute relu. The node saves relu(x) instead of x: relu'(relu(x)) equals relu'(x), and the
+ * linear operation that follows keeps relu(x) anyway. */
 static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
@@ -275,8 +278,8 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
-/* Compute `out` = dropout(from) and record it as the result of `op` for input x. out may use from's
- * memory. */
+/* Compute out = dropout(from) and record it as the result of `op` for input x. `out` may use the
+ * memory of `from`. */
 static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
                                   const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -306,8 +309,8 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
     return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
-/* Where the result is not 0, both relu and dropout pass the gradient; where it is 0, one of them
- * did not. */
+/* Where the result is not 0, both relu and dropout pass the gradient on. Where it is 0, relu or
+ * dropout does not, so the gradient is 0. */
 static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                   fsdp_tensor **grad_in)
 {
@@ -353,7 +356,8 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
 {
     const gated_options *o = (const gated_options *)n->options;
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
-    /* The kernel writes both; the scope releases the one that is not needed. */
+    /* The kernel writes the gradients of gate and up; if one is not needed, the scope releases
+     * it. */
     fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
     fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {

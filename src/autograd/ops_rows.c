@@ -1,4 +1,4 @@
-/* Rows of an activation by index, and means of consecutive rows. */
+/* Two operations: gather rows of an activation by index, and compute means of consecutive rows. */
 #include "src/autograd/ops.h"
 #include "src/base/alloc.h"
 
@@ -25,7 +25,7 @@ static void gather_rows_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor 
 
 static const fsdp_op gather_rows_op = {.name = "gather_rows", .backward = gather_rows_backward};
 
-/* Backward copies and does not add, so no row may occur twice. */
+/* Check the rows. Backward copies gradients and does not add them, so no row may occur twice. */
 static bool check_rows(fsdp_scope *s, const int32_t *rows, int64_t n, int64_t n_rows)
 {
     unsigned char *seen = fsdp_calloc((size_t)n_rows / 8 + 1, 1);
@@ -109,7 +109,8 @@ static void segment_mean_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
 
 static const fsdp_op segment_mean_op = {.name = "segment_mean", .backward = segment_mean_backward};
 
-/* Backward writes the rows of segments, so every row must be in one. */
+/* Check the offsets. Backward writes only rows that are in a segment, so every row must be in
+ * one. */
 static bool check_offsets(fsdp_scope *s, const int32_t *offsets, int64_t n, int64_t n_rows)
 {
     const char *op = segment_mean_op.name;

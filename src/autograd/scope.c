@@ -140,7 +140,8 @@ void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
     }
 }
 
-/* Does the tensor have data? On meta: would it have data on another device? */
+/* Check that the tensor has data, or on meta, that it would have data on another device. If not,
+ * the scope fails. */
 static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int i)
 {
     if (!fsdp_tensor_numel(t))

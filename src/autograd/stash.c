@@ -15,16 +15,16 @@ enum {
 };
 
 struct fsdp_stashed {
-    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and only refs and
-                                         tensor are used */
+    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and of the other fields
+                                         only refs and tensor are used */
     int refs;
     fsdp_tensor *tensor; /* NULL while only the file has it */
     /* The following fields are used only with offload. */
     uint64_t number; /* number of the first call that stored it */
     uint64_t offset;
     size_t bytes;
-    fsdp_file_ticket ticket; /* the last request that uses its memory */
-    bool is_back;            /* backward has requested it: it stays in memory */
+    fsdp_file_ticket ticket; /* the last request to the file that uses the tensor's memory */
+    bool is_back;            /* backward has requested the tensor, which then stays in memory */
     bool is_read;            /* `ticket` is a read, which must be waited for before the first use */
     fsdp_device *device;
     fsdp_dtype dtype;
@@ -37,7 +37,7 @@ struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
     uint64_t calls;       /* calls begun so far */
-    fsdp_stashed **items; /* in the order of their offsets; dropped ones are NULL */
+    fsdp_stashed **items; /* in the order of their offsets; NULL in place of dropped items */
     size_t n_items, cap_items;
     int64_t peak_bytes;
 };
@@ -90,7 +90,7 @@ static fsdp_status wait_for_file(const fsdp_stashed *item)
     return status;
 }
 
-/* The position after everything that is still needed. */
+/* Return the position in the file after everything that is still needed. */
 static uint64_t end_of_file(const fsdp_activation_offload *offload)
 {
     if (!offload->n_items)
@@ -133,8 +133,8 @@ static fsdp_status begin_read(fsdp_stashed *item)
 
 /* --- calls --- */
 
-/* Release its memory and keep it only in the file, unless something else holds it in memory
- * anyway. */
+/* Release the tensor's memory, so that only the file has it, unless something else holds the
+ * tensor anyway. */
 static fsdp_status release_memory(fsdp_stashed *item)
 {
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
@@ -180,7 +180,7 @@ static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* The item of the same tensor, stored by an earlier call. */
+/* Find the item of the same tensor that an earlier call stored; NULL if there is none. */
 static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)
@@ -254,7 +254,8 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* The worker may still use its memory. Errors of that request no longer matter. */
+        /* Wait because the worker thread may still use the tensor's memory. Errors of its request
+         * no longer matter. */
         fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);

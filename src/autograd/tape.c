@@ -13,7 +13,8 @@ fsdp_status fsdp_tape_create(fsdp_tape **tape)
     fsdp_tape *t = fsdp_calloc(1, sizeof *t);
     if (!t)
         return FSDP_ERR_NOMEM;
-    /* Tensors of another tape must not be mistaken for tensors of this one. */
+    /* The generation is random, so that tensors of another tape are not mistaken for tensors of
+     * this one. */
     t->generation = fsdp_mix64((uint64_t)fsdp_clock_ns() ^ fsdp_mix64((uint64_t)(uintptr_t)t));
     *tape = t;
     return FSDP_OK;
@@ -53,7 +54,7 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     return FSDP_OK;
 }
 
-/* Returns list->n if it is not in the list. */
+/* Return the index of a leaf in the list; list->n if it is not in the list. */
 static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
 {
     size_t i = 0;
@@ -62,8 +63,8 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* The node that reads the leaf is now on a tape. Returns false if it is not in the list, which may
- * be NULL. */
+/* Remove a leaf from the list, because the node that reads it is now on a tape. Returns false if
+ * the leaf is not in the list, which may be NULL. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -153,7 +154,8 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
-/* Record which part of the leaf is read; the owner of its gradient uses it. */
+/* Record in the leaf's sink whether an operation reads some rows of the leaf or all of it; the
+ * owner of the gradient uses this. */
 static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     if (args->op->reads_rows) {
@@ -164,7 +166,8 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* Uses that were expected in a second run were recorded in the first. */
+/* Record that a node reads a leaf. If the node was expected in a second run, the first run has
+ * already called record_read(). */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -207,8 +210,9 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* The second run of a checkpointed part will record these nodes. Inside the second run of an
- * enclosing part, they were expected, and recorded here, already. */
+/* Record the leaves that an operation reads while the tape is hidden; the second run of the
+ * checkpointed part will record the nodes. Inside the second run of an enclosing part, these
+ * leaves were expected, so the first run of that part has already called record_read() for them. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

@@ -1,6 +1,6 @@
-/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in the
- * free list of their side, which is searched for the smallest that fits (a few hundred entries at
- * most). */
+/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in
+ * the free list of their side. This list, which has at most a few hundred entries, is searched for
+ * the smallest block that fits. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
-#define __SANITIZE_ADDRESS__ 1 /* gcc's name for it */
+#define __SANITIZE_ADDRESS__ 1 /* gcc defines this name for AddressSanitizer */
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -38,22 +38,23 @@ struct fsdp_block {
     size_t requested; /* what the caller asked for */
     fsdp_tag tag;
     bool free;
-    fsdp_block *left, *right;          /* neighbours in the arena */
-    fsdp_block *free_prev, *free_next; /* in the side's list while free */
+    fsdp_block *left, *right; /* neighbours in the arena */
+    fsdp_block *free_prev,
+        *free_next; /* neighbours in the side's free list, if the block is free */
 };
 
-/* A range of addresses. A part in the middle is memory, which grows at either end. */
+/* A range of addresses. A part in its middle has memory and can grow at either end. */
 typedef struct arena {
     char *base;
     size_t bytes;             /* size of the address range */
-    size_t begin, end;        /* memory: bytes [begin, end) of the range */
+    size_t begin, end;        /* bytes [begin, end) of the range have memory */
     fsdp_block *first, *last; /* NULL while there is no memory; first is never merged away */
 } arena;
 
 /* A set of arenas. A block is reused only within its side. */
 struct side {
     fsdp_block free_list; /* sentinel */
-    arena *arenas;        /* only the last one grows */
+    arena *arenas;        /* only the last arena grows */
     size_t n_arenas, cap_arenas;
 };
 
@@ -61,14 +62,15 @@ struct side {
 enum {
     PASSING, /* allocated and freed within a step, or allocated before the first one */
     LASTING,
-    SMALL, /* short-lived and small: kept apart so that a loss that is kept does not keep its
-            * neighbours from coalescing */
+    SMALL, /* small allocations that are PASSING: they have a side of their own, so that a small
+              tensor that is kept, such as a loss, does not prevent large neighbours from coalescing
+            */
     SIDES
 };
 
 struct fsdp_allocator {
     bool meta;
-    void (*wait)(void *arg); /* NULL: no kernel can still be using its memory */
+    void (*wait)(void *arg); /* NULL: kernels never use memory after their call */
     void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
@@ -184,21 +186,23 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
     return best;
 }
 
-/* Leaves room for growth below and above the first `wanted` bytes. */
+/* Make an arena without memory, with room for growth below and above the first `wanted` bytes. */
 static arena empty_arena(char *base, size_t bytes, size_t wanted)
 {
     const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
-/* Meta memory is never accessed, so numbers serve as addresses. */
+/* Return a base address for meta memory, which is never accessed: a number that no other arena of
+ * the side uses. */
 static char *meta_base(const side *s)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
 }
 
-/* Reserving addresses costs nothing; where they are limited (ulimit -v), reserve fewer. */
+/* Add an arena. To reserve addresses costs nothing; if they are limited (ulimit -v), reserve
+ * fewer. */
 static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
@@ -230,8 +234,8 @@ static fsdp_status open_memory(fsdp_allocator *a, char *data, size_t bytes)
     return FSDP_OK;
 }
 
-/* Add `bytes` of memory at the end of the arena: extends the last block if that is free, else makes
- * a new free block. */
+/* Add `bytes` bytes of memory at the end of the arena: extend the last block if it is free, else
+ * make a new free block. */
 static fsdp_status grow_up(fsdp_allocator *a, side *s, arena *at, size_t bytes)
 {
     const bool extends = at->last && at->last->free;
@@ -260,7 +264,7 @@ static fsdp_status grow_up(fsdp_allocator *a, side *s, arena *at, size_t bytes)
     return FSDP_OK;
 }
 
-/* Add `bytes` of memory before the first block, which is free. */
+/* Add `bytes` bytes of memory before the first block, which must be free, and extend that block. */
 static fsdp_status grow_down(fsdp_allocator *a, arena *at, size_t bytes)
 {
     FSDP_TRY(open_memory(a, at->base + at->begin - bytes, bytes));
@@ -275,9 +279,9 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* Make a free block of `wanted` bytes at the end of the last arena that needs less new memory. A
- * block that belongs high goes low only if that saves at least half of it, because the blocks freed
- * above it could then not coalesce with those below. */
+/* Make a free block of at least `wanted` bytes at that end of the last arena where less new memory
+ * is needed. A block that belongs high is put at the low end only if this saves at least half of
+ * its size, because it then separates the blocks that are freed above it from those below it. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
@@ -311,8 +315,8 @@ static arena *arena_of(side *s, const fsdp_block *b)
     return &s->arenas[i];
 }
 
-/* Take `wanted` bytes from the beginning or the end of a block that is out of the free list. The
- * rest becomes a free block unless it is too small. */
+/* Cut `wanted` bytes from the beginning or the end of a block that is not in the free list. The
+ * rest becomes a free block, unless it is too small. */
 static fsdp_block *split_block(side *s, fsdp_block *b, size_t wanted, bool end)
 {
     if (b->bytes - wanted < 512)
@@ -393,7 +397,7 @@ fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_t
     return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
-/* Join b with its right neighbour; both are out of the free list. */
+/* Merge b with its right neighbour; both must not be in the free list. */
 static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;

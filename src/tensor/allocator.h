@@ -1,47 +1,50 @@
-/* The caching allocator of one device: best fit with coalescing over a range of addresses, counted
- * by tag. Each rank has its own device, so there is no lock.
+/* The caching allocator of one device. It uses best fit with coalescing in a range of addresses,
+ * and counts memory by tag. Each rank has its own device, so there is no lock.
  *
- * Memory grows at the end of the range whose free block leaves less to add, and is never given
- * back. The allocations of a step repeat, so after the first step there are no page faults. Blocks
- * of all sizes share the range. PyTorch's allocators have segments by size; since batches differ in
- * length, such segments keep holes from one step that the next cannot use. Fine-tuning T5 on texts
- * of 10 to 512 tokens, segments reserved 123 MiB for a peak of 80.7 MiB allocated, and this
- * allocator 81 MiB (30 steps, batch 16). Under AddressSanitizer each block is an allocation of its
- * own, so that it detects overruns.
+ * Memory grows at either end of the range: at the end with the larger free block, where less must
+ * be added. It is never returned to the system. Steps repeat their allocations, so after the first
+ * step there are no page faults. Blocks of all sizes share the range. PyTorch's allocators have a
+ * segment for each class of sizes. Since batches differ in length, one step leaves holes in such
+ * segments that the next step cannot use. When T5 was fine-tuned on texts of 10 to 512 tokens (30
+ * steps, batch 16), the peak of allocated memory was 80.7 MiB; segments reserved 123 MiB for it,
+ * and this allocator 81 MiB. Under AddressSanitizer each block is an allocation of its own, so that
+ * overruns are detected.
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are allocated within the first
- * step and then stay. If they took the place of that step's activations, the second step would have
- * to put its activations in new memory, at the cost of one page fault for each page of state. So
- * lasting allocations have a range of their own, and every step finds the other range as the first
- * step did. Both ranges together are no larger than one would be, since the state exists when
- * activations peak. Gradients last until the optimizer has read them, while backward drops the
- * activations that were allocated before them. They are placed as high as they fit, so that the
- * freed activations below them coalesce. */
+ * step and then stay. If they used the memory that the activations of the first step have left, the
+ * second step would have to put its activations in new memory, with one page fault for each page of
+ * state. So lasting allocations have a range of their own, and every step finds the other range as
+ * the first step did. The two ranges together are not larger than a single range would be, since
+ * the state also exists at the time when activations peak. Gradients last until the optimizer has
+ * read them, while backward drops the activations that were allocated before them. So gradients are
+ * placed as high as they fit, and the freed activations below them coalesce. */
 #pragma once
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
-/* meta: allocates no memory and counts what it would; `reserved` equals that of a real run too. */
+/* Create an allocator. With `meta`, it allocates no memory, but counts what it would allocate;
+ * `reserved`, too, is the same as in a real run. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
-/* Set a function that is called before memory goes back to the system while the allocator lives,
- * because kernels may still use that memory. */
+/* Set a function that is called before a living allocator returns memory to the system, because
+ * kernels may still use that memory. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
-/* The address is aligned to 64 bytes; bytes may be 0. *data is NULL on meta. */
+/* Allocate `bytes` bytes, which may be 0. *data is aligned to 64 bytes, and NULL on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
-/* The same for memory that is allocated within a step and stays: Note [What lasts]. */
+/* Allocate memory within a step that stays after the step: Note [What lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocator, size_t bytes,
                                                          fsdp_tag tag, fsdp_block **block,
                                                          void **data);
 void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
 
-/* Count memory that is not the allocator's (shared buffers); bytes may be negative. */
+/* Count memory that the allocator has not allocated (shared buffers); bytes may be negative. */
 void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
-/* Requests that would raise the total beyond `bytes` fail with FSDP_ERR_NOMEM; 0: no limit. */
+/* Set a limit: requests that would raise the total above `bytes` fail with FSDP_ERR_NOMEM. 0: no
+ * limit. */
 void fsdp_allocator_set_limit(fsdp_allocator *allocator, int64_t bytes);
 const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *allocator);
 void fsdp_allocator_reset_peak(fsdp_allocator *allocator);

@@ -1,4 +1,4 @@
-/* Devices by name. */
+/* Creates devices by name, and implements the functions that all devices share. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* The device of the options, or else of the environment. */
+/* Find the device that the options name, or else the environment. */
 static fsdp_status choose_device(const char *name, const fsdp_device_ops **ops)
 {
     if (name)

@@ -1,13 +1,13 @@
-/* A device for tests: the CPU's memory and kernels behind a stream that runs late, at random
- * (src/kernels/fake/stream_testing.h). A wait that is missing somewhere shows as other results, and
- * under ThreadSanitizer as a data race. */
+/* A device for tests: it uses the CPU's memory and kernels, but starts kernels late, after random
+ * delays (src/kernels/fake/stream_testing.h). If code lacks a wait, results are different, and
+ * ThreadSanitizer reports a data race. */
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/device_testing.h"
 
 enum {
-    /* A copy from the host of up to so many bytes is launched, and its source is copied at once. A
-     * larger copy waits for the stream. */
+    /* A copy from the host of at most this many bytes is put into the stream, together with a copy
+     * of the source. A larger copy waits for the stream and is then done at once. */
     LAUNCHED_BYTES = 1 << 16
 };
 
@@ -39,7 +39,7 @@ static void fake_close(fsdp_device *device)
     fsdp_allocator_destroy(device->allocator);
 }
 
-/* The CPU's, while nothing runs. */
+/* Get the context of the CPU's kernels, after a wait for everything that runs. */
 static fsdp_kernel_context *idle_cpu(const fsdp_device *device)
 {
     wait_for_all((void *)(uintptr_t)device);

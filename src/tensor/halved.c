@@ -7,14 +7,14 @@
 #include "src/base/assert.h"
 
 struct fsdp_halved {
-    fsdp_halves halves; /* hi is borrowed, NULL on meta and once the storage is empty; the others
-                         * point into block */
+    fsdp_halves halves; /* `hi` is borrowed; it is NULL on meta and when the storage is empty. The
+                           other pointers point into `block` */
     fsdp_block *block;
     int64_t numel;
     const void *together;
-    int users;    /* open reads and writes; while > 0 there is a joined copy */
-    bool written; /* may have been written. While false, the halves are not read, since their pages
-                   * would fault twice. */
+    int users;    /* number of open reads and writes; while it is > 0, there is a joined copy */
+    bool written; /* the halves may have been written. While this is false, they are not read, since
+                     their pages would then fault twice. */
 };
 
 static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t numel, fsdp_tag tag,

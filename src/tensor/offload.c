@@ -11,7 +11,7 @@
 enum {
     PLACE_ALIGN = 64,
     ZERO_BYTES = 1 << 16,
-    IDLE_SETS = 1 /* idle sets that keep their memory while another one is read */
+    IDLE_SETS = 1 /* number of idle sets that keep their memory while another set is read */
 };
 
 typedef enum set_state {
@@ -26,15 +26,15 @@ typedef struct offload_set {
     bool is_param;
     fsdp_staged *parts; /* list */
     set_state state;
-    uint64_t ticket;                   /* of the last request, in SET_COMING and SET_GOING */
+    uint64_t ticket;                   /* ticket of the last request, in SET_COMING and SET_GOING */
     bool dirty;                        /* memory differs from the stage */
-    int users;                         /* open reads and writes */
+    int users;                         /* number of open reads and writes */
     struct offload_set *older, *newer; /* in the list of sets with memory */
 } offload_set;
 
 struct fsdp_staged {
     offload_set *set;
-    fsdp_storage *storage; /* owns this */
+    fsdp_storage *storage; /* the storage that owns this struct */
     uint64_t at;           /* offset in the stage, bytes */
     fsdp_staged *next;
 };
@@ -52,11 +52,11 @@ struct fsdp_offload {
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    uint64_t bytes; /* of the stage in use, holes included */
+    uint64_t bytes; /* bytes of the stage that are in use, including holes */
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
-    offload_set *oldest, *newest; /* sets with memory, by last use */
+    offload_set *oldest, *newest; /* list of the sets with memory, in the order of their last use */
 };
 
 struct fsdp_offload_unit {
@@ -187,8 +187,8 @@ static void drop_memory(offload_set *set)
     unlink_set(set);
 }
 
-/* Wait for the pending request. A set that could not be read is dropped; one that could not be
- * written keeps its memory. */
+/* Wait for the pending request of a set, if there is one. If the set could not be read, its memory
+ * is dropped; if it could not be written, it keeps its memory. */
 static fsdp_status finish_io(offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -209,8 +209,9 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading or writing all parts of the set. Requests run in order, so only the first one waits
- * for kernels: those that have written the set, or that still use the memory it is read into. */
+/* Start reading or writing all parts of the set. Requests run in order, so only the first one must
+ * wait for kernels: kernels that have written the set, or that still use the memory into which the
+ * set is read. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -233,8 +234,8 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Start writing all idle, dirty sets of the same purpose, then free the memory of all but the
- * newest `keep` idle ones. */
+/* Start writing all idle, dirty sets that are parameters if `set` is, and other data otherwise.
+ * Then free the memory of these idle sets, except the newest `keep` of them. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -270,7 +271,8 @@ static fsdp_status alloc_parts(offload_set *set)
     return FSDP_OK;
 }
 
-/* Start reading a set that is out. If memory is short, the idle sets give up theirs at once. */
+/* Start reading a set in state SET_OUT. If memory is short, first free the memory of all idle
+ * sets. */
 static fsdp_status bring_in(offload_set *set)
 {
     FSDP_TRY(make_room(set, IDLE_SETS));
@@ -329,7 +331,8 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
     if (!set || set->state != SET_OUT)
         return FSDP_OK;
     fsdp_status status = bring_in(set);
-    return status == FSDP_ERR_NOMEM ? FSDP_OK : status; /* the use will try again */
+    return status == FSDP_ERR_NOMEM ? FSDP_OK
+                                    : status; /* the next use of the tensor will try again */
 }
 
 const void *fsdp_tensor_key(const fsdp_tensor *t)
@@ -358,7 +361,8 @@ static bool take_hole(fsdp_offload *o, fsdp_staged *part)
     return false;
 }
 
-/* If there is no memory for the entry, the place is lost until the stage is closed. */
+/* Record the part's place as free. If there is no memory for the record, the place is lost until
+ * the stage is closed. */
 static void leave_hole(fsdp_offload *o, const fsdp_staged *part)
 {
     if (FSDP_GROW(o->holes, o->cap_holes, o->n_holes + 1))
@@ -377,8 +381,9 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* A new place reads as zeros. A reused hole is zeroed, except for parameters, which are written
- * before they are read. */
+/* Give the part a place in the stage: a hole of its size, or a new place at the end. A new place
+ * contains zeros. A hole is filled with zeros, except for parameters, which are written before
+ * they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -395,7 +400,7 @@ static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_stag
     return FSDP_OK;
 }
 
-/* Give it a place in the stage, and memory if the set has memory now. */
+/* Add a part to the set: give it a place in the stage, and memory if the set has memory now. */
 static fsdp_status add_part(offload_set *set, fsdp_staged *part)
 {
     fsdp_offload *o = set->unit->offload;
@@ -424,8 +429,8 @@ void fsdp_staged_remove(fsdp_staged *part)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* The released storage needs no error. If other storages of the set are affected, their
-         * next use reports it. */
+        /* The storage is being released, so the error does not matter for it. If other storages of
+         * the set are affected, their next use reports the error. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)

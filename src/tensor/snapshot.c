@@ -16,15 +16,15 @@ enum {
 };
 
 typedef enum block_state {
-    BLOCK_LIVE,    /* to be read from the storage */
-    BLOCK_READING, /* being read from the storage */
-    BLOCK_COPIED,  /* to be read from the copy */
+    BLOCK_LIVE,    /* the reader will read the block from the storage */
+    BLOCK_READING, /* the reader is reading the block from the storage */
+    BLOCK_COPIED,  /* the reader will read the block from its copy */
     BLOCK_READ
 } block_state;
 
 typedef struct block {
     block_state state;
-    unsigned char *copy; /* in BLOCK_COPIED */
+    unsigned char *copy; /* used in BLOCK_COPIED */
 } block;
 
 typedef struct watch watch;
@@ -41,8 +41,8 @@ struct fsdp_snapshot_part {
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    const char *data;      /* the storage's, which may lose it once all parts are safe; unused if
-                            * held elsewhere */
+    const char *data;      /* the storage's data, which may be freed after all blocks were read or
+                              copied; unused if the data is staged or halved */
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;
     watch *next;
@@ -52,7 +52,7 @@ struct fsdp_snapshot {
     watch *watches;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a block was read, or the snapshot closed */
-    /* The lock protects these and the states of the blocks. */
+    /* The lock protects the following fields and the states of the blocks. */
     bool closed;
     uint64_t pool_bytes, used_bytes;
     fsdp_snapshot_stats stats;
@@ -89,7 +89,8 @@ static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)
     s->used_bytes -= bytes;
 }
 
-/* Returns false if there is no room or copying fails; then the writer waits for the reader. */
+/* Copy a block into the pool. Returns false if there is no room or copying fails; then the writer
+ * waits for the reader. */
 static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     block *b = &part->blocks[i];
@@ -112,7 +113,8 @@ static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t 
 
 /* --- writers --- */
 
-/* Call under the lock. Afterwards the storage's block may change. */
+/* Wait until block i of the part was read or copied, so that the storage may be changed there. The
+ * caller holds the lock. */
 static void save_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     const block *b = &part->blocks[i];
@@ -150,7 +152,7 @@ static void watch_leave(void *self)
 
 /* --- the reader --- */
 
-/* Bytes [at, at + bytes) of block i, into `out`. */
+/* Read bytes [at, at + bytes) of block i into `out`. */
 static fsdp_status read_block(fsdp_snapshot_part *part, size_t i, size_t at, void *out,
                               size_t bytes)
 {
@@ -229,8 +231,8 @@ static void wait_until_closed(fsdp_snapshot *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The snapshot's watch of the storage, or NULL. Waits until other snapshots that watch it are
- * closed. */
+/* Find the snapshot's watch of the storage; NULL if there is none. Waits until other snapshots
+ * that watch the storage are closed. */
 static watch *find_watch(const fsdp_snapshot *s, const fsdp_storage *storage)
 {
     watch *found = NULL;
@@ -301,7 +303,8 @@ static void free_part(fsdp_snapshot *s, fsdp_snapshot_part *part)
     fsdp_free(part);
 }
 
-/* If the storage lost its memory, the guard has been removed already. */
+/* Remove the guard and free the watch. If the storage has lost its memory, the guard was removed
+ * already. */
 static void free_watch(fsdp_snapshot *s, watch *w)
 {
     for (fsdp_snapshot_part *part = w->parts, *next; part; part = next) {

@@ -147,7 +147,7 @@ static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
     return FSDP_OK;
 }
 
-/* Mark the values as written and end the use; the caller ends the guards later. */
+/* Mark the values as written and end the use of the storage; the caller ends the guards later. */
 static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)
 {
     tensor->has_values = true;

@@ -11,11 +11,12 @@ enum {
     STAGED_ELEMENTS = 1 << 20
 };
 
-/* A second tensor over t's storage with t's shape, strides and offset, which the caller then
- * changes. */
+/* Create a second tensor over t's storage with t's shape, strides and offset; the caller then
+ * changes these. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
-    static const int64_t empty = 0; /* fits any storage; a scalar would not fit an empty one */
+    static const int64_t empty =
+        0; /* an empty tensor fits into any storage; a scalar would not fit into an empty storage */
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
@@ -36,7 +37,8 @@ fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_
     return FSDP_OK;
 }
 
-/* Replace the one -1 in shape by what remains of numel; 0 if nothing fits. */
+/* Copy `shape` to `full`, with the one -1 replaced by the size for which the product is numel; by
+ * 0 if there is no such size. */
 static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
 {
     int64_t known = 1;
@@ -117,7 +119,7 @@ static double element_as_double(const char *p, fsdp_dtype dtype)
     return 0.0;
 }
 
-/* Address of row-major element i of t, for any strides. */
+/* Return the address of the i-th element of t in row-major order, for any strides. */
 static const char *address_of(const fsdp_tensor *t, int64_t i)
 {
     int64_t at = t->offset;
@@ -222,7 +224,8 @@ fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 
 /* --- from host memory --- */
 
-/* Copies through a tensor on the device, because host memory may be reused before the kernel runs.
+/* Cast n elements from host memory through a tensor on the device, because the host memory may be
+ * reused before the kernel runs.
  */
 static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
