@@ -40,7 +40,7 @@ static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
     return n;
 }
 
-/* Set `labels` to `ids` with those of the prompt ignored. */
+/* Set `labels` to `ids`, but to FSDP_IGNORE_INDEX for the ids of the prompt. */
 static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {
@@ -49,7 +49,7 @@ static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prom
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
-        alone.len--; /* its eos */
+        alone.len--; /* drop its eos */
         for (size_t i = 0, n = common_length(&alone, ids); i < n; i++)
             labels->ids[i] = FSDP_IGNORE_INDEX;
     }

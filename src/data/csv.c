@@ -1,5 +1,5 @@
-/* libcsv is fed one physical line at a time. A row ends at the end of a line, so the line number
- * and position of rows and errors are known. */
+/* libcsv gets the file line by line. A row ends at the end of a physical line, so the line numbers
+ * and positions of rows and errors are known. */
 #include "src/data/csv.h"
 
 #include <csv.h>
@@ -70,7 +70,7 @@ static fsdp_status parser_init(parser *p)
     return FSDP_OK;
 }
 
-/* `text` is part of p->row. */
+/* Parse `text`, which is a part of p->row. */
 static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
 {
     size_t n = csv_parse(&p->csv, text, bytes, add_field, end_row, p);

@@ -1,5 +1,5 @@
-/* CSV as in RFC 4180, with libcsv in strict mode. A row has its first line and its position in the
- * file, so that it can be read again by itself. */
+/* Reads CSV as in RFC 4180, with libcsv in strict mode. A row records its first line and its
+ * position in the file, so that it can be read again without the rows before it. */
 #pragma once
 #include <stdint.h>
 
@@ -13,25 +13,26 @@ typedef struct fsdp_csv_row {
     size_t *ends; /* [fields]: end of each field in `bytes`, before its NUL */
     size_t fields, ends_cap;
     int64_t line;    /* first physical line of the row, from 1; 0 after the last row */
-    uint64_t offset; /* offset of the first byte in the file */
-    uint64_t size;   /* size in bytes, including the line end */
+    uint64_t offset; /* offset of the row's first byte in the file */
+    uint64_t size;   /* size of the row in bytes, including the line end */
 } fsdp_csv_row;
 
 void fsdp_csv_row_fini(fsdp_csv_row *row);
-/* The field [*length], NUL-terminated; may be changed in place. */
+/* Return field `index` [*length], which ends with a NUL and may be changed in place. */
 char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 
 typedef struct fsdp_csv fsdp_csv;
 
-/* Opens the file and reads its header row. FSDP_ERR_FORMAT if there is none. */
+/* Open the file and read its header row. FSDP_ERR_FORMAT if there is none. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out);
 void fsdp_csv_close(fsdp_csv *csv); /* accepts NULL */
 const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv);
 
-/* Read the next row that is not blank; row->line is 0 after the last. FSDP_ERR_FORMAT names path,
- * line and problem: number of fields, a misplaced quote, a quote that is not closed. */
+/* Read the next row that is not blank. After the last row, row->line is 0. FSDP_ERR_FORMAT naming
+ * path, line and problem: a wrong number of fields, a misplaced quote, or a quote that is not
+ * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row);
 
-/* Parse the single row in `text` [bytes]; does not set line, offset and size. Any thread may call
- * it. */
+/* Parse `text` [bytes], which contains one row, into *row. Its line, offset and size are not set.
+ * Thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row);

@@ -1,8 +1,8 @@
-/* Texts in CSV: pairs for summarization, and prompts and completions or whole texts for causal
- * models; a whole text is a target without a source. Opening reads and checks the whole file but
- * keeps only the positions of its rows (16 bytes each). An example is read and tokenized by the
- * thread that requests it. So all ranks of a host share the file's pages, instead of each one
- * holding the texts. */
+/* Reads texts from CSV: pairs for summarization, and prompts and completions or whole texts for
+ * causal models. A whole text is a target without a source. Opening reads and checks the whole file
+ * but keeps only the positions of its rows (16 bytes each). The thread that requests an example
+ * reads and tokenizes it. So all ranks of a host share the pages of the file, and no rank keeps the
+ * texts in memory. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 typedef struct place {
     uint64_t offset;
-    uint32_t size; /* at most FSDP_LINE_BYTES_MAX */
+    uint32_t size; /* bytes; at most FSDP_LINE_BYTES_MAX */
     uint32_t line;
 } place;
 
@@ -30,12 +30,12 @@ typedef struct csv_dataset {
     fsdp_dataset_options
         options; /* source_prefix is stored below; columns are valid only while opening */
     char *path, *source_prefix;
-    int fd; /* all threads read it with pread */
+    int fd; /* all threads read the file with pread() */
     place *places;
     size_t len, cap;
-    size_t source, target, fields; /* indices of two columns, and the number of columns */
+    size_t source, target, fields; /* indices of two columns; number of columns */
     bool has_source;               /* false: whole texts, in `target` */
-    fsdp_titles *titles;           /* titles of the split, only while opening; NULL: all */
+    fsdp_titles *titles;           /* titles of the split, only while opening; NULL: all titles */
     size_t title;                  /* index of the title column, if there are titles */
 } csv_dataset;
 
@@ -108,7 +108,7 @@ static fsdp_status find_column(const char *path, const fsdp_csv_row *header, con
     return FSDP_OK;
 }
 
-/* The names of the columns; *source is NULL if there is no source column. */
+/* Get the names of the columns. *source is NULL if there is no source column. */
 static void column_names(const csv_dataset *d, const fsdp_csv_row *header, const char **source,
                          const char **target)
 {
@@ -139,7 +139,8 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* Set the two texts of p->row. With WikiHow's cleaning, they are stripped as by its script. */
+/* Set p->source and p->target from p->row. With WikiHow's cleaning, they are stripped as in its
+ * script. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -163,7 +164,7 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
-/* Modifies the title in the row. */
+/* Does the row have a title of the split? This modifies the title in the row. */
 static bool has_wanted_title(const csv_dataset *d, pair *p)
 {
     size_t length;
@@ -253,7 +254,7 @@ static int64_t csv_len(void *self)
     return (int64_t)((const csv_dataset *)self)->len;
 }
 
-/* Prefix and source as one text, owned by the caller. */
+/* Join prefix and source into one text, which the caller owns. */
 static fsdp_status join_prefix(const csv_dataset *d, const pair *p, char **text, size_t *length)
 {
     fsdp_str s = {0};

@@ -1,4 +1,5 @@
-/* For builds without libcsv: no CSV file can be opened, so the other functions are never called. */
+/* For builds without libcsv. A CSV file cannot be opened, so the other functions are never
+ * called. */
 #include "src/base/assert.h"
 #include "src/data/csv.h"
 

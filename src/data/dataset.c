@@ -8,7 +8,7 @@
 struct fsdp_dataset {
     const fsdp_dataset_ops *ops;
     void *self;
-    int64_t first, len; /* the range of rows of `self` that the dataset has */
+    int64_t first, len; /* the dataset has rows [first, first + len) of `self` */
     unsigned uses;      /* flags FSDP_USES_* */
     const char *note;   /* owned by `self`; or NULL */
 };

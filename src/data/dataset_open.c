@@ -5,10 +5,10 @@
 #include "src/data/dataset.h"
 
 enum {
-    ROW_TOKENS = 1024 /* default for token files: that of llm.c, and the context of GPT-2 */
+    ROW_TOKENS = 1024 /* default for token files, as in llm.c; also the context length of GPT-2 */
 };
 
-/* Refuse pipes: every rank opens the data and inspects them before reading. */
+/* Refuse pipes, because every rank opens the data, and inspects them before reading them. */
 static fsdp_status check_is_kept(const char *path)
 {
     const fsdp_status status = fsdp_path_check(path);

@@ -1,5 +1,5 @@
-/* JSON lines. Every row is parsed and checked when the file is opened, and stored as int32 in one
- * array, which is smaller than the text. */
+/* Reads JSON lines. When the file is opened, every row is parsed, checked and stored. All rows are
+ * in one array of int32, which is smaller than the text. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,18 +10,18 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* Where a row begins in `ids`, and what it has there: source ids, then labels, then, if the row has
- * them, as many positions and as many types as it has source ids. */
+/* A row begins at index `at` of `ids`. There are its source ids, then its labels, then its
+ * positions and its types. The row has one position, and one type, for each source id, or none. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* numbers of ids; a line has at most 64 MiB */
+    uint32_t source, labels; /* number of ids; a line has at most 64 MiB */
     bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
-    size_t max_source, max_target; /* SEQ2SEQ: length to which an example is truncated; 0: never */
+    size_t max_source, max_target; /* SEQ2SEQ: examples are truncated to this length; 0: never */
     int32_t eos;                   /* -1: unknown */
     int32_t *ids;
     size_t ids_len, ids_cap;
@@ -122,8 +122,8 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids; 0: never. A list that ends with </s> keeps it, as when the
- * tokenizer truncates a text. */
+/* Truncate a list to `length` ids (0: never). A list that ends with </s> still ends with it, as
+ * when the tokenizer truncates a text. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
@@ -159,7 +159,7 @@ static fsdp_status decode_ids(const jsonl_dataset *d, const int32_t *ids, size_t
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* The number of tokens of a causal row before the first one that has a loss. */
+/* Return the number of tokens of a causal row before the first token that has a loss. */
 static size_t prompt_length(const jsonl_dataset *d, const row *r)
 {
     size_t n = 0;

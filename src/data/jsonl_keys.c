@@ -9,7 +9,7 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that would change a loss, with the value at which they do not. */
+/* Keys that would change a loss, each with the value (`neutral`) that does not change it. */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -56,7 +56,7 @@ static bool equals_number(fsdp_json_node value, double number)
     return fsdp_json_get_f64(value, NULL, &found) == FSDP_OK && found == number;
 }
 
-/* Whether the value is this number, or arrays of any depth that contain only this number. */
+/* Is the value this number, or an array, nested to any depth, that contains only this number? */
 static bool is_all(fsdp_json_node value, double number)
 {
     if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
@@ -67,8 +67,8 @@ static bool is_all(fsdp_json_node value, double number)
     return true;
 }
 
-/* Whether the value is an argument of a model. A text or a class under such a name is not: {"text":
- * ..., "labels": 1}. */
+/* Is the value an argument of a model? A text or a class with the name of an argument is not:
+ * {"text": ..., "labels": 1}. */
 static bool is_argument(const char *key, fsdp_json_node value)
 {
     if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
@@ -117,7 +117,8 @@ fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t li
 
 /* ---- what follows from labels ---- */
 
-/* Entries after the last label that has a loss do not change the loss. */
+/* Return the number of labels up to the last one that has a loss. Entries after it do not change
+ * the loss. */
 static size_t length_with_loss(const fsdp_token_list *labels)
 {
     size_t n = labels->len;

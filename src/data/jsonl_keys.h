@@ -1,5 +1,5 @@
-/* Keys of JSON lines that no row uses. They are refused if ignoring them would change what is
- * learned, else collected for one note about the file. */
+/* Handles keys of JSON lines that no row uses. A key is refused if ignoring it would change what is
+ * learned. All other keys are collected for one note about the file. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -15,25 +15,25 @@ typedef struct fsdp_unused_keys {
         int64_t line; /* first line that has it */
     } items[FSDP_MAX_UNUSED_KEYS];
     size_t len;
-    bool more; /* there are more keys than fit */
+    bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle a key, that of `value`, which the row's form does not use. Arguments of models and weights
- * are an error unless their value asks for what is done anyway; FSDP_ERR_FORMAT names the key.
+/* Handle the key of `value`, which the row's form does not use. A key that is an argument of a
+ * model, or a weight, is an error (FSDP_ERR_FORMAT naming the key), unless its value has no effect.
  * Other keys are collected with their line. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
-/* Collect a key that has no effect if it is not used. */
+/* Collect a key that changes nothing if it is not used. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
-/* T5's decoder_input_ids and decoder_attention_mask follow from the labels. If a row has them, they
- * must agree. `labels` are those of the row, not truncated. */
+/* T5's decoder_input_ids and decoder_attention_mask follow from the labels. Check that they agree
+ * with the labels if a row has them. `labels` are the labels of the row, before truncation. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
                                                     const fsdp_token_list *labels,
                                                     int32_t start_id);
 
-/* "rows.jsonl: not used: 'url' (line 1), 'id' (line 3)", owned by the caller; *note is NULL if all
- * keys are used. */
+/* Make a note such as "rows.jsonl: not used: 'url' (line 1), 'id' (line 3)". The caller owns *note,
+ * which is NULL if all keys are used. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *path,
                                                   char **note);
 void fsdp_unused_keys_fini(fsdp_unused_keys *unused);

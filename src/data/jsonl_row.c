@@ -1,5 +1,5 @@
-/* Ids are read from the file, then truncated to the part that the mask keeps and, if the task
- * allows it, to max_length. Every array of a row is truncated in the same way. */
+/* Converts a JSON line to an example. Ids are truncated to the part that the mask keeps and, if the
+ * task allows it, to max_length. Every array of a row is truncated in the same way. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -10,13 +10,13 @@
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 
-/* The row being read: it has `count` entries in input_ids, of which [first, end) are kept. */
+/* The row that is read. It has `count` entries in input_ids. Entries [first, end) are kept. */
 typedef struct reading {
     fsdp_json_node object;
     const fsdp_dataset_options *options;
     int64_t count, first, end;
-    const char *const *keys;   /* keys that the row's form uses; NULL at the end */
-    const char *prompt, *text; /* keys of texts if the row has texts; or NULL */
+    const char *const *keys;   /* keys that the row's form uses; the last item is NULL */
+    const char *prompt, *text; /* keys of texts; NULL if the row has no texts */
 } reading;
 
 /* ---- arrays ---- */
@@ -44,7 +44,7 @@ static fsdp_status get_beside(const reading *r, const char *key, int64_t min, in
     return FSDP_OK;
 }
 
-/* Get the kept part of such an array if it exists. */
+/* Get the kept part of an array with as many integers as input_ids, if the row has this array. */
 static fsdp_status take_beside(const reading *r, const char *key, int64_t min, int64_t max,
                                fsdp_token_list *list)
 {
@@ -78,7 +78,7 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_OK && mask)
         status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
     if (status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* here the file is wrong, not the caller */
+        status = FSDP_ERR_FORMAT; /* the file is wrong, not the caller */
     fsdp_free(mask);
     if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
         r->end = r->first + r->options->max_length;
@@ -102,8 +102,8 @@ static fsdp_status read_source(reading *r, fsdp_token_list *source)
     return status;
 }
 
-/* T5 uses only distances, so its positions may start anywhere. For other tasks they begin at 0, and
- * in a packed row again with every document. */
+/* Check positions. T5 uses only distances, so its positions may begin anywhere. For other tasks,
+ * positions begin at 0, and begin again at 0 with every document of a packed row. */
 static fsdp_status check_positions(const reading *r, const fsdp_token_list *positions)
 {
     const fsdp_task task = r->options->task;
@@ -160,7 +160,7 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* it includes the padding on the left, which was removed */
+    prompt -= r->first; /* prompt_length includes the padding on the left, which was removed */
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;
@@ -180,7 +180,8 @@ static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
     return ignore_prompt(r, example);
 }
 
-/* Append the ids of `key`. Those of a prompt have no loss. */
+/* Append the ids of `key` to the source, and their labels. Without `loss`, as for a prompt, the ids
+ * have no loss. */
 static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp_example *example)
 {
     fsdp_token_list *source = &example->source, *labels = &example->labels;
@@ -212,7 +213,7 @@ static fsdp_status read_prompt_and_completion(reading *r, fsdp_example *example)
     return FSDP_OK;
 }
 
-/* The keys of texts; *prompt is NULL if there is none. */
+/* Get the keys of texts. *prompt is NULL if there is no prompt. */
 static void text_keys(const reading *r, const char **prompt, const char **text)
 {
     const fsdp_dataset_options *o = r->options;

@@ -5,16 +5,16 @@
 #include "src/base/json.h"
 #include "src/data/jsonl_keys.h"
 
-/* Results over all rows of a file; {0} before the first. */
+/* Results over all rows of a file; {0} before the first row. */
 typedef struct fsdp_jsonl_rows {
     fsdp_unused_keys unused;
     bool any_texts; /* some rows have texts instead of ids */
 } fsdp_jsonl_rows;
 
-/* Check `object` as a row of options->task and store it in the lists of `example`, which are empty.
- * FSDP_ERR_FORMAT and FSDP_ERR_NOT_FOUND name key and entry; FSDP_ERR_INVALID: a text without a
- * tokenizer. `line` is the number of the line. Results that concern the whole file are added to
- * `rows`. */
+/* Check `object`, a row of options->task on line `line`, and store it in the lists of `example`,
+ * which are empty before. Results that concern all rows of the file are added to `rows`.
+ * FSDP_ERR_FORMAT and FSDP_ERR_NOT_FOUND naming key and entry; FSDP_ERR_INVALID if the row has a
+ * text but there is no tokenizer. */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);

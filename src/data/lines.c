@@ -18,8 +18,8 @@ enum {
 struct fsdp_lines {
     FILE *file;
     char *path;
-    char *data; /* [len] bytes read; data[start..len) is not returned yet, and data[start..searched)
-                   has no line end */
+    char *data; /* [len] bytes read; data[start, len) were not returned yet, and data[start,
+                   searched) contain no line end */
     size_t start, searched, len, cap;
     uint64_t offset; /* offset of data[start] in the file */
     int64_t number;  /* number of the last line returned */
@@ -60,7 +60,7 @@ static fsdp_status skip_byte_order_mark(fsdp_lines *l)
     return FSDP_OK;
 }
 
-/* By itself a pointer of Git LFS is text, as rows are. */
+/* Refuse a pointer file of Git LFS, which is text, as rows are. */
 static fsdp_status check_is_no_pointer(const fsdp_lines *l)
 {
     static const char pointer[] = "version https://git-lfs";
@@ -106,7 +106,7 @@ void fsdp_lines_close(fsdp_lines *l)
     fsdp_free(l);
 }
 
-/* The first CR or LF in [searched, len), or NULL. */
+/* Return the first CR or LF in data[searched, len), or NULL. */
 static const char *find_end(const fsdp_lines *l)
 {
     const char *from = l->data + l->searched;
@@ -116,7 +116,7 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-/* Say what kind of file it is, if this is the beginning of the file. */
+/* If `line` is the first line, return an error that says what kind of file it is. */
 static fsdp_status explain_binary(const fsdp_lines *l, const fsdp_line *line)
 {
     if (line->number > 1)

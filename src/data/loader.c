@@ -18,7 +18,7 @@
 typedef struct slot {
     bool ready;
     fsdp_batch *batch;      /* owned while ready and without an error */
-    fsdp_saved_error error; /* of making it; errors are per thread */
+    fsdp_saved_error error; /* error of making the batch; fsdp_last_error() is per thread */
 } slot;
 
 struct fsdp_loader {
@@ -32,19 +32,19 @@ struct fsdp_loader {
     pthread_mutex_t lock;
     pthread_cond_t slot_free, slot_ready;
 
-    /* Under lock: */
+    /* The fields below are protected by `lock`. */
     bool stopping;
-    uint64_t generation; /* counts seeks */
+    uint64_t generation; /* number of seeks */
     int64_t epoch, first_step;
-    int64_t tickets;    /* from first_step to the end of the epoch */
+    int64_t tickets;    /* number of tickets from first_step to the end of the epoch */
     int64_t next_made;  /* the next ticket for a worker */
     int64_t next_given; /* the next ticket that next() returns */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* if ready, returned by every further next() */
+    slot failure; /* if ready, every further next() returns its error */
 };
 
-/* A ticket with everything that is needed to make its batch without the lock. */
+/* A ticket, and everything that a worker needs to make its batch without the lock. */
 typedef struct job {
     uint64_t generation;
     int64_t ticket, epoch, step;
@@ -62,7 +62,8 @@ static job job_of_ticket(const fsdp_loader *l, int64_t ticket)
     };
 }
 
-/* Called without the lock, on any thread. `indices` has room for a batch. */
+/* Make the batch of a job. Called without the lock, on any thread. `indices` has space for a
+ * batch. */
 static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slot *out)
 {
     const fsdp_sampler *s = &l->options.sampler;
@@ -245,7 +246,7 @@ void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
     fsdp_loader_seek(l, epoch, 0);
 }
 
-/* Wait for the workers to fill the next slot. Called under the lock. */
+/* Wait until a worker has filled the next slot. Called with the lock. */
 static slot take_slot(fsdp_loader *l)
 {
     slot *at = &l->slots[l->next_given % l->depth];

@@ -1,10 +1,11 @@
-/* Note [Mixtures]. An epoch of N examples has n_c examples of part c. Example j belongs to the
- * first part c for which floor((j + 1) n_c / N) exceeds floor(j n_c / N); for each part where it
- * does not, the examples of that part before j are subtracted from j, and n_c from N, and the next
- * part is considered. So parts are spread evenly even without a shuffle, and the position of
- * example j in its part is computed, without a table. The k-th example of part c in epoch e is
- * number e n_c + k of all that the part ever contributes. These run through the part's own epochs
- * one after the other, each in the order of the part's own sampler. */
+/* Note [Mixtures]. An epoch of N examples has n_c examples of part c. The part of example j is
+ * found by going through the parts. If floor((j + 1) n_c / N) exceeds floor(j n_c / N), example j
+ * belongs to part c. Otherwise floor(j n_c / N), the number of examples of part c before j, is
+ * subtracted from j, n_c is subtracted from N, and the next part is considered. So parts are spread
+ * evenly even without a shuffle, and the position of example j in its part is computed, without a
+ * table. The k-th example of part c in epoch e is number e n_c + k of all examples that the part
+ * ever contributes. Their sequence is the part's own epochs, one after the other, each in the order
+ * of the part's own sampler. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -31,7 +32,7 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* The part of example `index`, and its number among the examples of that part. */
+/* Return the part of example `index`. *within is the number of the example in that part. */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
@@ -49,7 +50,8 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* The row in its part of example `index`, and the draw with which the row is read. */
+/* Return the part of example `index`. *row is the example's row in the part, *own is the draw with
+ * which the row is read. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
@@ -110,14 +112,14 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
     return FSDP_OK;
 }
 
-/* By how much part c is below its share. */
+/* Return how many examples part c has less than its exact share. */
 static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
                                size_t c)
 {
     return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
 }
 
-/* Round shares down, and distribute the rest to the parts that lost most. */
+/* Round the shares down. The remaining examples go to the parts that lost most by rounding. */
 static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     int64_t left = m->examples;

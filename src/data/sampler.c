@@ -3,8 +3,8 @@
  * Feistel network of 2h bits permutes [0, 4^h). Applying it again while the value is not below n
  * permutes [0, n) (cycle walking). 4^h is less than 4 n, so fewer than four applications are
  * expected. Its round function is a 64-bit mix of the half, the round and the key. Ten rounds are
- * far more than an order needs. Small sets also use 256 points, since a network of few bits has few
- * permutations. */
+ * far more than an order needs. Sets of fewer than 256 examples also use 256 points, because a
+ * network of few bits has few permutations. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static int64_t divide_up(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-/* DISTRIBUTED: number of examples of each rank and epoch. */
+/* Return the number of examples of each rank in an epoch, for FSDP_SAMPLER_DISTRIBUTED. */
 static int64_t rank_samples(const fsdp_sampler *s)
 {
     return s->drop_last ? s->samples / s->world_size : divide_up(s->samples, s->world_size);

@@ -1,14 +1,14 @@
 /* Note [Span corruption]. This is random_spans_noise_mask of T5: noise tokens and other tokens are
- * each divided into as many segments as there are spans. Every division is equally likely. The
- * segments alternate, beginning with one of other tokens. The k - 1 cuts among the n - 1 places
- * between tokens are drawn in one pass, in which a place is a cut with probability (cuts left) /
- * (places left) [Knuth, TAOCP 2, 3.4.2, algorithm S]. A piece has two streams of random values.
- * Value i is that of Philox at (key, i), so no generator has a state. The key depends only on seed,
- * epoch and index.
+ * each divided into as many segments as there are spans. Every division is equally likely. Segments
+ * of noise and of other tokens alternate, beginning with other tokens. The k - 1 cuts among the n -
+ * 1 places between tokens are drawn in one pass, in which a place is a cut with probability (cuts
+ * left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm S]. A piece has two streams of random
+ * values. Value i of a stream is a function, Philox, of (key, i), so no generator has a state. The
+ * key depends only on seed, epoch and index.
  *
- * The number of spans is that of the mask: at least one, and at most the number of segments that
- * the other tokens allow. run_t5_mlm_flax.py computes lengths without these bounds, and fails where
- * they matter. */
+ * The number of spans is computed as for the mask: it is at least one, and at most the number of
+ * segments that the other tokens allow. run_t5_mlm_flax.py computes lengths without these bounds,
+ * and fails where they matter. */
 #include "src/data/span_corruption.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 
 enum {
     PIECE_MIN = 2,
-    PIECE_MAX = 1 << 30 /* a batch counts in int32 */
+    PIECE_MAX = 1 << 30 /* a batch counts tokens in int32 */
 };
 
 /* ---- lengths ---- */
@@ -50,8 +50,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* The longest piece whose inputs have at most `inputs` tokens. The number of inputs grows with the
- * piece. */
+/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The inputs
+ * become longer with the piece. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;
@@ -92,8 +92,8 @@ fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs
 {
     FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* As in the reference: if both are half of the piece, targets must not be longer than
-     * inputs. */
+    /* As in the reference: if inputs and targets are each half of the piece, targets must not be
+     * longer than inputs. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)
@@ -124,10 +124,10 @@ fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise, int6
 
 /* ---- segments ---- */
 
-/* Tokens that are divided into segments, which are drawn one by one. */
+/* The state while tokens are divided into segments. Cuts are drawn token by token. */
 typedef struct segments {
     uint64_t key, stream, drawn;
-    int64_t tokens, cuts; /* still to come */
+    int64_t tokens, cuts; /* tokens and cuts that remain */
     fsdp_philox block;
 } segments;
 
@@ -138,7 +138,7 @@ static uint32_t next_bits(segments *s)
     return s->block.v[s->drawn++ % 4];
 }
 
-/* Whether there is a cut before the next token. */
+/* Draw whether there is a cut before the next token. */
 static bool cuts_here(segments *s)
 {
     return (uint64_t)next_bits(s) * (uint64_t)s->tokens >> 32 < (uint64_t)s->cuts;

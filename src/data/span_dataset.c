@@ -1,5 +1,5 @@
-/* Texts or token files as examples of span corruption (Note [Span corruption] in
- * span_corruption.c). Each row of equal length is a piece. */
+/* Reads texts or token files as examples of span corruption (Note [Span corruption] in
+ * span_corruption.c). Each row is a piece; all rows have the same length. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -23,7 +23,8 @@ static int64_t span_len(void *self)
     return ((const span_dataset *)self)->rows.rows;
 }
 
-/* Differs from the key of the sampler's order, which has the same seed and epoch. */
+/* Return the key of an example. It differs from the key of the sampler's order, which depends on
+ * the same seed and epoch. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
     const uint64_t domain = 0x7370616E; /* "span" */

@@ -1,5 +1,5 @@
-/* Rows with texts: a file of CSV or JSON lines, or a folder with WikiHow's files. Selects the rows
- * of a split. */
+/* Opens rows with texts, in a file of CSV or JSON lines or in a folder with WikiHow's files, and
+ * selects the rows of a split. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 
-/* `path`, or the WikiHow file in the folder `path`; owned by the caller. */
+/* Set *file to `path`, or, if `path` is a folder, to the WikiHow file in it. The caller owns
+ * *file. */
 static fsdp_status find_file(const char *path, char **file)
 {
     static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
@@ -52,8 +53,9 @@ static int next_visible(FILE *file)
     return byte;
 }
 
-/* By name, or else by the first bytes that are neither white space nor a byte order mark: JSON
- * lines begin with a brace and the quote of a key, while a text may begin with "{{". */
+/* The name decides, or else the first bytes that are neither white space nor a byte order mark:
+ * JSON lines begin with a brace and the quote of a key. A brace alone is not enough, because a text
+ * may begin with "{{". */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -87,7 +89,7 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* titles: the list of the split's titles, or NULL. */
+/* Open a file of texts. `titles` is the path of the list of the split's titles, or NULL. */
 static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
                               const fsdp_dataset_options *options, fsdp_dataset **out)
 {

@@ -11,7 +11,7 @@
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
-/* The ids so far; `used` and `cap` are in bytes. */
+/* The ids that were appended so far. `used` and `cap` are in bytes. */
 typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;
@@ -70,7 +70,7 @@ static bool is_blank(const fsdp_line *line)
     return true;
 }
 
-/* `text` and `example` are reused for all lines. */
+/* Append the ids of a line. `text` and `example` are memory that is reused for all lines. */
 static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options *options,
                                fsdp_str *text, fsdp_example *example, stream *s)
 {

@@ -13,7 +13,7 @@
 struct fsdp_titles {
     fsdp_str text;         /* the titles, each followed by NUL */
     const char **sorted;   /* [count] pointers into text */
-    size_t *places, count; /* [count]: offsets of the titles, while text grows */
+    size_t *places, count; /* [count] offsets of the titles in `text`, used while it grows */
     size_t places_cap;
 };
 
@@ -79,7 +79,7 @@ static int compare_titles(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The text no longer moves, so offsets can become pointers. */
+/* Sort the titles. The text no longer grows, so offsets become pointers. */
 static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);

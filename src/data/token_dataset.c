@@ -1,5 +1,5 @@
-/* Token files as rows of equal length. A row's labels are its tokens shifted by one, so a row also
- * reads the token that follows it. */
+/* Reads token files as rows of equal length. A row's labels are its tokens shifted by one, so a row
+ * also reads the token that follows it. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -24,9 +24,10 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
     return FSDP_GROW(list->ids, list->cap, count) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Positions count from the last document token; the beginning of the row is also the beginning of a
- * document. The token that begins the next document is not predicted. The batch ensures this within
- * the row; here it is done for the token after the row. */
+/* Set the positions of a row that contains several documents. Positions count from the last
+ * document token. The beginning of the row is also the beginning of a document. A token that begins
+ * a document is not predicted: the batch ensures this within the row, and this function for the
+ * token after the row. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

@@ -1,7 +1,7 @@
 /* llm.c's header is 256 int32, of which three are used: magic, version, number of tokens [llm.c:
- * dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024. Read as two uint16,
- * the first would be a token above GPT-2's vocabulary, so a file without a header is not mistaken
- * for one with a header. */
+ * dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024. Read as two uint16, a
+ * magic would contain a token that is not in GPT-2's vocabulary. So a file of GPT-2's tokens
+ * without a header is not mistaken for one with a header. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>
@@ -25,8 +25,8 @@ typedef struct kind {
 } kind;
 
 static const kind kinds[] = {
-    {20240520, 1, 2}, /* GPT-2's ids */
-    {20240801, 7, 4}, /* Llama 3's */
+    {20240520, 1, 2}, /* ids of GPT-2 */
+    {20240801, 7, 4}, /* ids of Llama 3 */
 };
 
 static uint32_t load_u32(const unsigned char *p)
@@ -52,7 +52,8 @@ static bool has_header(const fsdp_mapping *m)
     return m->bytes >= 4 && is_magic(load_u32(m->data));
 }
 
-/* Other kinds of files are named .bin too. Read as uint16 they would look like tokens. */
+/* Refuse other kinds of files whose names end in .bin. Read as uint16, they would look like
+ * tokens. */
 static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
 {
     static const unsigned char zip[] = {'P', 'K', 3, 4};
@@ -133,7 +134,7 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
     fsdp_token_file file = {.path = fsdp_strdup(path)};
     if (!file.path)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_file_map(path, &file.mapping); /* its message has the path */
+    fsdp_status status = fsdp_file_map(path, &file.mapping); /* its error names the path */
     if (status == FSDP_OK) {
         status = refuse_other_kinds(path, &file.mapping);
         fsdp_error_context(status, "%s", path);

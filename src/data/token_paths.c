@@ -17,7 +17,7 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Whether a name contains one of these words. "fineweb_val_000000.bin" does, "interval.bin" does
+/* Does a name contain one of these words? "fineweb_val_000000.bin" does, "interval.bin" does
  * not. */
 static bool is_for_validation(const char *name)
 {
@@ -69,7 +69,8 @@ void fsdp_path_list_fini(fsdp_path_list *list)
     *list = (fsdp_path_list){0};
 }
 
-/* Takes ownership of `path`, also on failure; NULL: out of memory. */
+/* Append `path` and take ownership of it, also on failure. `path` is NULL if the caller is out of
+ * memory. */
 static fsdp_status add_path(fsdp_path_list *list, char *path)
 {
     if (!path || !FSDP_GROW(list->items, list->cap, list->len + 1)) {

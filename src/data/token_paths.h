@@ -9,8 +9,8 @@ typedef struct fsdp_path_list {
     size_t len, cap;
 } fsdp_path_list;
 
-/* `path` is a file, a folder or a pattern, see fsdp_dataset_open(). Returns at least one path,
- * sorted by bytes. FSDP_ERR_NOT_FOUND if there is none. */
+/* List the files of `path`, which is a file, a folder or a pattern (fsdp_dataset_open()). The list
+ * has at least one path and is sorted by bytes. FSDP_ERR_NOT_FOUND if there is no file. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_paths(const char *path, bool validation,
                                              fsdp_path_list *list);
 void fsdp_path_list_fini(fsdp_path_list *list);

@@ -7,12 +7,12 @@
 #include "src/data/token_paths.h"
 
 enum {
-    ROW_TOKENS_MAX = 1 << 30,     /* a batch counts in int32 */
-    CHECKED_BYTES_MAX = 64 << 20, /* files up to this size are checked when opened */
-    VOCAB_UNKNOWN = INT32_MAX     /* vocab_size of the options if none was given */
+    ROW_TOKENS_MAX = 1 << 30,     /* a batch counts tokens in int32 */
+    CHECKED_BYTES_MAX = 64 << 20, /* files up to this size are checked when they are opened */
+    VOCAB_UNKNOWN = INT32_MAX     /* options->vocab_size if it was not given */
 };
 
-/* The last shard that begins at `row` or before. */
+/* Return the last shard that begins at or before `row`. */
 static const fsdp_token_shard *find_shard(const fsdp_token_rows *r, int64_t row)
 {
     size_t low = 0, high = r->len;
@@ -82,7 +82,7 @@ static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, 
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
-        size_t i = r->len++; /* counted first, so that a shard that fails is closed too */
+        size_t i = r->len++; /* counted first, so that it is closed if opening fails */
         FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
     }
     return limit_rows(r, max_rows);

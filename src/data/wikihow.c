@@ -1,10 +1,11 @@
-/* Each step copies a text onto itself with parts left out. The order of the steps matters, since
- * removing one part can join others. */
+/* Each step copies a text onto itself and leaves out parts. The order of the steps matters, because
+ * parts next to a removed part are joined. */
 #include "src/data/wikihow.h"
 
 #include <string.h>
 
-/* Python's ASCII white space: \t \n \v \f \r, the separators 0x1c to 0x1f, and space. */
+/* Is `byte` one of Python's ASCII white space: \t   \v \f \r, the separators 0x1c to 0x1f, and
+ * space? */
 static bool is_space(char byte)
 {
     return (byte >= '\t' && byte <= '\r') || (byte >= 0x1C && byte <= ' ');
@@ -22,7 +23,7 @@ size_t fsdp_wikihow_strip(char **text, size_t length)
     return length;
 }
 
-/* str.replace(from, to) with `to` not longer. */
+/* Like Python's str.replace(from, to). `to` must not be longer than `from`. */
 static size_t replace_all(char *text, size_t length, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), kept = 0, at = 0;
@@ -63,7 +64,7 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* No match begins at any of these dots. The byte after them may begin another. */
+        /* No match begins at any of these dots. The byte after them may begin a match. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;

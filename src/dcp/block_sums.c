@@ -1,4 +1,4 @@
-/* Checksums by blocks: computed as the file is written, compared as it is read. */
+/* Computes checksums of blocks while a file is written, and compares them while it is read. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
 static const uint64_t MAX_BLOCK_BYTES =
     1 << 30; /* largest block size that is accepted when reading */
 
-/* "a/__0_0.crc32" for "a/__0_0.distcp"; owned by the caller. */
+/* Return "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns the text. */
 static char *path_beside(const char *data_path)
 {
     const char *name = fsdp_path_name(data_path), *dot = strrchr(name, '.');
@@ -105,7 +105,7 @@ struct fsdp_block_check {
     fsdp_mapping map;          /* mapping of the file of checksums */
     const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
-    bool *compared; /* [n] blocks that were compared already */
+    bool *compared; /* [n] whether a block was compared already */
 };
 
 static uint64_t get_number(const unsigned char *at, int bytes)
@@ -181,7 +181,7 @@ static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
     return (size_t)(left < check->block_bytes ? left : check->block_bytes);
 }
 
-/* `data`: the content of block i. */
+/* Compare the checksum of block `i`, whose content is `data`. */
 static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
 {
     const uint64_t begin = i * check->block_bytes;

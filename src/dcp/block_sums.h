@@ -1,11 +1,12 @@
-/* Checksums of the blocks of a data file of torch.distributed.checkpoint, in a file of their own
- * next to it. A rank that reads only some rows of a chunk compares only the blocks that hold these
- * rows. The zip archives in the data file have checksums too, but only of whole chunks.
+/* A data file of torch.distributed.checkpoint has checksums, one for each block of 256 KiB, in a
+ * separate file next to it. A rank that reads only some rows of a chunk compares only the checksums
+ * of the blocks that contain these rows. The zip archives in the data file have checksums too, but
+ * only of whole chunks.
  *
  * `__0_0.crc32` has the checksums of `__0_0.distcp`. All numbers are little-endian:
  *
- *     8 bytes "FSDPCRC1" | u64 size of the data file | u32 bytes of a block
- *     | u32 CRC-32 of each block, the last one may be short | u32 CRC-32 of all of this before
+ *     8 bytes "FSDPCRC1" | u64 bytes of the data file | u32 bytes of a block
+ *     | u32 CRC-32 of each block, the last one may be short | u32 CRC-32 of everything above
  *
  * PyTorch does not know such files and does not touch them. They are used only in a directory whose
  * .metadata says that this library wrote it (fsdp_dcp_metadata_is_own()), because PyTorch may have
@@ -20,12 +21,12 @@ typedef struct fsdp_block_sums {
     uint32_t *sums; /* [n] checksums of complete blocks */
     size_t n, cap;
     uint32_t crc;   /* checksum of the incomplete block */
-    uint64_t bytes; /* bytes of the file so far */
+    uint64_t bytes; /* bytes of the file that were added so far */
 } fsdp_block_sums;
 
 void fsdp_block_sums_init(fsdp_block_sums *sums);
 void fsdp_block_sums_fini(fsdp_block_sums *sums);
-/* Add the next bytes of the file. This is an fsdp_append_fn, whose context is an
+/* Add the next bytes of the file. This function is an fsdp_append_fn; its context is an
  * fsdp_block_sums. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_sums_add(void *sums, const void *data, size_t bytes);
 /* Write the checksums of `data_path`, which is complete, into a file next to it. */
@@ -36,19 +37,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums,
 typedef struct fsdp_block_check fsdp_block_check;
 
 /* Read the checksums of `data_path`, whose mapping `data` must outlive *check. FSDP_ERR_NOT_FOUND
- * if it has no file of checksums; FSDP_ERR_FORMAT if that file is damaged, or was written for a
- * data file of another size. */
+ * if the data file has no file of checksums; FSDP_ERR_FORMAT if the file of checksums is damaged,
+ * or was written for a data file of another size. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
                                                   fsdp_block_check **check);
 void fsdp_block_check_close(fsdp_block_check *check); /* accepts NULL */
-/* Compare the blocks that hold bytes [offset, offset + bytes). Each block is compared only once
- * over all calls. FSDP_ERR_FORMAT naming the file and the first byte of a block that differs. Not
- * thread-safe. */
+/* Compare the checksums of the blocks that contain bytes [offset, offset + bytes). Blocks that an
+ * earlier call compared are skipped. FSDP_ERR_FORMAT naming the file and the first byte of a block
+ * that differs. Not thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset,
                                                    uint64_t bytes);
-/* Copy bytes [offset, offset + bytes) to `out` and compare the blocks that hold them, as
- * check_range() does. Each block is read from `fd`, an open descriptor of the file, directly to its
- * place, and summed while it is in the cache. Blocks that reach beyond the range are copied from
- * the mapping. */
+/* Copy bytes [offset, offset + bytes) to `out` and compare the checksums of the blocks that contain
+ * them, as check_range() does. A block that is entirely in the range is read from `fd`, an open
+ * descriptor of the data file, directly into `out`, and its checksum is computed while it is in the
+ * cache. A block that reaches beyond the range is copied from the mapping. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset,
                                                   uint64_t bytes, void *out);

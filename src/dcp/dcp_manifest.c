@@ -191,7 +191,8 @@ static fsdp_status fill_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_tenso
     return FSDP_OK;
 }
 
-/* Add an entry. If `tensor` is NULL, it is a plain value, whose text is moved. */
+/* Add an entry. If `tensor` is NULL, the entry is a plain value, and the text of `value` moves into
+ * it. */
 static fsdp_status add_entry(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys, int n_keys,
                              const fsdp_dcp_tensor *tensor, fsdp_str *value)
 {

@@ -1,8 +1,9 @@
-/* The manifest of a checkpoint of torch.distributed.checkpoint (DCP): the tensors, each distributed
- * over the ranks by rows, and the plain values that it will hold.
+/* The manifest of a checkpoint of torch.distributed.checkpoint (DCP) lists the tensors, which are
+ * distributed over the ranks by rows or boxes, and the plain values that the checkpoint will
+ * contain.
  *
- * Every rank adds the same tensors and values in the same order. Rows that several ranks have (all
- * rows of a replicated tensor) are written by the first of these ranks.
+ * Every rank adds the same tensors and values in the same order. If several ranks have the same
+ * rows (all rows of a replicated tensor), the first of these ranks writes them.
  *
  *     fsdp_dcp_manifest_create(&manifest);
  *     fsdp_dcp_key weight[] = {{.name = "model"}, {.name = "emb.weight"}};
@@ -11,8 +12,8 @@
  *     fsdp_pickle_put_float(&value, 0.1);
  *     fsdp_dcp_manifest_value(manifest, lr, 3, &value);
  *
- * Loaded in Python this is {"model": {"emb.weight": ...}, "groups": [{"lr": 0.1}]}, and its items
- * are named "model.emb.weight" and "groups.0.lr". */
+ * Python loads this checkpoint as {"model": {"emb.weight": ...}, "groups": [{"lr": 0.1}]}. Its
+ * items are named "model.emb.weight" and "groups.0.lr". */
 #pragma once
 #include <fsdp/comm.h>
 
@@ -22,7 +23,7 @@
 
 enum {
     FSDP_DCP_MAX_NDIM = 64,
-    FSDP_DCP_BOX_NDIM = 6 /* dimensions along which a tensor may be cut: the first ones */
+    FSDP_DCP_BOX_NDIM = 6 /* only the first 6 dimensions of a tensor may be cut */
 };
 
 /* One key on the path from the whole state dict to an item. */
@@ -35,29 +36,28 @@ typedef struct fsdp_dcp_tensor {
     const char *dtype_name; /* safetensors' name */
     const int64_t *shape;   /* [ndim] of the whole tensor; copied when the tensor is added */
     int ndim;
-    int64_t begin,
-        end; /* this rank's rows [begin, end), which may be empty; a scalar has one row */
-    /* Compute the offsets and sizes, [ndim] each, of the box that another rank of the saving group
-     * holds, from what every rank knows of `owner`. Returns false if that box is not known here. If
-     * this is NULL, or returns false on any rank, the ranks exchange their boxes. */
+    /* This rank's rows [begin, end), which may be empty. A scalar has one row. */
+    int64_t begin, end;
+    /* This rank's box, [ndim] each, used instead of begin and end; copied when the tensor is added.
+     * Only the first FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: begin and end are used. */
     const int64_t *offsets, *sizes;
-    /* Compute the box of another rank of the saving group, [ndim] each, from what every rank knows
-     * of `owner`. Returns false if it is not known here. If this is NULL, or false on any rank, the
-     * ranks exchange their boxes. */
+    /* Compute the offsets and sizes, [ndim] each, of the box that another rank of the saving group
+     * has, from what every rank knows of `owner`. Returns false if this rank does not know that
+     * box. If part_of is NULL, or returns false on any rank, the ranks exchange their boxes. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     const void *owner; /* argument of part_of(); must be valid until the save has begun */
     /* This rank's part, row-major; borrowed until the manifest is destroyed. NULL: read() is called
      * instead. */
     const void *data;
-    /* Copy bytes [offset, offset + bytes) of this rank's part, which are whole elements, to `out`.
-     * Called with increasing offsets. */
+    /* Copy bytes [offset, offset + bytes) of this rank's part to `out`. The range consists of whole
+     * elements. Calls have increasing offsets. */
     fsdp_status (*read)(void *context, uint64_t offset, void *out, size_t bytes);
     void *context;
 } fsdp_dcp_tensor;
 
 /* The part of a tensor that a rank has. For a scalar, size[0] is 1, or 0 if the rank does not have
- * it. Dimensions beyond FSDP_DCP_BOX_NDIM are whole. */
+ * the scalar. Dimensions beyond FSDP_DCP_BOX_NDIM are not cut. */
 typedef struct fsdp_dcp_box {
     int64_t offset[FSDP_DCP_BOX_NDIM], size[FSDP_DCP_BOX_NDIM];
 } fsdp_dcp_box;
@@ -69,39 +69,39 @@ typedef struct fsdp_dcp_entry {
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
     fsdp_dcp_tensor tensor; /* its shape is owned by the manifest; offsets and sizes are NULL */
     fsdp_dcp_box box;       /* this rank's part */
-    fsdp_str value;         /* text of a pickle_writer */
+    fsdp_str value;         /* the plain value, as text of an fsdp_pickle_writer */
 } fsdp_dcp_entry;
 
 typedef struct fsdp_dcp_manifest {
-    fsdp_arena arena;         /* names, paths and shapes */
+    fsdp_arena arena;         /* owns names, paths and shapes */
     fsdp_dcp_entry **entries; /* [n] in the order in which they were added */
     size_t n, cap;
-    bool is_sparse; /* set by the caller: blocks of zeros become holes of the files, and no disk
+    bool is_sparse; /* set by the caller; blocks of zeros become holes of the files, and no disk
                        space is reserved */
-    const char *companion; /* set by the caller, borrowed: name of a further file of the folder,
+    const char *companion; /* set by the caller, borrowed; name of a further file in the folder,
                               which .metadata records; NULL: none */
 } fsdp_dcp_manifest;
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
 void fsdp_dcp_manifest_destroy(fsdp_dcp_manifest *manifest); /* accepts NULL */
 /* Add a tensor. `keys` [n_keys] are copied. FSDP_ERR_UNSUPPORTED for a dtype that torch does not
- * have; FSDP_ERR_INVALID for a shape of too many bytes and for rows outside it. Errors name the
- * fqn. */
+ * have; FSDP_ERR_INVALID if the tensor has too many bytes, or if this rank's rows are outside the
+ * tensor. Errors name the fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_tensor(fsdp_dcp_manifest *manifest,
                                                      const fsdp_dcp_key *keys, int n_keys,
                                                      const fsdp_dcp_tensor *tensor);
-/* Add a plain value, the content of `value`, which is empty afterwards, also on failure. Only the
- * value of rank 0 is written. */
+/* Add the content of `value` as a plain value. Afterwards `value` is empty, also on failure. Only
+ * the value of rank 0 is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     const fsdp_dcp_key *keys, int n_keys,
                                                     fsdp_pickle_writer *value);
-/* FSDP_ERR_INVALID naming an fqn that two entries have. */
+/* Check that every entry has its own fqn. FSDP_ERR_INVALID naming an fqn that two entries have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Get the part of the entry that `rank` has; false if part_of() does not know it. */
+/* Get the part of the entry that `rank` has. Returns false if part_of() does not know that part. */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
-/* Size of dimension 0; 1 for a scalar. */
+/* Return the size of dimension 0, or 1 for a scalar. */
 int64_t fsdp_dcp_entry_rows(const fsdp_dcp_entry *entry);
-/* Elements and bytes of a box. */
+/* Return the number of elements, or of bytes, in a box. */
 int64_t fsdp_dcp_box_numel(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);
 uint64_t fsdp_dcp_box_bytes(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);

@@ -1,5 +1,5 @@
-/* Converts the pickled Metadata object to a list of items. Its dicts are searched by name and
- * offsets, so they are sorted first. */
+/* Converts the pickled Metadata object to a list of items. The object's dicts are searched by name
+ * and offsets, so they are sorted first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static int compare_keys(const void *a, const void *b)
     return 0;
 }
 
-/* Read a tuple of numbers, none of them negative. */
+/* Read a tuple of non-negative numbers. */
 static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_pickle_value *value,
                              const int64_t **ints, int *n)
 {
@@ -124,7 +124,7 @@ static fsdp_status sort_dict(fsdp_dcp_metadata *md, const fsdp_pickle_value *dic
     return FSDP_OK;
 }
 
-/* NULL if there is none. */
+/* Return the value with this name and these offsets (NULL: no offsets), or NULL. */
 static const fsdp_pickle_value *lookup(const keyed_list *list, const char *fqn,
                                        const int64_t *offsets, int n_offsets)
 {
@@ -173,7 +173,7 @@ static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *i
         if (chunk->offsets[i] > item->shape[i] ||
             chunk->sizes[i] > item->shape[i] - chunk->offsets[i])
             return bad(md, item->fqn, "a chunk reaches beyond its tensor");
-        chunk->numel *= chunk->sizes[i]; /* at most the tensor's */
+        chunk->numel *= chunk->sizes[i]; /* no overflow: at most the tensor's numel */
     }
     return FSDP_OK;
 }
@@ -189,8 +189,9 @@ static bool overlap(const fsdp_dcp_chunk *a, const fsdp_dcp_chunk *b, int ndim)
     return true;
 }
 
-/* Boxes within a tensor that do not overlap, and have as many elements as it in total, cover it.
- * PyTorch does not check this: elements that no chunk covers would keep their old values. */
+/* Check that the chunks of a tensor cover it: they are within the tensor, do not overlap, and have
+ * as many elements in total as the tensor. PyTorch does not check this: elements that no chunk
+ * covers would keep their old values. */
 static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
     int64_t covered = 0;
@@ -234,7 +235,7 @@ static fsdp_status read_tensor(fsdp_dcp_metadata *md, const fsdp_pickle_value *v
     const fsdp_pickle_value *properties = fsdp_pickle_find(value, "properties");
     const fsdp_pickle_value *chunks = fsdp_pickle_find(value, "chunks");
     const fsdp_safetensors_dtype *dtype = NULL;
-    /* Its state is a tuple whose first item is the dtype. */
+    /* The state of TensorProperties is a tuple whose first item is the dtype. */
     if (fsdp_pickle_is_call(properties, "TensorProperties") &&
         fsdp_pickle_is(properties, FSDP_PICKLE_RECORD))
         dtype = fsdp_torch_dtype(fsdp_pickle_at(properties->record.state, 0));

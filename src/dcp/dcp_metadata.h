@@ -1,10 +1,10 @@
-/* The file .metadata of a directory of torch.distributed.checkpoint (DCP), which lists what the
- * directory holds.
+/* Reads the file .metadata of a directory of torch.distributed.checkpoint (DCP), which lists the
+ * content of the directory.
  *
  * A saved state dict is flattened: each tensor and each plain value is an item with a name of its
- * own (fqn). A tensor consists of chunks, which are boxes of it that ranks wrote; a value is one
- * chunk. Classes are recognized by their last name, because PyTorch has moved them. Format:
- * torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
+ * own (fqn). A tensor consists of chunks. Each chunk is a box of the tensor that one rank wrote. A
+ * value is one chunk. Classes are recognized by their last name, because PyTorch has moved them.
+ * Format: torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 
@@ -13,7 +13,7 @@ typedef struct fsdp_dcp_chunk {
     const int64_t *offsets, *sizes; /* [ndim of the item]; NULL for a value */
     int64_t numel;
     const char *file;        /* name in the folder of .metadata */
-    uint64_t offset, length; /* bytes of the file that are its archive of torch.save */
+    uint64_t offset, length; /* place of the chunk's torch.save archive in the file, in bytes */
 } fsdp_dcp_chunk;
 
 typedef struct fsdp_dcp_item {
@@ -29,23 +29,23 @@ typedef struct fsdp_dcp_item {
 
 typedef struct fsdp_dcp_metadata fsdp_dcp_metadata;
 
-/* This library's value for StorageMeta's save_id, where torch has a uuid. */
+/* The save_id that this library writes into StorageMeta. torch writes a uuid there. */
 #define FSDP_DCP_SAVE_ID "fsdp.c"
 
-/* Read .metadata, `data` [bytes], which is not needed afterwards. This checks that every chunk is
- * within its tensor, that the chunks of a tensor cover it without overlap, and that each has a
- * place in a file. `label` is the prefix of messages. FSDP_ERR_FORMAT naming the fqn;
+/* Read the content of .metadata, `data` [bytes], which is not needed afterwards. Check that every
+ * chunk is within its tensor, that the chunks of a tensor cover it without overlap, and that each
+ * chunk has a place in a file. `label` is the prefix of messages. FSDP_ERR_FORMAT naming the fqn;
  * FSDP_ERR_UNSUPPORTED for compressed items. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_metadata_create(const char *label, const void *data,
                                                      size_t bytes, fsdp_dcp_metadata **metadata);
 void fsdp_dcp_metadata_destroy(fsdp_dcp_metadata *metadata); /* accepts NULL */
 size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
-/* Item `i` in byte order of names. */
+/* Return item `i` in byte order of names. */
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
-/* Did this library write it? PyTorch may have overwritten the checkpoint since. */
+/* Did this library write this .metadata? False if PyTorch has overwritten the checkpoint since. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
-/* The name of a further file that this library's caller wrote into the folder. It is recorded as
- * the first of StorageMeta's modules. NULL: none. */
+/* Return the name of a further file that this library's caller wrote into the folder, or NULL. It
+ * is recorded as the first of StorageMeta's modules. */
 const char *fsdp_dcp_metadata_companion(const fsdp_dcp_metadata *metadata);
-/* NULL if there is none. */
+/* Return the item `fqn`, or NULL if there is none. */
 const fsdp_dcp_item *fsdp_dcp_metadata_find(const fsdp_dcp_metadata *metadata, const char *fqn);

@@ -1,5 +1,5 @@
-/* A pickle of torch.distributed.checkpoint's Metadata. It has the fields of PyTorch before August
- * 2026: five properties of a tensor, without strides, which no loader uses. */
+/* Writes a pickle of torch.distributed.checkpoint's Metadata. A tensor has the five properties that
+ * PyTorch had before August 2026. Strides, which no loader uses, are not among them. */
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/base/assert.h"
 #include "src/torchfile/pickle_writer.h"
@@ -21,7 +21,7 @@ static void end_object(fsdp_pickle_writer *w)
     fsdp_pickle_build(w);
 }
 
-/* torch.Size((2, 3)) */
+/* Put a field whose value is a torch.Size, such as torch.Size((2, 3)). */
 static void put_size(fsdp_pickle_writer *w, const char *field, const int64_t *sizes, int ndim)
 {
     fsdp_pickle_put_str(w, field);
@@ -110,7 +110,7 @@ static void put_paths(fsdp_pickle_writer *w, const fsdp_dcp_item *items, size_t 
     fsdp_pickle_end(w);
 }
 
-/* MetadataIndex: _StorageInfo */
+/* Put one item of storage_data: a MetadataIndex as the key, a _StorageInfo as the value. */
 static void put_place(fsdp_pickle_writer *w, const fsdp_dcp_item *item, size_t i)
 {
     begin_object(w, METADATA, "MetadataIndex");
@@ -149,12 +149,12 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
     fsdp_pickle_put_str(w, "checkpoint_id");
-    fsdp_pickle_put_none(w);           /* a path, which would be wrong after the folder is moved */
+    fsdp_pickle_put_none(w);           /* torch's path would be wrong after the folder is moved */
     fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid and never compares it */
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);
-    fsdp_pickle_put_str(w, "modules"); /* torch writes none and ignores it */
+    fsdp_pickle_put_str(w, "modules"); /* torch writes no modules and ignores this field */
     fsdp_pickle_begin(w, FSDP_PICKLE_LIST);
     if (companion)
         fsdp_pickle_put_str(w, companion);

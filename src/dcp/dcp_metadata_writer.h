@@ -3,9 +3,10 @@
 #pragma once
 #include "src/dcp/dcp_metadata.h"
 
-/* Make the file .metadata for `items` [n], in their order, which PyTorch 2.3 to 2.15 load. The
- * result has [*bytes] and is owned by the caller. Items need fqn, dtype, shape, and the boxes and
- * places of their chunks; path is a tuple of text and ints, or NULL. `companion`: the later result
- * of fsdp_dcp_metadata_companion(). NULL with an error if memory ran out. */
+/* Make the content of .metadata for `items` [n], in their order. PyTorch 2.3 to 2.15 can load it.
+ * The caller owns the result [*bytes]. Items need fqn, dtype, shape, and the boxes and places of
+ * their chunks; path is a tuple of text and ints, or NULL. `companion` is what
+ * fsdp_dcp_metadata_companion() will return for this file, or NULL. Returns NULL with an error if
+ * memory ran out. */
 char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,
                                size_t *bytes);

@@ -1,5 +1,5 @@
-/* The files of a distributed checkpoint. Each holds archives of torch.save in sequence; an archive
- * is one chunk of a tensor, or one value. */
+/* Reads the files of a distributed checkpoint. Each file contains archives of torch.save, one after
+ * the other. An archive is one chunk of a tensor, or one value. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum {
     MAX_NDIM = 64,
-    MAX_OPEN = 16,       /* files that are open for reading by descriptor */
+    MAX_OPEN = 16,       /* limit of the files that are open by descriptor */
     EDGE_BYTES = 4 << 10 /* more than an archive has before or after its data */
 };
 
@@ -21,7 +21,7 @@ typedef struct data_file {
     const char *name; /* owned by the metadata */
     char *path;
     fsdp_mapping map;
-    fsdp_block_check *blocks; /* NULL: it has no checksums of blocks */
+    fsdp_block_check *blocks; /* NULL: the file has no checksums of blocks */
     fsdp_block_check *check;  /* `blocks` if reading compares them, otherwise NULL */
     int fd;                   /* descriptor for reading with `check`; -1: read the mapping */
 } data_file;
@@ -73,7 +73,7 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
         if (file->map.bytes < 2 ||
-            memcmp(file->map.data, "PK", 2) != 0) /* otherwise it is truncated */
+            memcmp(file->map.data, "PK", 2) != 0) /* a file that begins with "PK" is truncated */
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -230,8 +230,8 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Advise the kernel about the bytes of an archive before and after its data. Without advice,
- * touching them would read far around them. */
+/* Advise the kernel that the bytes of an archive before and after its data will be read. Without
+ * this advice, page faults on these bytes would read many pages around them. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
@@ -264,7 +264,7 @@ fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader, const fsdp_dcp_
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* The elements of a box of an item, which are copied from chunks to `out`. */
+/* A box of an item, whose elements are copied from chunks to `out`. */
 typedef struct wanted {
     const fsdp_dcp_item *item;
     const int64_t *offsets, *sizes; /* [ndim] */
@@ -272,7 +272,8 @@ typedef struct wanted {
     unsigned char *out;
 } wanted;
 
-/* The intersection of a box and a chunk. It is copied in runs, which are contiguous in both. */
+/* The intersection of a box and a chunk. It is copied in runs. A run is contiguous in the box and
+ * in the chunk. */
 typedef struct overlap {
     int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: coordinates in the tensor */
     int split;                               /* a run spans dimensions [split, ndim) */
@@ -302,7 +303,8 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* The index of element `at` of the tensor in a box of it. */
+/* Return the index, within a box of a tensor, of the element that has coordinates `at` in the
+ * tensor. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
     int64_t place = 0;
@@ -326,7 +328,7 @@ static void copy_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, const ove
     }
 }
 
-/* Get the chunk's tensor, which must be what the metadata say. */
+/* Get the tensor of a chunk, and check that it matches the metadata. */
 static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                const fsdp_dcp_chunk *chunk, fsdp_torch_archive *archive,
                                fsdp_checkpoint_entry *entry)
@@ -341,7 +343,8 @@ static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return FSDP_OK;
 }
 
-/* Bytes of the chunk from the first to the last element that will be copied. */
+/* Get the bytes [*begin, *end) of a chunk from the first to the last element that will be
+ * copied. */
 static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o, size_t *begin,
                     size_t *end)
 {
@@ -353,7 +356,7 @@ static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap 
     *end = (place_in(ndim, last, chunk->offsets, chunk->sizes) + 1) * w->width;
 }
 
-/* Are the entry's data in the file, or a copy of strided data? */
+/* Are the entry's data in the file? Otherwise they are a copy of strided data. */
 static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
                        const fsdp_checkpoint_entry *entry)
 {
@@ -361,9 +364,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, which are one run, and compare their blocks. They
- * are read by descriptor, because the kernel then reads ahead and uses large pages; page faults of
- * a mapping bring single pages. */
+/* Copy bytes [begin, end) of the chunk's data, which are one run, and compare the checksums of
+ * their blocks. The bytes are read by descriptor, because the kernel then reads ahead and uses
+ * large pages; page faults of a mapping bring single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -372,7 +375,7 @@ static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entr
     return fsdp_block_check_read(file->check, file->fd, from + begin, end - begin, w->out + to);
 }
 
-/* Compare the blocks of bytes [begin, end) of the chunk's data. */
+/* Compare the checksums of the blocks that contain bytes [begin, end) of the chunk's data. */
 static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
 {

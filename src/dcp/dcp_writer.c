@@ -1,6 +1,6 @@
-/* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h), and
- * therefore which rank writes what: the first of the ranks that have the same rows. Each rank
- * writes its file and sends the positions of its items in it, which rank 0 writes to .metadata. */
+/* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h). If
+ * several ranks have the same rows, the first of them writes these rows. Each rank writes its file
+ * and sends the positions of its entries in it to rank 0, which writes them to .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "src/comm/agree.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* requested from read() at a time; a multiple of every element size */
-    ITEM_BYTES = 2048      /* more than an item's archive has besides its data */
+    PIECE_BYTES = 4 << 20, /* requested in one call of read(); a multiple of every element size */
+    ITEM_BYTES = 2048      /* upper bound of the bytes of an item's archive besides its data */
 };
 
 /* The part of an entry that a rank has. */
@@ -24,13 +24,13 @@ typedef struct claim {
     int64_t signature;
 } claim;
 
-/* The place where a rank wrote an entry; length 0: it did not write it. */
+/* The place where a rank wrote an entry. `length` is 0 if the rank did not write the entry. */
 typedef struct position {
     uint64_t offset, length;
 } position;
 
-/* What ranks send each other before they write: a summary of the manifest, and, from rank 0, the
- * directory. */
+/* What ranks send each other before they write: a summary of the manifest. Rank 0 adds the path of
+ * the directory. */
 typedef struct greeting {
     uint64_t n;           /* number of entries */
     uint32_t crc;         /* checksum of all ranks' parts, as this rank computes them */
@@ -40,14 +40,14 @@ typedef struct greeting {
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    fsdp_atomic_directory *target; /* rank 0 only: the directory until it has its final name; NULL
-                                      if it existed before */
-    char dir[PATH_MAX];            /* path while it is written */
-    fsdp_group *group;             /* NULL: alone */
+    fsdp_atomic_directory *target; /* used by rank 0: the directory until it has its final name;
+                                      NULL if the directory existed before */
+    char dir[PATH_MAX];            /* path of the directory before it has its final name */
+    fsdp_group *group;             /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
-    claim *own_claims, *claims;          /* [n], [world_size][n] */
-    position *own_positions, *positions; /* [n], [world_size][n] */
+    claim *own_claims, *claims;          /* own_claims is [n], claims is [world_size][n] */
+    position *own_positions, *positions; /* own_positions is [n], positions is [world_size][n] */
     unsigned char *piece;                /* [PIECE_BYTES] */
 };
 
@@ -58,8 +58,8 @@ static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
     return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
-/* Does `rank` write entry `i`? Empty rows are written once, as in torch, but an empty part of a
- * scalar is not: it would have the same box as the scalar itself. */
+/* Does `rank` write entry `i`? A box of no rows is written once, as in torch. An empty part of a
+ * scalar is not written, because it would have the same box as the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -94,7 +94,7 @@ static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fs
     return true;
 }
 
-/* Product of all dimensions from `first` on. */
+/* Return the product of dimensions [first, ndim). */
 static int64_t numel_from(const fsdp_dcp_entry *entry, int first)
 {
     int64_t numel = 1;
@@ -114,7 +114,8 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
                       run->dir, entry->fqn, (long long)numel, (long long)numel_from(entry, 0));
 }
 
-/* Boxes that do not overlap and have as many elements as the tensor cover it. */
+/* Check that the boxes of all ranks cover the tensor: they do not overlap, and have as many
+ * elements in total as the tensor. */
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -132,7 +133,8 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* All ranks see the same claims, so all fail alike. */
+/* Check the claims of all ranks. All ranks have the same array of claims, so all fail with the same
+ * error. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
@@ -180,7 +182,7 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* Compute the parts of all ranks; false if one is not known here. */
+/* Compute the claims of all ranks. Returns false if this rank does not know one of them. */
 static bool compute_claims(fsdp_dcp_job *run)
 {
     const size_t n = run->manifest->n;
@@ -207,8 +209,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Each rank knows its own rows for certain. If all ranks compute the same result, it is right for
- * all of them. */
+/* Do all ranks know all claims? Each rank knows its own rows for certain. If all ranks compute the
+ * same result, that result is therefore right for all of them. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -217,7 +219,7 @@ static bool is_known(const fsdp_dcp_job *run, const greeting *all)
     return true;
 }
 
-/* Manifests of different lengths are an error on all ranks. */
+/* Fail on all ranks if manifests have different numbers of entries. */
 static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 {
     uint64_t least = all[0].n, most = all[0].n;
@@ -239,7 +241,8 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* `all` [world_size] are the greetings of the ranks, which are the same array on all ranks. */
+/* Check the claims of all ranks. If they are not known, the ranks exchange them first. `all`
+ * [world_size] are the greetings of the ranks, the same array on all ranks. */
 static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
@@ -248,7 +251,7 @@ static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 
 /* ---- a rank's file --------------------------------------------------------------------------- */
 
-/* Write this rank's rows, from memory or piece by piece. */
+/* Write this rank's rows, from memory or in pieces from read(). */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
 {
@@ -305,7 +308,7 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
     return status;
 }
 
-/* As in torch, values come first, then tensors. */
+/* Write the entries of this rank's file: first values, then tensors, as in torch. */
 static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
 {
     for (int tensors = 0; tensors < 2; tensors++)
@@ -377,7 +380,7 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
     return FSDP_OK;
 }
 
-/* Chunks are in the order of ranks. */
+/* Describe entry `i`. Its chunks are in the order of the ranks that wrote them. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
                              fsdp_dcp_item *item)
 {

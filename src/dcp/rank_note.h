@@ -8,10 +8,10 @@
 /* Write the note `data` [bytes] into folder `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_leave(const char *dir, int rank, const void *data,
                                                  size_t bytes);
-/* Write that this rank failed and there will be no note. If that fails too, rank 0 waits until
- * *given_up. */
+/* Write that this rank failed and there will be no note. If this cannot be written either, rank 0
+ * waits until *given_up is true. */
 void fsdp_rank_note_leave_failure(const char *dir, int rank);
-/* Wait for the note of `rank`, of `bytes` bytes, read and delete it. FSDP_ERR_STATE once *given_up;
- * FSDP_ERR_IO if the rank has failed. */
+/* Wait for the note of `rank`, read its `bytes` bytes into `data`, and delete it. FSDP_ERR_STATE if
+ * *given_up becomes true; FSDP_ERR_IO if the rank has failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_take(const char *dir, int rank, void *data, size_t bytes,
                                                 const atomic_bool *given_up);

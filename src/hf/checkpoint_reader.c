@@ -1,5 +1,5 @@
-/* All tensors of a model directory: one file of weights, or the files of an index. As in
- * transformers, safetensors are preferred over files of torch.save. */
+/* Reads all tensors of a model directory, from one file of weights or from the files of an index.
+ * As in transformers, safetensors are preferred over files of torch.save. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ struct fsdp_checkpoint_reader {
     fsdp_weights_file *files; /* [n_files], by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n], by name; owned by the files, or `renamed` */
+    const fsdp_checkpoint_entry **entries; /* [n] sorted by name; in the files, or in `renamed` */
     size_t n;
     fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
     fsdp_arena names;               /* owns the names in `renamed` */
@@ -48,7 +48,7 @@ static fsdp_status add_file(fsdp_checkpoint_reader *reader, const char *path, si
     return FSDP_OK;
 }
 
-/* The entries of all files in one list. A name in two files appears twice. */
+/* List the entries of all files. A name that is in two files appears twice. */
 static fsdp_status list_entries(fsdp_checkpoint_reader *reader)
 {
     reader->entries = fsdp_calloc(reader->n, sizeof(fsdp_checkpoint_entry *));
@@ -203,7 +203,7 @@ static fsdp_status open_by_index(fsdp_checkpoint_reader *reader, const char *ind
 {
     fsdp_json_node weight_map;
     if (fsdp_json_get_object(fsdp_json_root(index), "weight_map", &weight_map) != FSDP_OK)
-        return FSDP_ERR_FORMAT; /* also if it is missing, because the file exists */
+        return FSDP_ERR_FORMAT; /* also if weight_map is missing, because the file exists */
     if (fsdp_json_len(weight_map) == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: weight_map: it names no tensor", index_path);
     FSDP_TRY(list_files(reader, weight_map));

@@ -1,5 +1,5 @@
-/* Folders are recognized by the names of files in them; trainer_state.json, which this program and
- * transformers' Trainer both write, by its content. */
+/* Folders are recognized by the names of files in them. trainer_state.json, which this program and
+ * transformers' Trainer both write, is recognized by its content. */
 #include "src/hf/folder_kind.h"
 
 #include <stdio.h>
@@ -26,8 +26,8 @@ static bool has(const char *dir, const char *name)
     return is_there;
 }
 
-/* The first name in `dir` with this beginning and end, owned by the caller; NULL if there is
- * none. */
+/* Return the first name in `dir` that has this beginning and end, or NULL if there is none. The
+ * caller owns it. */
 static char *find_name(const char *dir, const char *begin, const char *end)
 {
     char **names, *found = NULL;
@@ -41,7 +41,7 @@ static char *find_name(const char *dir, const char *begin, const char *end)
     return found;
 }
 
-/* The document `dir`/`name`; NULL if it cannot be read. */
+/* Read the JSON document `dir`/`name`. Returns NULL if it cannot be read. */
 static fsdp_json *read_document(const char *dir, const char *name)
 {
     fsdp_json *doc = NULL;
@@ -52,7 +52,8 @@ static fsdp_json *read_document(const char *dir, const char *name)
     return doc;
 }
 
-/* Text `key` of the object `object` in a document, owned by the caller; NULL if there is none. */
+/* Return the text `key` of the object `object` (NULL: the root) in a document, or NULL if there is
+ * none. The caller owns it. */
 static char *text_of(fsdp_json *doc, const char *object, const char *key)
 {
     fsdp_json_node at = fsdp_json_root(doc);
@@ -145,8 +146,8 @@ fsdp_status fsdp_folder_explain_foreign(const char *dir)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* The name in the folder from which `fsdp checkpoint convert` can read a model; "": the folder
- * itself. */
+/* Return the name in `dir` from which `fsdp checkpoint convert` can read a model, or NULL if there
+ * is none. "" means `dir` itself. The caller owns it. */
 static char *find_part(const char *dir)
 {
     static const char *const parts[] = {"pytorch_model_fsdp_0", "pytorch_model_0",
@@ -214,7 +215,7 @@ static fsdp_status explain_checkpoint(const char *dir)
     return status;
 }
 
-/* Files that training scripts write next to weights. */
+/* Do training scripts write a file of this name next to weights? */
 static bool is_other_state(const char *name)
 {
     static const char *const begins[] = {"optim",   "scheduler", "training_args",

@@ -1,13 +1,13 @@
-/* Recognizing folders that are not a model's folder, for error messages. */
+/* Recognizes folders that are not a model's folder, for error messages. */
 #pragma once
 #include <fsdp/base.h>
 
-/* Called for a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what the folder
- * is, and which command makes a model's folder from it; FSDP_OK if it is unknown, or a model's
- * folder. */
+/* Explain a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what the folder is,
+ * and which command makes a model's folder from it; FSDP_OK if the kind of the folder is unknown,
+ * or if it is a model's folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
-/* The same, but only for folders that no reader of this library can read, not even in part: PEFT
- * adapters and weights of other frameworks. */
+/* Explain a folder as fsdp_folder_explain() does, but only if no reader of this library can read
+ * even a part of it: PEFT adapters and weights of other frameworks. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain_foreign(const char *dir);
 /* Get the initial model of the `fsdp train` run that wrote the folder or file `path`, from its
  * trainer_state.json. The caller frees *model, which is NULL if there is none. */

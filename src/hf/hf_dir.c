@@ -1,4 +1,4 @@
-/* Finding models in the cache of huggingface_hub:
+/* Finds models in the cache of huggingface_hub, which has the form
  * FOLDER/models--ORG--NAME/{refs/main: a hash, snapshots/HASH/: links to the files}. */
 #include <ctype.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@ enum {
 
 /* ---- names and folders ----------------------------------------------------------------------- */
 
-/* "name" or "org/name" of letters, digits, '-', '_' and '.', not beginning with a dot. */
+/* Does `name` have the form "name" or "org/name"? A part consists of letters, digits, '-', '_' and
+ * '.', and does not begin with a dot. */
 static bool is_hub_name(const char *name)
 {
     int parts = 0;
@@ -44,7 +45,7 @@ static char *repository_folder(const char *name)
     return fsdp_strdup_printf("models--%.*s--%s", (int)(slash - name), name, slash + 1);
 }
 
-/* Cache folder `i`, with ~ expanded; *folder is NULL if its variable is not set. */
+/* Get cache folder `i`, with ~ expanded. *folder is NULL if its environment variable is not set. */
 static fsdp_status cache_folder(size_t i, char **folder)
 {
     static const struct {
@@ -68,7 +69,7 @@ static fsdp_status cache_folder(size_t i, char **folder)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* The hash in refs/main; *hash is NULL if there is no such file. */
+/* Read the hash in refs/main. *hash is NULL if there is no such file. */
 static fsdp_status read_ref(const char *repository, char **hash)
 {
     size_t bytes;
@@ -90,7 +91,7 @@ static fsdp_status read_ref(const char *repository, char **hash)
     return status;
 }
 
-/* Without refs/main, take the only snapshot. */
+/* Get the hash of the only snapshot of a repository that has no refs/main. */
 static fsdp_status only_snapshot(const char *snapshots, char **hash)
 {
     char **names;
@@ -126,7 +127,7 @@ static fsdp_status find_snapshot(const char *repository, const char *snapshots, 
     return status;
 }
 
-/* *dir stays NULL if the repository is not in `cache`. */
+/* Find the snapshot of a repository in `cache`. *dir stays NULL if the repository is not there. */
 static fsdp_status look_into(const char *cache, const char *folder, char **dir)
 {
     char *repository = fsdp_path_join(cache, folder);
@@ -264,7 +265,8 @@ fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const c
 
 /* ---- configuration files --------------------------------------------------------------------- */
 
-/* Transformers called "dtype" "torch_dtype" before version 5. */
+/* Set the dtype in config.json. Before version 5, transformers called the key "torch_dtype" instead
+ * of "dtype". */
 static fsdp_status set_dtype(const char *path, const char *dtype)
 {
     fsdp_json *config;

@@ -7,15 +7,16 @@
 
 #define FSDP_SHARD_PREFIX "shard-"
 
-/* Is `name` such as "shard-00001-model-00001-of-00001.safetensors"? */
+/* Does `name` have the form "shard-00001-model-00001-of-00001.safetensors"? */
 bool fsdp_shard_is_name(const char *name);
-/* Are there such files in the folder? */
+/* Does the folder contain files with such names? */
 bool fsdp_shard_is_folder(const char *dir);
 /* Read the description of the parts from the header of `file`. The caller owns *info, which is NULL
- * if the header has none. */
+ * if the header has no description. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, const char *path,
                                                  fsdp_json **info);
 /* FSDP_ERR_UNSUPPORTED if `file` is only one rank's part of a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse(const fsdp_safetensors *file, const char *path);
-/* FSDP_ERR_INVALID if `dir`, which was given as a model's folder, is a folder of such files. */
+/* FSDP_ERR_INVALID if `dir`, which was given as a model's folder, contains ranks' parts of
+ * tensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse_folder(const char *dir);

@@ -1,5 +1,5 @@
-/* Reading safetensors: u64 length of the header, the header as JSON, then data without a gap.
- * Everything that the header says is checked against the file before anything is used. */
+/* Reads safetensors files: the length of the header as u64, the header as JSON, then data without
+ * gaps. The complete header is checked against the file before it is used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 enum {
     LENGTH_BYTES = 8,
-    MAX_HEADER_BYTES = 100000000, /* the library's limit */
+    MAX_HEADER_BYTES = 100000000, /* the limit of the safetensors library */
     MAX_NDIM = 64
 };
 
@@ -84,7 +84,8 @@ static fsdp_status check_metadata(const fsdp_safetensors *file)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Offsets are checked against the end of data here and against each other later. */
+/* Read an entry. Its offsets are checked here against the end of the data, and later against those
+ * of other entries (check_coverage()). */
 static fsdp_status read_entry(const fsdp_safetensors *file, fsdp_json_node value, int64_t *shape,
                               fsdp_checkpoint_entry *entry)
 {
@@ -165,7 +166,7 @@ static int compare_places(const void *a, const void *b)
     const unsigned char *p = x->data, *q = y->data;
     if (p != q)
         return p < q ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty tensors come first */
 }
 
 /* Check that tensors, sorted by offset, cover the data without gaps: each begins where the last one
@@ -215,7 +216,7 @@ static fsdp_status open_file(fsdp_safetensors *file)
         status = read_entries(file);
     if (status == FSDP_OK)
         status = check_coverage(file);
-    /* A field that the header lacks is a malformed file, not a missing one. */
+    /* If the header lacks a field, the file is malformed, not missing. */
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
 }
 

@@ -1,5 +1,5 @@
-/* Writing safetensors: first the layout, then bytes of any tensor in any order, then the rename to
- * the final name. */
+/* Writes safetensors files: first the header, then bytes of any tensor in any order. Finally the
+ * file is renamed to its final name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct out_tensor {
     int ndim;
     uint64_t bytes;
     uint64_t at;   /* offset of its first byte from the start of data */
-    span *written; /* [n_written], sorted, disjoint and not touching */
+    span *written; /* [n_written] written ranges of bytes, sorted, with gaps between them */
     size_t n_written, cap;
 } out_tensor;
 
@@ -206,7 +206,7 @@ fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetens
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Record that bytes [begin, end) of `t` are written; an error if some of them were already. */
+/* Record that bytes [begin, end) of `t` are written. Fails if some of them were written before. */
 static fsdp_status mark_written(const fsdp_safetensors_writer *w, out_tensor *t, uint64_t begin,
                                 uint64_t end)
 {

@@ -1,9 +1,10 @@
-/* What other files of this folder may use of the safetensors writer besides <fsdp/hf.h>. */
+/* Functions of the safetensors writer that other files of this folder use in addition to
+ * <fsdp/hf.h>. */
 #pragma once
 #include <fsdp/hf.h>
 
-/* As fsdp_safetensors_writer_create(). With `is_sparse`, blocks of zeros become holes of the file,
- * and no disk space is reserved for it. */
+/* Begin a file as fsdp_safetensors_writer_create() does. With `is_sparse`, blocks of zeros become
+ * holes of the file, and no disk space is reserved for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_begin(const char *path,
                                                           const fsdp_safetensors_spec *specs,
                                                           size_t n, bool is_sparse,

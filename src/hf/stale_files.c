@@ -28,7 +28,7 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
            strcmp(skip_digits(name + n), ending) == 0;
 }
 
-/* Is `at` "-00001-of-00003" + ending? */
+/* Does `at` have the form "-00001-of-00003" followed by `ending`? */
 static bool is_shard(const char *at, const char *ending)
 {
     const char *of = *at == '-' ? skip_digits(at + 1) : at;

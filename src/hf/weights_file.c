@@ -1,4 +1,4 @@
-/* Detecting the format of a file of weights, and calls that all formats share. */
+/* Detects the format of a file of weights, and passes calls on to the reader of that format. */
 #include <string.h>
 
 #include "src/base/assert.h"

@@ -1,5 +1,4 @@
-/* Distributes tensors over files and writes one file after the other. Only one is open at a
- * time. */
+/* Distributes tensors over files, and writes one file after the other. At most one file is open. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -20,7 +19,7 @@ struct fsdp_weights_writer {
     int64_t numel, bytes; /* totals over all tensors */
     size_t *file_end;     /* [n_files] one past the last tensor of each file */
     size_t n_files;
-    fsdp_safetensors_writer *open; /* file n_begun - 1; NULL: none is begun */
+    fsdp_safetensors_writer *open; /* writes file n_begun - 1; NULL: no file is begun */
     size_t n_begun;
 };
 
@@ -36,7 +35,7 @@ static fsdp_status size_of(const fsdp_safetensors_spec *spec, int64_t *numel, in
     return FSDP_OK;
 }
 
-/* Begin a new file where the next tensor would not fit. */
+/* Distribute the tensors over files. A new file begins if the next tensor would not fit. */
 static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
 {
     int64_t used = 0, numel, bytes;
@@ -52,7 +51,7 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
             return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
-        w->numel += numel; /* an element has 4 bits or more */
+        w->numel += numel; /* no overflow: an element has at least 4 bits */
     }
     if (!FSDP_GROW(w->file_end, cap, w->n_files + 1))
         return FSDP_ERR_NOMEM;
@@ -142,7 +141,8 @@ static fsdp_status write_index(const fsdp_weights_writer *w)
     return status;
 }
 
-/* Begin the remaining files too: tensors without bytes may never have been written. */
+/* Finish all files. Some may not be begun yet, because tensors without bytes need not be
+ * written. */
 static fsdp_status finish_files(fsdp_weights_writer *w)
 {
     while (w->n_begun < w->n_files)

@@ -1,15 +1,15 @@
-/* Writing a model's weights as Hugging Face stores them in a folder: model.safetensors, or
+/* Writes a model's weights as Hugging Face stores them in a folder: model.safetensors, or
  * model-00001-of-0000N.safetensors and model.safetensors.index.json. */
 #pragma once
 #include <fsdp/hf.h>
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 
-/* Begin to write tensors `specs` [n] into the existing directory `dir`. They are distributed over
- * files in their order: a new file begins where the next tensor would exceed `max_file_bytes` (0:
- * 50e9, transformers' "50GB"). `is_sparse`: blocks of zeros become holes of the files, and no disk
- * space is reserved. `dir` and `specs`, with all that they refer to, are borrowed until the writer
- * is freed. */
+/* Begin to write tensors `specs` [n] into the existing directory `dir`. The tensors are distributed
+ * over files in their order: a new file begins if the next tensor would make the current file
+ * larger than `max_file_bytes` (0: 50e9, transformers' "50GB"). `is_sparse`: blocks of zeros become
+ * holes of the files, and no disk space is reserved. `dir` and `specs`, with all that they refer
+ * to, are borrowed until the writer is freed. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const char *dir,
                                                        const fsdp_safetensors_spec *specs, size_t n,
                                                        int64_t max_file_bytes, bool is_sparse,
@@ -19,8 +19,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const char *dir,
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_write(fsdp_weights_writer *writer, size_t i,
                                                       uint64_t offset_bytes, const void *data,
                                                       size_t bytes);
-/* Finish the last file and write the index. `writer` is freed, also on failure. After a failure
- * complete files remain: a caller that needs a folder that is whole or absent writes into a
- * temporary one. */
+/* Finish the last file and write the index. `writer` is freed, also on failure. After a failure,
+ * the files that were completed remain. A caller that needs a complete folder or none writes into a
+ * temporary folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_finish(fsdp_weights_writer *writer);
 void fsdp_weights_writer_discard(fsdp_weights_writer *writer); /* accepts NULL */

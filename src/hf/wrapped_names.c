@@ -53,7 +53,8 @@ static bool all_begin(const char *const *names, size_t n, size_t skip, const cha
     return having > 0;
 }
 
-/* The files of a PEFT adapter contain its prefix, which PEFT expects when it reads them. */
+/* Are these the names of a PEFT adapter? Files of an adapter contain its prefix, which PEFT expects
+ * when it reads them. */
 static bool has_adapter(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,12 +1,12 @@
-/* Removing the parts of tensor names that wrappers of modules add.
+/* Removes the parts of tensor names that wrappers of modules add.
  *
- * Note [Wrapped names]. torch.compile puts "_orig_mod." into names, FSDP1 "_fsdp_wrapped_module.",
- * recomputation "_checkpoint_wrapped_module.", Lightning Fabric "_forward_module.", all of them at
- * any place. No module has such a name by itself, so these are always removed.
- * DistributedDataParallel's "module." and PEFT's "base_model.model." could be names of modules, so
- * they are removed only if all names of a model begin with them. A prefix such as Lightning's
- * "model." can be distinguished from a module's name only by code that knows the model's names; it
- * is removed by an fsdp_name_change (src/pretrained/weights_names.h). */
+ * Note [Wrapped names]. Wrappers of modules add a part to names, at any place: torch.compile adds
+ * "_orig_mod.", FSDP1 "_fsdp_wrapped_module.", recomputation "_checkpoint_wrapped_module.",
+ * Lightning Fabric "_forward_module.". No module has such a name by itself, so these parts are
+ * always removed. DistributedDataParallel's "module." and PEFT's "base_model.model." could be names
+ * of modules, so they are removed only if all names of a model begin with them. A prefix such as
+ * Lightning's "model." can be distinguished from a module's name only by code that knows the
+ * model's names; an fsdp_name_change (src/pretrained/weights_names.h) removes it. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -16,7 +16,7 @@ enum {
     FSDP_NAME_PREFIX_BYTES = 256
 };
 
-/* What else is removed from names. All zero: nothing. */
+/* What is removed from names besides the parts that wrappers add. {0} removes nothing. */
 typedef struct fsdp_name_change {
     char prefix[FSDP_NAME_PREFIX_BYTES]; /* prefix to remove, with its dot; "": nothing */
     bool every_module; /* remove "module." at any place, before `prefix` is removed */
@@ -26,19 +26,21 @@ typedef struct fsdp_name_change {
 void fsdp_name_unwrap(char *name);
 /* Remove "module." at any position, in place. */
 void fsdp_name_drop_modules(char *name);
-/* All of names [n] begin with the same prefix, made of "module." and "base_model.model." in any
- * order and number; returns its length. The name "n_averaged", which AveragedModel adds, need not
- * have the prefix. Other wrappers must have been removed from the names. */
+/* Return the length in bytes of the longest prefix that all of names [n] have and that consists of
+ * "module." and "base_model.model." in any order and number. The name "n_averaged", which
+ * AveragedModel adds, need not have the prefix. Other wrappers must have been removed from the
+ * names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
-/* `name` after its wrapper prefix of `length` bytes, if it has one. */
+/* Return `name` without its wrapper prefix of `length` bytes. The name "n_averaged" has no
+ * prefix. */
 const char *fsdp_name_without(const char *name, size_t length);
 
 /* Remove wrappers and `change` (NULL: nothing else) from names [n]; the arena owns new names.
- * `label` is the prefix of messages. FSDP_ERR_INVALID naming two names that become the same. */
+ * `label` is the prefix of messages. FSDP_ERR_INVALID naming two names that would become equal. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_unwrap(const char *label, const fsdp_name_change *change,
                                               fsdp_arena *arena, const char **names, size_t n);
 
-/* The same for all tensors of a reader, which are then found by their new names. May be called
- * once, before the reader is shared. */
+/* Change the names of all tensors of a reader as fsdp_names_unwrap() does. The tensors are then
+ * found by their new names. May be called once, before the reader is shared. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_unwrap_names(fsdp_checkpoint_reader *reader,
                                                          const fsdp_name_change *change);

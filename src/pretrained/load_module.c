@@ -1,5 +1,5 @@
-/* Reads a checkpoint's tensors into a module's parameters. A plan first finds and checks all of
- * them. When every rank has a plan, the values are copied, each within a write of its parameter.
+/* Reads a checkpoint's tensors into a module's parameters. First, a plan finds and checks all
+ * tensors. When every rank has a plan, the values are copied, each within a write of its parameter.
  * Parameters of a new head, which may be missing in the file, are drawn in the same writes. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,11 +20,11 @@ enum {
 
 typedef struct load_item {
     fsdp_parameter *parameter;
-    const char *name;                   /* its first name */
+    const char *name;                   /* first name of `parameter` */
     const fsdp_checkpoint_entry *entry; /* NULL: draw the parameter */
-    fsdp_dtype dtype;                   /* in the file */
-    const char *rows; /* in the entry: the parameter's own rows, or a range that contains them */
-    size_t bytes;     /* of `rows` */
+    fsdp_dtype dtype;                   /* dtype of the entry */
+    const char *rows; /* bytes of the entry: the rows of this rank, or a range that contains them */
+    size_t bytes;     /* size of `rows` */
     bool mismatched;  /* the entry has another shape */
 } load_item;
 
@@ -33,7 +33,7 @@ typedef struct load_plan {
     const fsdp_load_options *options;
     fsdp_parameter_list names;           /* every name of every parameter */
     const fsdp_checkpoint_entry **found; /* [names.n] the entry under each name; NULL: none */
-    load_item *items;                    /* [n] each parameter once */
+    load_item *items;                    /* [n] contains each parameter once */
     size_t n;
 } load_plan;
 
@@ -86,7 +86,7 @@ static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *
     return same;
 }
 
-/* Read the first tensor that is found for a parameter. */
+/* Plan to read `entry`, the first tensor that is found for a parameter. */
 static fsdp_status take_entry(const load_plan *plan, load_item *item,
                               const fsdp_checkpoint_entry *entry)
 {
@@ -213,7 +213,8 @@ static fsdp_status copy_staged(fsdp_tensor *local, int64_t first, const char *fr
     return FSDP_OK;
 }
 
-/* Copies `numel` consecutive elements of the file to the local tensor from `first` on. */
+/* Copy `numel` consecutive elements of the file to the local tensor, beginning at element
+ * `first`. */
 static fsdp_status copy_run(const load_item *item, int64_t first, const char *from, int64_t numel)
 {
     fsdp_tensor *local = item->parameter->local;
@@ -227,8 +228,8 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    const int64_t skipped =
-        fsdp_parameter_shard_dim(p) ? 0 : slice.first; /* other ranks' rows before our own */
+    /* elements of other ranks' rows before this rank's rows */
+    const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first;
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
         FSDP_TRY(copy_run(item, i * slice.length,
@@ -239,7 +240,8 @@ static fsdp_status copy_item(const load_item *item)
     return FSDP_OK;
 }
 
-/* A frozen parameter is kept in the file's dtype. Its old values and memory are dropped. */
+/* Apply the file's dtypes to frozen parameters, which are kept in them. Their old values and memory
+ * are dropped. */
 static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
@@ -253,8 +255,8 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
-/* Parameters of a unit are consecutive, so ranks wait for each other once a unit instead of once a
- * parameter. */
+/* Copy all values. Parameters of a unit are consecutive, so ranks wait for each other once per unit
+ * instead of once per parameter. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};

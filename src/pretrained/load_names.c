@@ -10,7 +10,7 @@ typedef struct names {
     const void *file;
 } names;
 
-/* Looks up a name given in up to three pieces; prefix may be NULL. */
+/* Look up the name <prefix>.<name [length]><ending>. `prefix` may be NULL. */
 static fsdp_status find_joined_name(const names *in, const char *prefix, const char *name,
                                     size_t length, const char *ending, const void **found)
 {
@@ -23,7 +23,7 @@ static fsdp_status find_joined_name(const names *in, const char *prefix, const c
     return FSDP_OK;
 }
 
-/* Looks up `name`, then its name in old files. */
+/* Look up `name`, then the name that old files have instead. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {

@@ -68,9 +68,9 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
     return frozen;
 }
 
-/* Like a loop over named_parameters(), which lists a tied parameter under its first name: "encoder"
- * does not freeze T5's shared embedding. A prefix that matches only further names, such as
- * "lm_head", freezes the parameter they are tied to. */
+/* Freeze the parameters whose names begin with `prefix`. As in a loop over named_parameters(), a
+ * tied parameter has only its first name: "encoder" does not freeze T5's shared embedding. A prefix
+ * that matches only other names, such as "lm_head", freezes the parameter that has these names. */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {
@@ -85,7 +85,8 @@ static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_
     return status;
 }
 
-/* Must come before memory is allocated: frozen parameters have no master weights. */
+/* Freeze all parameters that the options name. This must be done before memory is allocated,
+ * because frozen parameters have no master weights. */
 static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list once = {0}, all = {0};
@@ -125,7 +126,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
     return status;
 }
 
-/* Like transformers, refuse a head of another size unless asked to draw a new one. */
+/* Refuse a head of another size, like transformers, unless the options ask for a new one. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -143,8 +144,8 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
-/* Everything that needs no peers: folder, configuration, the weights' header, module tree. `p` has
- * no weights if they will be drawn. */
+/* Do everything that needs no peers: find the folder, read the configuration and the weights'
+ * header, build the module tree. `p` has no weights if they will be drawn. */
 static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_pretrained *p)
 {
@@ -179,7 +180,7 @@ enum {
     NAMES_SHOWN = 4
 };
 
-/* Logs "`what`: a, b, c and 7 more" once, on rank 0. */
+/* Log "`what`: a, b, c and 7 more" on rank 0. */
 static void warn_of_list(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
     fsdp_str list = {0};
@@ -195,8 +196,8 @@ static void warn_of_list(const fsdp_model *m, const char *what, char *const *nam
     fsdp_free(text);
 }
 
-/* The warnings of transformers: a new head must be trained before its output means anything, and
- * unused weights may mean that config.json and weights do not belong together. */
+/* Log the warnings that transformers prints. A new head must be trained before its output means
+ * anything. Unused weights may mean that config.json and weights do not belong together. */
 static void warn_of_names(const fsdp_model *m)
 {
     warn_of_list(m, "these weights are not in the files and were newly drawn", m->report.fresh,
@@ -216,7 +217,8 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* A tied parameter is one tensor, which is frozen or trained under all of its names. */
+/* Warn of tied parameters with frozen and trained names. A tied parameter is one tensor, which is
+ * frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;
@@ -245,7 +247,7 @@ static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *o
     return status;
 }
 
-/* Collective. On the meta device there is nothing to fill. */
+/* Load or draw the values of the model. Collective. On the meta device there are no values. */
 static fsdp_status fill_values(fsdp_model *m, const fsdp_pretrained *p, uint64_t seed,
                                const fsdp_device *device)
 {

@@ -1,5 +1,5 @@
-/* A model as train, generate, verify and bench use it: found by name, built, sharded, filled with
- * values, and saved. */
+/* A model as train, generate, verify and bench use it. It is found by name, built, sharded, filled
+ * with values, and saved. */
 #pragma once
 #include <fsdp/pretrained.h>
 #include <fsdp/fsdp.h>
@@ -12,18 +12,18 @@
 typedef struct fsdp_model_options {
     const char *name;                /* folder or hub name */
     const fsdp_model_config *config; /* a configuration without a folder; its weights are drawn */
-    bool from_config;                /* draw the weights even if the folder has some */
-    uint64_t seed;                   /* for drawn weights, including a new head's */
+    bool from_config;                /* draw the weights even if the folder has weights */
+    uint64_t seed;                   /* seed of drawn weights, including those of a new head */
     bool set_dropout;                /* use `dropout` instead of the config's rates */
     double dropout;
-    bool activation_checkpointing; /* checkpoint the blocks as `checkpointing` says */
+    bool activation_checkpointing; /* checkpoint the blocks, with the options `checkpointing` */
     /* used if activation_checkpointing is set */
     fsdp_activation_checkpointing_options checkpointing;
     const fsdp_wrap_policy *wrap; /* policy that chooses units; NULL: fsdp_model_shard() */
     const char *const *frozen; /* [n_frozen] prefixes of names of parameters that are not trained */
     size_t n_frozen;           /* a prefix that matches no name is an error */
-    int64_t num_labels; /* make it a classifier with this many classes; 0: from config.json */
-    const char *const *label_names; /* [num_labels] names of classes; NULL: config.json's */
+    int64_t num_labels;        /* make a classifier with this many classes; 0: from config.json */
+    const char *const *label_names; /* [num_labels] names of classes; NULL: from config.json */
     bool ignore_mismatched_sizes;   /* draw weights whose shape in the files differs */
     fsdp_fully_shard_options shard;
     int blocks_per_unit;               /* consecutive modules chosen by `wrap` that form one unit */
@@ -32,43 +32,44 @@ typedef struct fsdp_model_options {
 
 typedef struct fsdp_model {
     char *dir;                /* NULL if the model has no folder */
-    fsdp_model_config config; /* as built: tie_word_embeddings is decided by the weights */
+    fsdp_model_config config; /* as built; tie_word_embeddings depends on the weights */
     fsdp_model_info info;     /* from config */
     fsdp_module *module;
-    fsdp_named_sharding *named; /* for module */
+    fsdp_named_sharding *named; /* options by name for `module` */
     fsdp_group *group;          /* borrowed; NULL: a single rank */
     fsdp_load_report report;    /* empty if the weights were drawn */
     int64_t n_label_names;
-    /* [n_label_names] an item is NULL if its class has no name; NULL: no names */
+    /* [n_label_names] names of classes; an item is NULL if its class has no name. NULL if no class
+     * has a name. */
     char **label_names;
     bool writes_label_names; /* the names differ from config.json's */
 } fsdp_model;
 
-/* The root and the modules that options->wrap chooses become units over `group` (NULL: of this rank
- * only). Collective: if one rank fails, all do. */
+/* Open a model. The root and the modules that options->wrap chooses become units over `group`
+ * (NULL: of this rank only). Collective: if one rank fails, all fail. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_open(const fsdp_model_options *options, fsdp_group *group,
                                             fsdp_device *device, fsdp_model **model);
 void fsdp_model_close(fsdp_model *model); /* accepts NULL */
 
 /* Zero means default. */
 typedef struct fsdp_model_save_options {
-    fsdp_dtype dtype;        /* of the weights; default float32 */
+    fsdp_dtype dtype;        /* dtype of the weights in the files; default float32 */
     int64_t max_shard_bytes; /* see fsdp_save_options */
     bool overwrite;          /* replace files in an existing folder; other files in it are kept */
     const char *tokenizer;   /* file or folder of a tokenizer; NULL: the model's folder */
 } fsdp_model_save_options;
 
 /* Write `dir` so that transformers loads it: config.json, weights, generation_config.json,
- * tokenizer files. The folder appears whole or not at all. Collective; a failure on one rank is a
- * failure on all. options NULL: all defaults. */
+ * tokenizer files. The folder appears complete or not at all. Collective; if one rank fails, all
+ * fail. `options` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char *dir,
                                             const fsdp_model_save_options *options);
 
-/* Could fsdp_model_save() with `overwrite` write into this folder? FSDP_ERR_INVALID if it is a
- * checkpoint that is not a model's folder. For programs that save after hours and check this first.
- */
+/* Could fsdp_model_save() with `overwrite` write into this folder? FSDP_ERR_INVALID if the folder
+ * is a checkpoint that is not a model's folder. For programs that save after hours of work and
+ * check the folder first. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_check_place(const char *dir);
 
-/* Gather all units and keep them gathered (on = true), or free them again. For many forwards in a
- * row without a change of weights. Collective. */
+/* Gather all units and keep them gathered (on = true), or free them again. For many consecutive
+ * forwards without a change of weights. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_hold_unsharded(const fsdp_model *model, bool on);

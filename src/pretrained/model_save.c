@@ -13,7 +13,8 @@
 #include "src/models/model_type.h"
 #include "src/pretrained/model.h"
 
-/* The config.json that the model's was made from; *path is NULL if there is none. */
+/* Get the config.json that the model's configuration was made from. *path is NULL if there is
+ * none. */
 static fsdp_status source_config(const fsdp_model *m, char **path)
 {
     *path = NULL;
@@ -29,7 +30,7 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* The additional name under which to write a tied head; NULL: none. */
+/* Return the additional name under which a tied head is written, or NULL. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;
@@ -70,14 +71,14 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     FSDP_TRY(write_config(m, dir, o->dtype));
     FSDP_TRY(write_generation_config(m, dir));
     const char *tokenizer = o->tokenizer ? o->tokenizer : m->dir;
-    /* A SentencePiece model has the first name in T5's folders and the second in Llama's. */
+    /* A SentencePiece model is spiece.model in T5's folders and tokenizer.model in Llama's. */
     const char *file_name =
         m->info.format.task == FSDP_TASK_SEQ2SEQ ? "spiece.model" : "tokenizer.model";
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* A folder that is a checkpoint of torch.distributed.checkpoint is read as one, whatever else it
- * contains. */
+/* Refuse a checkpoint of torch.distributed.checkpoint too: it is read as such, whatever else the
+ * folder contains. */
 fsdp_status fsdp_model_check_place(const char *dir)
 {
     FSDP_TRY(fsdp_check_model_place(dir));

@@ -1,4 +1,4 @@
-/* Finds configuration and weights by name: from_pretrained(). */
+/* Finds configuration and weights by name, as from_pretrained() does. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -18,7 +18,8 @@ static bool same_values(const fsdp_checkpoint_entry *a, const fsdp_checkpoint_en
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* The embedding that the head may be tied to; NULL if the weights do not have it. */
+/* Find the embedding that the head may be tied to. *embedding is NULL if the weights do not have
+ * it. */
 static fsdp_status find_embedding(const fsdp_model_type *type, const fsdp_checkpoint_reader *reader,
                                   const fsdp_checkpoint_entry **embedding)
 {
@@ -28,7 +29,7 @@ static fsdp_status find_embedding(const fsdp_model_type *type, const fsdp_checkp
     return FSDP_OK;
 }
 
-/* See Note [Tied heads] in registry.c. */
+/* Decide whether the head is tied to the embedding. See Note [Tied heads] in registry.c. */
 static fsdp_status decide_tied(fsdp_model_config *config, const fsdp_checkpoint_reader *reader)
 {
     const fsdp_model_type *type = config->type;
@@ -84,8 +85,8 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* Without config.json, report a checkpoint or an adapter as such; otherwise reading the file
- * reports that it is missing. */
+/* If config.json is missing and the folder is a checkpoint or an adapter, report that. For other
+ * folders, reading the file reports that it is missing. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

@@ -1,5 +1,5 @@
-/* Saves a module's parameters as Hugging Face weight files. The order of gathers is a function of
- * names, so every rank knows it. Only rank 0 writes files. */
+/* Saves a module's parameters as Hugging Face weight files. Units are gathered in an order that
+ * depends only on names, so every rank knows the order. Only rank 0 writes files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ typedef struct save_run {
     fsdp_parameter_list names;   /* all names; `items` borrow from it */
     fsdp_named_parameter *items; /* [n] parameters to write, sorted by name */
     size_t n;
-    fsdp_safetensors_spec *specs; /* [n]; rank 0 */
-    fsdp_weights_writer *writer;  /* rank 0 */
+    fsdp_safetensors_spec *specs; /* [n] only on rank 0 */
+    fsdp_weights_writer *writer;  /* only on rank 0 */
 } save_run;
 
 static bool writes(const save_run *run)
@@ -67,7 +67,7 @@ static fsdp_status write_tensor(const save_run *run, size_t i, fsdp_tensor *full
     return status;
 }
 
-/* Destroys `writer`. */
+/* Finish the files and destroy run->writer. */
 static fsdp_status finish_writing(save_run *run)
 {
     fsdp_weights_writer *writer = run->writer;
@@ -97,8 +97,8 @@ static bool listed_before(const fsdp_parameter_list *list, size_t i)
     return false;
 }
 
-/* Lists each parameter under its first name, and also under `also_as` if that is one of its names.
- */
+/* List each parameter under its first name, and also under `also_as` if that is one of its
+ * names. */
 static fsdp_status list_parameters(save_run *run, fsdp_module *module,
                                    const fsdp_save_options *options)
 {

@@ -23,7 +23,7 @@ enum {
 
 typedef struct fitting {
     const fsdp_source *weights;
-    const char *model; /* as the user named it */
+    const char *model; /* folder or hub name, as the user gave it */
     const fsdp_model_type *type;
     fsdp_selection have; /* the weights, sorted by name */
     fsdp_parameter_list names;
@@ -56,7 +56,7 @@ static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
                       wanted);
 }
 
-/* The weight under any name of parameter i; NULL: none. */
+/* Find the weight of parameter i under any of its names. *found is NULL if there is none. */
 static fsdp_status find_weight(const fitting *f, size_t i, const fsdp_selected **found)
 {
     *found = NULL;
@@ -106,7 +106,8 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Searches every name of every parameter, because a tied weight may be stored twice. */
+/* List the weights that the model uses. Every name of every parameter is searched, because a tied
+ * weight may be stored twice. */
 static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
 {
     use->items = fsdp_calloc(f->names.n + f->have.n, sizeof(const fsdp_source_item *));
@@ -161,7 +162,7 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    if (n == 0 || n_known == 0) /* no known name: the weights are in another form altogether */
+    if (n == 0 || n_known == 0) /* no known name: the weights are in a completely different form */
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: %s has no use for %zu tensor%s of the model there, '%s'%s: "
@@ -233,8 +234,9 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
     return status;
 }
 
-/* *known is false for models that this program has no table for, and if config.json leaves a key to
- * transformers' defaults that is required here. */
+/* Read the configuration of `model`. *known is false for models that this program has no table for,
+ * and if config.json lacks a key that is required here, because transformers has a default for
+ * it. */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

@@ -16,7 +16,7 @@ typedef struct fitting {
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted;        /* [n] names after a change */
+    const char **sorted;        /* [n] names after a change, sorted */
     fsdp_arena arena;           /* owns the strings of `sorted` */
 } fitting;
 
@@ -61,7 +61,7 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* The first required name that `sorted` lacks; NULL: none. */
+/* Find the first required name that is not in `sorted`. *missing is NULL if there is none. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;
@@ -76,7 +76,7 @@ static fsdp_status find_missing(const fitting *f, const char **missing)
 
 /* ---- changes to try -------------------------------------------------------------------------- */
 
-/* Names with "module." removed at any place, sorted. */
+/* Fill `sorted` with the names, sorted. With `every_module`, "module." is removed at any place. */
 static fsdp_status begin_names(fitting *f, bool every_module)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -93,8 +93,8 @@ static fsdp_status begin_names(fitting *f, bool every_module)
     return FSDP_OK;
 }
 
-/* Bytes of the next component, with its dot, that all names begin with; 0 if there is none.
- * Removing it keeps the names sorted. */
+/* Return the length in bytes, with its dot, of the first component that all names in `sorted`
+ * share; 0 if there is none. Removing this component keeps the names sorted. */
 static size_t common_component(const fitting *f)
 {
     const char *dot = f->n ? strchr(f->sorted[0], '.') : NULL;
@@ -119,8 +119,8 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* *missing is the first name that is missing without a change; NULL if the names fit, as they are
- * or after `change`. */
+/* Find a change after which the names fit. *missing is NULL if they fit, as they are or after
+ * `change`. Otherwise it is the first name that is missing without a change. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {
@@ -157,7 +157,7 @@ static size_t count_with_prefix(const fitting *f, const char *prefix, size_t len
     return count;
 }
 
-/* A name that ends with a dot and `wanted`; NULL: none. */
+/* Return a name that ends with a dot and `wanted`, or NULL. */
 static const char *name_around(const fitting *f, const char *wanted)
 {
     const size_t n = strlen(wanted);
@@ -185,7 +185,8 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Refuses the first required name that is found below a prefix; FSDP_OK if there is none. */
+/* Return an error for the first required name that is found only after a prefix, or FSDP_OK if
+ * there is none. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));

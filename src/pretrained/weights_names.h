@@ -5,15 +5,15 @@
 #include "src/hf/wrapped_names.h"
 #include "src/models/model_type.h"
 
-/* Is it the head, or a parameter that is drawn if the weights lack it? */
+/* Is `name` the head, or a parameter that is drawn if the weights lack it? */
 bool fsdp_weights_may_lack(const fsdp_model_type *type, const char *name);
 
-/* Find which prefix must be removed from names [n], which are already without wrappers, so that a
- * model of `config` finds every parameter it requires. *change is all zero if the names fit as they
- * are, or if a prefix is not the reason that they do not.
+/* Find which prefix must be removed from names [n], so that a model of `config` finds every
+ * parameter that it requires. Wrappers have already been removed from the names. *change is {0} if
+ * the names fit as they are, or if they do not fit for a reason other than a prefix.
  *
- * @param label begins messages: the path of the weights
- * @return FSDP_ERR_INVALID if they do not fit because of names of wrappers, adapters or flat
+ * @param label the path of the weights, with which messages begin
+ * @return FSDP_ERR_INVALID if the names do not fit because of names of wrappers, adapters or flat
  * parameters; the message names one and says what to do */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config,
                                                    const char *label, const char *const *names,

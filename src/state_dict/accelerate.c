@@ -1,6 +1,6 @@
-/* Accelerate's save_state and load_state: the names of files and folders that dcp.c and
- * torch_save.c write. Source: accelerate/utils/fsdp_utils.py and checkpointing.py of Accelerate
- * 1.15. */
+/* Accelerate's save_state and load_state. This file knows the names of files and folders; dcp.c and
+ * torch_save.c write them. Source: accelerate/utils/fsdp_utils.py and checkpointing.py of
+ * Accelerate 1.15. */
 #include "src/state_dict/accelerate.h"
 
 #include <limits.h>
@@ -58,7 +58,7 @@ static bool find_model(char path[PATH_MAX], const char *dir, size_t i, bool *is_
            find_part(path, dir, OLD_MODEL, i, is_folder);
 }
 
-/* Does the folder have one file of each rank? Only Accelerate itself can read them. */
+/* Does the folder have one file for each rank? Only Accelerate itself can read such files. */
 static bool has_rank_files(const char *dir, const char *what, size_t i)
 {
     char path[PATH_MAX];
@@ -101,7 +101,7 @@ static fsdp_status check_counts(const fsdp_accelerate_state *s)
 
 /* --- a part, sharded or full --- */
 
-/* *out is {key: dict}, owned by the caller. */
+/* Make *out = {key: dict}, which the caller owns. */
 static fsdp_status wrap(const char *key, const fsdp_state_dict *dict, fsdp_state_dict **out)
 {
     fsdp_state_dict *outer;
@@ -128,7 +128,7 @@ static fsdp_status write_folder(const fsdp_state_dict *dict, const char *key, co
     return status;
 }
 
-/* Write part i of the folder. `what` is in names of files, `key` is inside a sharded part. */
+/* Write part i of the folder. `what` is used in file names, `key` inside a sharded part. */
 static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, const char *what,
                               const char *key, size_t i, fsdp_group *group,
                               const fsdp_accelerate_options *options)
@@ -142,7 +142,7 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Read into *dict, which is replaced by another dict. */
+/* Read the folder `path` into *dict, and replace *dict by another dict. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {
@@ -218,7 +218,7 @@ static fsdp_status write_optimizer(const fsdp_accelerate_state *s, size_t i, con
     return status;
 }
 
-/* *out = {key: dict[key]}. */
+/* Make *out = {key: dict[key]}. */
 static fsdp_status only(const fsdp_state_dict *dict, const char *key, fsdp_state_dict **out)
 {
     fsdp_state_dict *part;
@@ -237,7 +237,8 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* State is required. Which options there are depends on the version of torch that wrote them. */
+/* Read state and options of an optimizer. State is required. Options may be missing, because
+ * versions of torch write different ones. */
 static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const char *path,
                                         bool is_folder, bool with_options, fsdp_group *group,
                                         fsdp_state_dict **out)
@@ -285,7 +286,7 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
 
 /* --- schedulers and the scaler --- */
 
-/* A disabled scaler has no state. */
+/* Is there a scaler that has a state? A disabled scaler has none. */
 static bool has_scaler(const fsdp_accelerate_state *s)
 {
     return s->scaler && fsdp_grad_scaler_is_enabled(s->scaler);
@@ -309,7 +310,8 @@ static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
     return has_scaler(s) ? fsdp_accelerate_scaler_write(s->scaler, path) : FSDP_OK;
 }
 
-/* The checkpoint of a run that did not scale its losses has no state for a scaler. */
+/* Read the files that rank 0 wrote. The checkpoint of a run that did not scale its losses has no
+ * state for a scaler. */
 static fsdp_status read_values(const fsdp_accelerate_state *s, const char *dir)
 {
     char path[PATH_MAX];

@@ -1,12 +1,13 @@
-/* Private functions for Accelerate's folders. */
+/* Private functions that read and write Accelerate's folders. */
 #pragma once
 #include <fsdp/accelerate.h>
 
-/* As fsdp_accelerate_save_state(), but into the existing directory `dir`. */
+/* Save as fsdp_accelerate_save_state() does, but into the existing directory `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_write(const fsdp_accelerate_state *state,
                                                   const char *dir, fsdp_group *group,
                                                   const fsdp_accelerate_options *options);
-/* Does `dir` hold a first model with Accelerate's name, even one that this library cannot read? */
+/* Does `dir` contain a first model with Accelerate's name, even one that this library cannot
+ * read? */
 bool fsdp_accelerate_is_folder(const char *dir);
 
 /* Write random_states_<rank>.pkl, with the state of the generators after set_seed(seed). */

@@ -1,10 +1,10 @@
-/* The small files of Accelerate's folders, dicts of plain values: scheduler.bin is
- * LambdaLR.state_dict(), scaler.pt GradScaler.state_dict(). */
+/* Reads and writes the small files of Accelerate's folders, which contain dicts of plain values:
+ * scheduler.bin is LambdaLR.state_dict(), scaler.pt is GradScaler.state_dict(). */
 #include "src/base/assert.h"
 #include "src/state_dict/accelerate.h"
 
 enum {
-    MAX_GROUPS = 64 /* parameter groups of an optimizer with a scheduler */
+    MAX_GROUPS = 64 /* limit of parameter groups of an optimizer with a scheduler */
 };
 
 /* --- any dict --- */

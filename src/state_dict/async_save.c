@@ -22,12 +22,12 @@ static const uint64_t STAGING_BYTES = 256u << 20; /* shared by all ranks of a ho
 
 typedef enum stage {
     STAGE_WRITING, /* writing this rank's file */
-    STAGE_WRITTEN, /* rank 0: waiting for the other ranks' files and completing the checkpoint */
+    STAGE_WRITTEN, /* rank 0 waits for the other ranks' files and completes the checkpoint */
     STAGE_ENDED
 } stage;
 
 struct fsdp_async_save {
-    fsdp_group *group; /* NULL: alone */
+    fsdp_group *group; /* NULL: this rank saves alone */
     int rank, world_size;
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;
@@ -43,8 +43,8 @@ struct fsdp_async_save {
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error;    /* this rank's outcome; after waiting, that of all ranks */
-    stage failed_at;           /* the stage before which it failed */
+    fsdp_saved_error error;    /* this rank's outcome; at the end, the outcome of all ranks */
+    stage failed_at;           /* if the save failed, the stage before which it failed */
     fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 
@@ -103,11 +103,11 @@ static fsdp_status complete(fsdp_async_save *s)
     return fsdp_dcp_job_complete(s->job);
 }
 
-/* Record that this rank's file is written, or failed. */
+/* Record that this rank's file is written, or that writing it failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
     if (status != FSDP_OK &&
-        !is_first(s)) /* before rank 0 can see the failure and remove the folder */
+        !is_first(s)) /* before rank 0 sees the failure and removes the folder */
         fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
@@ -203,7 +203,8 @@ fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
         return status;
     }
     status = start(s, dict);
-    if (status != FSDP_OK) { /* the other ranks have begun; they see this like any later failure */
+    /* The other ranks have begun. They see this failure like any later one. */
+    if (status != FSDP_OK) {
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
     }
@@ -231,14 +232,14 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* Return `status` with the message of the save's error. While the thread runs the error is written
- * once. */
+/* Return `status` with the message of the save's error. While the thread runs, it writes the error
+ * at most once. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
-/* Wait for the stages before `until` and return this rank's outcome. */
+/* Wait until the save has reached stage `until`, and return this rank's outcome. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -249,7 +250,8 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Every rank's file must be written, or failed, before the folder is removed or renamed. */
+/* Wait for the outcome of all ranks. Every rank must have written its file, or failed, before the
+ * folder is removed or renamed. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
@@ -277,8 +279,8 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Is there nothing left to wait for? This rank has failed, or all ranks have written and the folder
- * has its final name. */
+/* Is the save over? It is if this rank has failed, or if all ranks have written and the folder has
+ * its final name. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)

@@ -1,5 +1,5 @@
-/* Boxes: placements cut one mesh dimension after the other; copies are in runs that are contiguous
- * in both tensors. */
+/* Boxes of DTensors. Placements cut a box for one mesh dimension after the other. Copies are made
+ * in runs that are contiguous in both tensors. */
 #include <string.h>
 
 #include "src/comm/group.h"
@@ -38,13 +38,14 @@ fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
     return FSDP_OK;
 }
 
-/* The rank in `group` of rank `r` of mesh dimension d. */
+/* Return the rank in `group` of the process that is rank `r` of mesh dimension d. */
 static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group *group)
 {
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* In row-major order, neighbours in dimension d are apart by the size of the later dimensions. */
+/* Return the coordinate of `rank` in mesh dimension d, for row-major order: neighbours in dimension
+ * d are then apart by the product of the later dimensions. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
     const int ranks = fsdp_spec_ranks(spec, d);
@@ -75,7 +76,8 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* Dimensions [*split, ndim) are contiguous in both; returns the elements of such a run. */
+/* Find the dimensions [*split, ndim) in which the box is contiguous in both tensors. Returns the
+ * number of elements of such a run. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;
@@ -89,7 +91,7 @@ static int64_t run_of(const fsdp_box *box, int *split)
     return run;
 }
 
-/* Index of the element of `whole` at which the run of `index` begins. */
+/* Return the index in `whole` of the element at which the run of `index` begins. */
 static int64_t element_at(const fsdp_box *box, const int64_t *index)
 {
     int64_t at = 0;

@@ -1,5 +1,5 @@
-/* Copies values into tensors. Values from rank 0 are broadcast tensor by tensor, so that memory is
- * bounded by the largest one. */
+/* Copies values into tensors. Values from rank 0 are broadcast tensor by tensor, so that at most
+ * one whole tensor is in memory. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -13,7 +13,7 @@ static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
     return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
 }
 
-/* Is `from` on this rank the same part of the same whole tensor as `to`? */
+/* Are `from` and `to` the same part of a whole tensor on this rank? */
 static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
 {
     fsdp_box a, b;
@@ -59,7 +59,7 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
 
 /* --- what this rank has --- */
 
-/* Copy the box of `to` out of `from`, or all of `from` if it is the same part. */
+/* Copy the box of `to` from `from`, or all of `from` if it is the same part as `to`. */
 static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
@@ -81,8 +81,8 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Ranks wait for each other once per unit, not once per tensor, because tensors of a unit are
- * adjacent. After a failure a rank continues, in order to wait for its peers. */
+/* Run all copies. Ranks wait for each other once per unit, not once per tensor, because tensors of
+ * a unit are adjacent. After a failure, a rank continues because its peers wait for it. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;
@@ -127,7 +127,8 @@ static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *grou
     return fsdp_agree(group, status);
 }
 
-/* A tensor that rank 0 does not have stays unchanged. */
+/* Broadcast a tensor from rank 0 and copy it. A tensor that rank 0 does not have stays
+ * unchanged. */
 static fsdp_status copy_from_rank0(const fsdp_state_copy *item, fsdp_group *group)
 {
     fsdp_tensor *whole = NULL;

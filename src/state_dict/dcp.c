@@ -13,7 +13,7 @@
 #include "src/tensor/halved.h"
 
 enum {
-    STAGING_BYTES = 4 << 20, /* bytes of a tensor that are converted at a time */
+    STAGING_BYTES = 4 << 20, /* size of the buffer in which values are converted */
     MAX_KEYS = 16
 };
 
@@ -135,7 +135,7 @@ typedef struct load_run {
     fsdp_state_dict *dict;
     const char *dir;
     fsdp_dcp_reader *reader;
-    const fsdp_dcp_item **items; /* [count of dict]; NULL: keep its value */
+    const fsdp_dcp_item **items; /* [count of dict]; NULL: the value in `dict` is kept */
     unsigned char *staging;      /* [STAGING_BYTES] */
 } load_run;
 
@@ -227,8 +227,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* Load the part of `box` that has `size` elements from `at` on in dimension d, and one element in
- * the dimensions before d. */
+/* Load the box `piece` of the item into `numel` elements of `to`, beginning at element `element`.
+ * The values are converted to the dtype of `to`. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -243,8 +243,8 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load in pieces that fit into the staging buffer: as many indices of one dimension as fit, for
- * each index of the dimensions before it. */
+/* Load a box in pieces that fit into the staging buffer. A piece has as many indices of one
+ * dimension as fit, and one index of each dimension before it. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -253,7 +253,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     int d = box->ndim;
     while (d > 0 && inner * box->size[d - 1] <= most)
         inner *= box->size[--d];
-    int cut = d - 1; /* the dimension that is cut; below 0: all in one piece */
+    int cut = d - 1; /* the dimension that is cut; below 0: the box is one piece */
     int64_t at_once = cut < 0 ? 1 : most / inner;
     for (int64_t done = 0; done < numel;) {
         fsdp_box piece = *box;
@@ -278,7 +278,8 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     return FSDP_OK;
 }
 
-/* Frozen parameters are stored in the dtype of the checkpoint, as in fsdp_module_load(). */
+/* Store frozen parameters in the dtype that they have in the checkpoint, as fsdp_module_load()
+ * does. */
 static fsdp_status apply_pending_dtypes(const load_run *run)
 {
     const size_t n = fsdp_state_dict_count(run->dict);
@@ -313,8 +314,8 @@ static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* Check chunks that ranks read only in part, in a checkpoint without checksums of blocks: each
- * chunk is read whole by one of the ranks. */
+/* Check the checksums of chunks that ranks read only in part, in a checkpoint without checksums of
+ * blocks: for each chunk, one of the ranks reads all of it. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),

@@ -1,4 +1,4 @@
-/* Writing tensors in place, which all loads share. */
+/* Writes values into existing tensors, for all functions that load a state dict. */
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 

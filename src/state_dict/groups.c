@@ -1,4 +1,5 @@
-/* One table for each optimizer, in torch's order of keys. */
+/* Options of parameter groups in state dicts. There is one table for each optimizer, in torch's
+ * order of keys. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,12 +11,12 @@
 typedef enum field_kind {
     NUMBER,
     PAIR,         /* two adjacent numbers; a tuple in the file */
-    MAYBE_NUMBER, /* below 0: None */
-    RATE,         /* None with relative_step */
+    MAYBE_NUMBER, /* a number; below 0 is None in the file */
+    RATE,         /* the learning rate; None in the file if relative_step is set */
     FLAG,         /* bool */
-    INVERSE_FLAG, /* bool; the file has its opposite */
-    ALWAYS_FALSE, /* this library ignores it */
-    NEVER_TRUE,   /* this library does not support it */
+    INVERSE_FLAG, /* bool; the file has the opposite value */
+    ALWAYS_FALSE, /* false in the file; this library ignores the option */
+    NEVER_TRUE,   /* false in the file; this library does not support true */
     ALWAYS_NONE
 } field_kind;
 
@@ -88,7 +89,7 @@ static fsdp_plain number(double value)
     return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
 }
 
-/* `pair` [2] is memory for a tuple. */
+/* Return the value of a field. `pair` [2] is memory for a tuple. */
 static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
 {
     const char *at = (const char *)options + f->offset;
@@ -201,8 +202,8 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
     return take_flag(fqn, value, f->kind, to);
 }
 
-/* Read an option from a tensor of one number, which an optimizer has if a CUDA graph, or the user,
- * may change its lr. */
+/* Read an option from a tensor of one number. An optimizer has such a tensor if a CUDA graph, or
+ * the user, may change its lr. */
 static fsdp_status take_tensor(const char *fqn, const fsdp_tensor *tensor, const field *f,
                                fsdp_optimizer_options *options)
 {
@@ -248,8 +249,8 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Versions of torch differ in options that select how a step is computed, and that identify the
- * class. */
+/* Do all versions of torch write this option? They differ in the options that select how a step is
+ * computed, and in those that identify the class. */
 static bool is_in_every_version(const field *f)
 {
     return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;

@@ -3,20 +3,20 @@
 #include "src/optim/optimizer.h"
 #include "src/state_dict/state_dict.h"
 
-/* Put every option of a group. The option's key replaces the last one of `keys` [n_keys]; those
- * before it are the group's. `prefix` is prepended to the names of keys. */
+/* Put every option of a group. `keys` [n_keys] are the group's keys and, as the last one, memory
+ * for the key of an option. `prefix` is prepended to the names of options. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
                                                  const fsdp_optimizer_options *options,
                                                  fsdp_state_key *keys, int n_keys,
                                                  const char *prefix);
-/* Copy the values of "<group>.<key>" in `dict` to *options. Options that it does not have stay
+/* Copy the values of "<group>.<key>" in `dict` to *options. Options that `dict` does not have stay
  * unchanged. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                                   const char *optimizer,
                                                   fsdp_optimizer_options *options);
-/* Is `key` an option of a group in torch's optimizer of that name? */
+/* Is `key` an option of a group in torch's optimizer `optimizer`? */
 bool fsdp_state_group_has(const char *optimizer, const char *key);
-/* The first option that every version of that optimizer writes, but that is not in `dict` as
- * "<group>.<key>"; NULL if none is missing. */
+/* Return the first option that every version of torch's optimizer writes, but that is not in `dict`
+ * as "<group>.<key>"; NULL if none is missing. */
 const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,
                                    const char *optimizer);

@@ -1,5 +1,5 @@
-/* get_model_state_dict and set_model_state_dict; and functions that both kinds of state dict share:
- * names, full tensors, streams. */
+/* get_model_state_dict and set_model_state_dict. Also functions that state dicts of models and of
+ * optimizers share: names, full tensors, streams. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -44,8 +44,8 @@ fsdp_status fsdp_state_check_submodule(fsdp_module *module, const fsdp_state_dic
 
 /* --- full tensors --- */
 
-/* Check that there is memory for the whole tensor. It is freed at once, so it is available to the
- * next allocation. */
+/* Check that there is memory for the whole tensor. The memory is allocated and freed at once, so
+ * the next allocation can use it. */
 static fsdp_status try_memory(const fsdp_tensor *t)
 {
     fsdp_tensor *whole;
@@ -57,7 +57,7 @@ static fsdp_status try_memory(const fsdp_tensor *t)
     return FSDP_OK;
 }
 
-/* Pass one item with its whole tensor to ranks that want it. */
+/* Call `consume` with one item and its whole tensor, on ranks that want it. */
 static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
                                 fsdp_state_dict_stream_fn *consume, void *arg)
 {
@@ -88,7 +88,7 @@ fsdp_status fsdp_state_dict_stream(const fsdp_state_dict *dict, fsdp_group *grou
     return stream(dict, group, !group || fsdp_group_rank(group) == 0, consume, arg);
 }
 
-/* Keep a copy: a full dict does not share memory with the module. */
+/* Keep a copy of the whole tensor, because a full dict does not share memory with the module. */
 static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
 {
     fsdp_tensor *copy;
@@ -191,7 +191,7 @@ fsdp_status fsdp_get_model_state_dict(fsdp_module *module, const fsdp_state_dict
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
-    fsdp_parameter_list list; /* parameters under all of their names */
+    fsdp_parameter_list list; /* every parameter, under each of its names */
     fsdp_state_copies copies;
     fsdp_incompatible_keys keys;
     size_t cap_missing, cap_unexpected;
@@ -205,8 +205,8 @@ void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
     *keys = (fsdp_incompatible_keys){0};
 }
 
-/* Check that p, which is in no unit, can take over `tensor`. A leaf can have only one gradient
- * sink. */
+/* Check that `tensor` can become the tensor of p, which is in no unit. A leaf can have only one
+ * gradient sink. */
 static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
                                     const fsdp_tensor *tensor)
 {
@@ -237,7 +237,8 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        if (!run->options->broadcast_from_rank0) /* otherwise the other ranks wait for it */
+        if (!run->options->broadcast_from_rank0) /* otherwise continue: the other ranks wait for
+                                                    this rank */
             return FSDP_OK;
     }
     if (!local && !run->options->assign)
@@ -299,8 +300,8 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* Frozen parameters are stored in the dtype that their values come in, so that none is rounded.
- * Values that are the module's own tensors are in place already. */
+/* Store a frozen parameter in the dtype of its values in the dict, so that no value is rounded.
+ * Values that are the module's own tensors need no copy. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;
@@ -333,7 +334,7 @@ static fsdp_status apply_pending_dtypes(const set_run *run)
     return status;
 }
 
-/* Parameters outside of units take over the dict's tensors. */
+/* Make the dict's tensors the tensors of the parameters that are in no unit. */
 static fsdp_status assign_all(const set_run *run)
 {
     for (size_t i = 0; i < run->list.n; i++) {

@@ -1,5 +1,5 @@
-/* get_optimizer_state_dict and set_optimizer_state_dict. An optimizer knows parameters; the module
- * knows their names. */
+/* get_optimizer_state_dict and set_optimizer_state_dict. The optimizer has the parameters, the
+ * module has their names. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
 
-/* Is the count of steps a tensor, as in torch's optimizers? In transformers' Adafactor it is a
+/* Is the number of steps a tensor, as in torch's optimizers? In transformers' Adafactor it is a
  * Python int. */
 static bool counts_in_tensor(const fsdp_optimizer *o)
 {
@@ -70,7 +70,8 @@ static fsdp_status names_init(names *n, fsdp_module *module, const fsdp_optimize
 
 /* --- get: state --- */
 
-/* Put an entry with the keys state, fqn, key, or with the one key "state.<fqn>.key". */
+/* Put an entry with the keys state, fqn, key; with `flat`, with the single key
+ * "state.<fqn>.<key>". */
 static fsdp_status put_state(fsdp_state_dict *dict, const char *fqn, const char *key, bool flat,
                              fsdp_tensor *tensor, const fsdp_plain *value)
 {
@@ -229,21 +230,21 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 
 /* --- set --- */
 
-/* The values of a dict, which are collected before anything is changed. */
+/* The values of a dict that is set. All are collected before anything changes. */
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
     fsdp_optimizer *optimizer;
     names names;
-    int64_t *steps; /* [names.n]; or NOTHING, LEFT_OUT */
+    int64_t *steps; /* [names.n] number of steps, or NOTHING or LEFT_OUT */
     fsdp_optimizer_options *groups;
     size_t n_groups;
     fsdp_state_copies copies;
-    size_t found; /* items of the dict that were used */
+    size_t found; /* number of items of the dict that were used */
 } set_run;
 
 enum {
-    NOTHING = -1, /* the dict has no state of it */
+    NOTHING = -1, /* the dict has no state of the parameter */
     LEFT_OUT = -2 /* excluded by the options */
 };
 
@@ -280,7 +281,8 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Get the steps of parameter i, if the dict has its state, which must be complete. */
+/* Get the number of steps of parameter i, if the dict has state for it. The state must be
+ * complete. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -321,8 +323,8 @@ static bool lists(const fsdp_plain *list, const char *name)
     return false;
 }
 
-/* "param_groups.<i>" of the group that lists `name`, otherwise "param_groups.<name>"; owned by the
- * caller. */
+/* Return "param_groups.<i>" for the group that lists `name`, or "param_groups.<name>" if no group
+ * does. The caller owns the text. */
 static char *group_fqn(const fsdp_state_dict *dict, const char *name)
 {
     for (int i = 0;; i++) {
@@ -338,7 +340,8 @@ static char *group_fqn(const fsdp_state_dict *dict, const char *name)
     }
 }
 
-/* Find a group by the first of its parameters that the options do not exclude. */
+/* Read the options of group g. The group is found in the dict by the first of its parameters that
+ * the options do not exclude. */
 static fsdp_status read_group(set_run *run, int g)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -400,7 +403,7 @@ static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
-/* Share what each rank found, or broadcast it from rank 0. */
+/* With broadcast_from_rank0, send the values that rank 0 found to all ranks. */
 static fsdp_status share_values(const set_run *run)
 {
     fsdp_group *group = run->options->group;
@@ -433,7 +436,7 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
     return FSDP_OK;
 }
 
-/* Reset the state to that before the first step. */
+/* Set the state of a parameter to zeros, as before its first step. */
 static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     const char *name;

@@ -1,8 +1,8 @@
-/* random_states_<rank>.pkl of Accelerate: three Mersenne Twisters, as
+/* Writes random_states_<rank>.pkl of Accelerate: the states of three Mersenne Twisters, as
  * accelerate.utils.set_seed(seed) leaves them.
  *
- * M. Matsumoto, T. Nishimura, "Mersenne Twister" (1998), and their mt19937ar.c: NumPy and PyTorch
- * start from its init_genrand(), Python from init_by_array(). */
+ * M. Matsumoto, T. Nishimura, "Mersenne Twister" (1998), and their mt19937ar.c. NumPy and PyTorch
+ * start from init_genrand() of that file, Python from init_by_array(). */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 enum {
     WORDS = 624,
-    TORCH_BYTES = 5056 /* CPUGeneratorImplState */
+    TORCH_BYTES = 5056 /* size of CPUGeneratorImplState */
 };
 
 static void init_genrand(uint32_t state[WORDS], uint32_t seed)
@@ -27,7 +27,7 @@ static uint32_t mixed(const uint32_t state[WORDS], int i, uint32_t factor)
     return state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * factor);
 }
 
-/* The next index; 0 follows the last one. */
+/* Return the index after i; 0 follows the last index. */
 static int next_index(uint32_t state[WORDS], int i)
 {
     if (i + 1 < WORDS)
@@ -62,7 +62,7 @@ static void put_words(fsdp_plain *items, const uint32_t state[WORDS])
         items[i] = integer(state[i]);
 }
 
-/* random.getstate(): (3, (words..., index), None). */
+/* Put random.getstate(): (3, (words..., index), None). */
 static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "random_state"};
@@ -78,7 +78,7 @@ static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t
         dict, &key, 1, &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {three, 3}});
 }
 
-/* numpy.random.get_state(), with a list for its array, which set_state() accepts too. */
+/* Put numpy.random.get_state(), with a list instead of its array, which set_state() accepts too. */
 static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "numpy_random_seed"};
@@ -94,8 +94,8 @@ static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t 
                                      &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {five, 5}});
 }
 
-/* torch.get_rng_state(): seed, words left, seeded, index, the words with 64 bits each, no cached
- * normal numbers. */
+/* Put torch.get_rng_state(): the seed, the number of words left, the flag "seeded", the index, the
+ * words in 64 bits each, and no cached normal numbers. */
 static fsdp_status put_torch(fsdp_state_dict *dict, fsdp_device *device, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "torch_manual_seed"};

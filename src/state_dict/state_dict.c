@@ -1,5 +1,5 @@
-/* The container: entries in order, and a hash table over their names. Names, keys and values are in
- * an arena; those of a replaced entry stay there until the end. */
+/* The container of a state dict: entries in order, and a hash table over their names. Names, keys
+ * and values are in an arena. Those of a replaced entry stay there until the dict is destroyed. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -57,7 +57,7 @@ static size_t hash_of(const char *text)
     return (size_t)(hash ^ (hash >> 32));
 }
 
-/* The slot of `fqn`, or the free slot where it would be inserted. */
+/* Return the slot of `fqn`, or the free slot where `fqn` would be inserted. */
 static size_t slot_of(const fsdp_state_dict *d, const char *fqn)
 {
     size_t at = hash_of(fqn) & (d->n_slots - 1);
@@ -134,7 +134,7 @@ static fsdp_status copy_keys(fsdp_state_dict *d, const fsdp_state_key *keys, int
     return entry->fqn ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Put `entry`, which has tensor and value; the tensor is retained. */
+/* Put an entry with the tensor and the value of `entry`. The tensor is retained. */
 static fsdp_status insert_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
                                 fsdp_state_entry entry)
 {

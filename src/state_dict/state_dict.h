@@ -8,52 +8,52 @@
 #include "src/torchfile/pickle_reader.h"
 
 struct fsdp_state_dict {
-    fsdp_arena arena; /* names, keys and values */
+    fsdp_arena arena; /* owns names, keys and values */
     fsdp_state_entry *entries;
     size_t n, cap;
-    size_t *slots; /* [n_slots] index + 1 into entries by hash of the fqn, 0: free */
+    size_t *slots; /* [n_slots] hash table by fqn: index into entries + 1; 0: free */
     size_t n_slots;
     const char *companion; /* companion of the manifest that is made from the dict (dcp_manifest.h);
                               static */
 };
 
-/* Path of an item as text, e.g. {{"state"}, {fqn}, {"step"}} and "state.<fqn>.step". */
+/* Return the path of an item as text: {{"state"}, {fqn}, {"step"}} gives "state.<fqn>.step". */
 char *fsdp_state_keys_join(const fsdp_state_key *keys,
                            int n_keys); /* owned by the caller; NULL if memory ran out */
 
 /* Returns the options, or the defaults for NULL. */
 const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options);
 int fsdp_state_rank(const fsdp_state_dict_options *options);
-/* FSDP_ERR_INVALID for options that cannot be used when getting a state dict. */
+/* Check options for getting a state dict. FSDP_ERR_INVALID for options that cannot be used for
+ * this. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Do the options include this parameter? *shown is its name in the dict, which is a part of
- * `name`. */
+/* Do the options include this parameter? *shown is its name in the dict, a part of `name`. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
-/* FSDP_ERR_NOT_FOUND if options->submodule is not a module. */
+/* Check that options->submodule is a module of `module`. FSDP_ERR_NOT_FOUND if it is not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Make *out from a sharded dict, whose getter returned `status`: the dict itself or, with
- * full_state_dict, a full one. In the latter case this is collective, and `sharded` is freed, also
- * on failure. */
+/* Make *dict from a sharded dict, whose getter returned `status`. *dict is the sharded dict itself
+ * or, with full_state_dict, a full one. With full_state_dict this is collective, and `sharded` is
+ * freed, also on failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
 
-/* Put "param_groups.<i>.initial_lr" for each group of an optimizer's nested dict: torch's
- * schedulers add it, and a script with a scheduler expects it in a checkpoint. */
+/* Put "param_groups.<i>.initial_lr" for each group of an optimizer's nested dict. torch's
+ * schedulers add this key, and a script with a scheduler expects it in a checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, int n_groups,
                                                       double base_lr);
 
-/* Does a state dict of this optimizer have its number of steps? torch's SGD does not count them. */
+/* Does a state dict of this optimizer have a number of steps? torch's SGD does not count steps. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
 
-/* A copy of values into a tensor. Copies are first collected and checked, and run once all ranks
+/* A copy of values into a tensor. Copies are first collected and checked. They run after all ranks
  * agree. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */
-    fsdp_tensor *from; /* borrowed; NULL on ranks that receive it from rank 0 */
+    fsdp_tensor *from; /* borrowed; NULL on ranks that receive the values from rank 0 */
     const char *name;  /* borrowed, for messages */
 } fsdp_state_copy;
 
@@ -72,50 +72,54 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_copies_run(const fsdp_state_copies *copie
                                                   const fsdp_state_dict_options *options);
 void fsdp_state_copies_fini(fsdp_state_copies *copies);
 
-/* A source of values that replaces a tensor. Implementations append what their read() needs. */
+/* A source of values that is used instead of a tensor. Implementations append what their read()
+ * needs. */
 typedef struct fsdp_state_source fsdp_state_source;
 struct fsdp_state_source {
-    /* As fsdp_dcp_tensor.read(); `source` is this object. */
+    /* Like fsdp_dcp_tensor.read(); `source` is this object. */
     fsdp_status (*read)(void *source, uint64_t offset, void *out, size_t bytes);
     struct fsdp_snapshot_part *part;
     struct fsdp_async_save *save;
 };
-/* Make the manifest of what fsdp_dcp_save() writes. Its entry i is item i. `sources` [count] must
- * outlive it; NULL: the tensors themselves, with their values when they are written. */
+/* Make the manifest of what fsdp_dcp_save() writes. Its entry i is item i of `dict`. `sources`
+ * [count] must outlive the manifest. If `sources` is NULL, the tensors themselves are used, with
+ * the values that they have when they are written. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict,
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
 
-/* As fsdp_dcp_save(), with any place. `mine` is what this rank's preparations returned; `dict` is
- * not read if they failed. */
+/* Save as fsdp_dcp_save() does, to any place. `mine` is what this rank's preparations returned. If
+ * they failed, `dict` is not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                                  const fsdp_group_place *place, fsdp_group *group);
-/* As fsdp_torch_save(), but by this rank alone, with its own parts only. */
+/* Save as fsdp_torch_save() does, but by this rank alone, and only its own parts. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict,
                                                         const char *path);
 
-/* As fsdp_torch_load_into(), but items of `dict` that the file does not have keep their values. */
+/* Load as fsdp_torch_load_into() does, but items of `dict` that the file does not have keep their
+ * values. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_load_partly(fsdp_state_dict *dict, const char *path,
                                                    fsdp_group *group);
 
-/* The key under which fsdp_local_save() describes the parts: "rank", "world_size" and {"offsets":
- * {fqn: tuple}}. */
+/* The key under which fsdp_local_save() describes the parts. Its value is a dict with "rank",
+ * "world_size" and "offsets": {fqn: tuple}. */
 #define FSDP_LOCAL_SHARDS "local_shards"
 enum {
     FSDP_LOCAL_MAX_RANKS = 1 << 20
 };
 
-/* Convert a pickle's value to a plain one in `arena`. *known is false if it is not a plain value,
- * or nested too deeply. FSDP_ERR_FORMAT if the arena holds more than any checkpoint needs. */
+/* Convert a pickle's value to a plain one in `arena`. *known is false if the value is not plain, or
+ * is nested too deeply. FSDP_ERR_FORMAT if the arena contains more bytes than any checkpoint
+ * needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *arena,
                                                   fsdp_plain *to, bool *known);
 
-/* Write the value as the next one of the pickle. */
+/* Put the value into the pickle. */
 void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value);
 
-/* Writes the values of tensor `to`, which is item `i` of the dict. */
+/* Write the values of tensor `to`, which is item `i` of the dict. */
 typedef fsdp_status fsdp_state_fill_fn(void *arg, size_t i, fsdp_tensor *to);
 /* Call `fill` for each tensor of the dict while it may be written. Every rank calls this with the
- * same dict; after a failure a rank continues, in order to wait for its peers. */
+ * same dict. After a failure, a rank continues because its peers wait for it. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict,
                                                  fsdp_state_fill_fn *fill, void *arg);

@@ -1,4 +1,5 @@
-/* A file of torch.save as a state dict: dicts and lists become keys, tensors are copied. */
+/* Loads a file of torch.save as a state dict. Dicts and lists become keys, and tensors are
+ * copied. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ typedef struct loading {
     fsdp_device *device;
     fsdp_torch_archive *archive;
     fsdp_state_dict *dict;
-    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the value that is read */
-    fsdp_arena arena;                           /* temporary plain values */
+    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
+    fsdp_arena arena;                           /* owns temporary plain values */
     struct {
         const void *data;
         fsdp_tensor *tensor; /* borrowed from the dict */
@@ -28,8 +29,8 @@ typedef struct loading {
 
 /* --- tensors --- */
 
-/* Tensors with the same bytes of a storage are one tensor with several names, such as tied
- * parameters. */
+/* Find a tensor that was loaded already from the same bytes of a storage. A tied parameter, for
+ * example, is one tensor with several names. */
 static fsdp_tensor *find_alias(const loading *l, const fsdp_checkpoint_entry *entry,
                                fsdp_dtype dtype)
 {
@@ -78,8 +79,8 @@ static fsdp_status put_tensor(loading *l, const fsdp_pickle_value *v, int n_keys
     return status;
 }
 
-/* Check that no other item has the same name of joined keys, which identifies an item of a state
- * dict. */
+/* Check that no other item has the same joined keys, because these are the name of an item in a
+ * state dict. */
 static fsdp_status check_name(const loading *l, int n_keys)
 {
     char *fqn = fsdp_state_keys_join(l->keys, n_keys);
@@ -94,7 +95,7 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Set the key of a dict's item: text, or a number, which optimizers use for parameters. */
+/* Set the key of a dict's item. It is text, or a number, as optimizers use for parameters. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
     char text[128];
@@ -130,7 +131,7 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* Skip an object of a class, which is not read. */
+/* Skip an object of a class. Such objects are not read. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];

@@ -1,5 +1,5 @@
-/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() does from folders. Each rank
- * maps the file and copies its own part, so that at most one further tensor is in memory. */
+/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() reads folders. Each rank maps
+ * the file and copies its own part, so that at most one more tensor is in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef struct reading {
     fsdp_state_dict *dict;
     const char *path;
     fsdp_group *group;
-    bool local;   /* a file of fsdp_local_save(): tensors are this rank's parts */
+    bool local;   /* the file is from fsdp_local_save(): its tensors are this rank's parts */
     bool partial; /* items that the file lacks stay unchanged */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
@@ -26,8 +26,8 @@ typedef struct reading {
 
 /* --- what the file has --- */
 
-/* Find the item of a dict. An int key also matches the text with its digits, which DCP makes of
- * it. */
+/* Find the item of a dict. An int key also matches the text of its digits, because DCP converts int
+ * keys to text. */
 static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
 {
     if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
@@ -39,7 +39,7 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return fsdp_pickle_find(dict, key->name);
 }
 
-/* The value below `keys`; NULL if there is none. */
+/* Return the value that `keys` lead to, or NULL if there is none. */
 static const fsdp_pickle_value *find_below(const fsdp_pickle_value *value,
                                            const fsdp_state_key *keys, int n_keys)
 {
@@ -63,8 +63,8 @@ static fsdp_status part_of(const reading *r, const fsdp_tensor *tensor, fsdp_box
     return FSDP_OK;
 }
 
-/* Parts of different offsets may have one shape, so compare the offsets that were written with the
- * parts. */
+/* Compare the offsets that were written with a part. Comparing shapes is not enough, because parts
+ * at different offsets may have the same shape. */
 static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry)
 {
     const fsdp_state_key keys[] = {
@@ -151,7 +151,7 @@ static fsdp_status match_all(reading *r)
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* It is enough if one rank checks each byte. */
+    /* It is enough if one rank checks the checksums. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -183,8 +183,8 @@ static fsdp_status take_values(const reading *r)
     return FSDP_OK;
 }
 
-/* Whole rows are contiguous in the file. For another box the whole tensor is copied first, because
- * the mapping may be unaligned. */
+/* Load this rank's part of a tensor. Complete rows are contiguous in the file. For any other box,
+ * the whole tensor is copied first, because the mapping may be unaligned. */
 static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
@@ -278,7 +278,7 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* Put the items of `dict`, and a description of the parts that they are. */
+/* Put the items of `dict`, and a description of which parts of tensors they are. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));

@@ -1,5 +1,5 @@
-/* A state dict as a file of torch.save: whole tensors, gathered one at a time, written by rank 0.
- */
+/* Saves a state dict as a file of torch.save. Whole tensors are gathered one after the other, and
+ * rank 0 writes them. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -15,12 +15,13 @@
 
 /* --- nesting --- */
 
-/* Items of a state dict are in any order; in nested dicts, items of one dict must be adjacent. */
+/* An order of items in which items of one nested dict are adjacent. Items of a state dict are in
+ * any order. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
     size_t *order; /* [n] items in their new order so far */
     size_t n;
-    bool *taken; /* [count] is in `order` already */
+    bool *taken; /* [count] whether an item is in `order` already */
 } ordering;
 
 static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
@@ -38,8 +39,8 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Append every item not taken yet that has the first n_keys keys of `first`, grouped by its next
- * key. */
+/* Append every item that is not taken yet and that has the first n_keys keys of `first`. Items with
+ * the same next key are adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -61,7 +62,7 @@ static fsdp_status put_entry(fsdp_state_dict *dict, const fsdp_state_entry *e)
                      : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
 }
 
-/* Copy the dict with items of one nested dict next to each other. */
+/* Copy the dict so that items of one nested dict are adjacent. */
 static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 {
     size_t n = fsdp_state_dict_count(dict);
@@ -91,8 +92,8 @@ typedef struct writing {
     fsdp_state_dict *dict; /* nested */
     fsdp_state_dict *data; /* the same items, with each tensor once */
     bool local;            /* save only this rank's parts */
-    size_t *first;         /* [items] the first item with the same tensor */
-    size_t *numbers;       /* [items] the writer's numbers of tensors */
+    size_t *first;         /* [items] index of the first item with the same tensor */
+    size_t *numbers;       /* [items] number of the tensor in `writer` */
     fsdp_torch_writer *writer;
 } writing;
 
@@ -178,7 +179,7 @@ static fsdp_status put_all_items(writing *t)
                               fsdp_torch_writer_pickle(t->writer));
 }
 
-/* Rank 0 writes everything except the tensors' data. */
+/* Create the file and write everything except the tensors' data. */
 static fsdp_status begin_file(writing *t)
 {
     FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));

@@ -19,7 +19,7 @@ static bool has_key(const fsdp_nesting *n, size_t i, int level)
     return n->key(n->context, i, level, &key);
 }
 
-/* Do items a and b, which have the same keys before `level`, have the same key at it? */
+/* Do items a and b, which have the same keys before `level`, have the same key at `level`? */
 static bool same_key(const fsdp_nesting *n, size_t a, size_t b, int level)
 {
     fsdp_nesting_key x, y;
@@ -52,7 +52,7 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* *next is one past the last item that has item i's key at this level. */
+/* Set *next to one past the last item that has item i's key at `level`. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

@@ -1,5 +1,5 @@
-/* Conversion between flat items, which are found by a list of keys, and nested dicts and lists.
- * Keys are joined with dots into names, or written as nested values into a file of torch.save. */
+/* Converts flat items, each with a list of keys, to nested dicts and lists in a pickle. Also joins
+ * keys with dots into names. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_writer.h"
@@ -18,14 +18,15 @@ void fsdp_nesting_join(fsdp_str *fqn, int i, const char *name, int64_t index);
 typedef struct fsdp_nesting {
     const char *path; /* prefix of error messages */
     void *context;
-    /* Get key `level` of item i; false if the item has fewer keys. */
+    /* Get key `level` of item i. Returns false if the item has fewer keys. */
     bool (*key)(const void *context, size_t i, int level, fsdp_nesting_key *key);
     const char *(*name)(const void *context, size_t i);
     /* Write the value of item i to the pickle. */
     fsdp_status (*write_item)(void *context, size_t i);
 } fsdp_nesting;
 
-/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item that cannot
- * be where its keys say, or that is nested too deeply; errors of write_item() are passed on. */
+/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item whose keys
+ * contradict those of another item, or that is nested too deeply; errors of write_item() are passed
+ * on. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,
                                                fsdp_pickle_writer *pickle);

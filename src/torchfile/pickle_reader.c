@@ -10,8 +10,8 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* Bytes of memory per byte of the pickle. A byte makes at most one value and one item; only a
-     * text that is encoded repeatedly could need more. */
+    /* Limit of memory, in bytes per byte of the pickle. A byte makes at most one value and one
+     * item. Only a text that is encoded repeatedly could need more. */
     MEMORY_FACTOR = 256
 };
 
@@ -117,7 +117,7 @@ static fsdp_status read_bytes(machine *m, size_t n, const unsigned char **p)
     return FSDP_OK;
 }
 
-/* An unsigned integer of `width` bytes. */
+/* Read an unsigned integer of `width` bytes. */
 static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 {
     const unsigned char *p;
@@ -131,7 +131,7 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 /* ---- which value holds which
  * ------------------------------------------------------------------------- */
 
-/* Record that `holder` holds `value` from now on. */
+/* Record that `holder` holds `value`. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -220,7 +220,8 @@ static fsdp_status op_int32(machine *m, unsigned width)
     return push_int(m, (int32_t)(uint32_t)integer);
 }
 
-/* LONG1, LONG4: two's complement of as many bytes as a count of `width` bytes says. */
+/* LONG1, LONG4: read a count of `width` bytes, then a two's complement number of that many
+ * bytes. */
 static fsdp_status op_long(machine *m, unsigned width)
 {
     uint64_t n, bits = 0;
@@ -247,7 +248,7 @@ static fsdp_status op_float(machine *m, unsigned bytes)
     fsdp_pickle_value *value;
     uint64_t bits = 0;
     FSDP_TRY(read_bytes(m, bytes, &p));
-    for (unsigned i = 0; i < bytes; i++) /* the format's one big-endian number */
+    for (unsigned i = 0; i < bytes; i++) /* the only big-endian number of the format */
         bits = bits << 8 | p[i];
     FSDP_TRY(push_new(m, FSDP_PICKLE_FLOAT, &value));
     memcpy(&value->number, &bits, sizeof bits);
@@ -354,8 +355,8 @@ static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Numbers are assigned in order, and each takes two bytes or more, so a larger number than the
- * pickle has bytes is not valid. */
+/* Store the top value in the memo. Numbers are assigned in order, and each assignment takes two
+ * bytes or more, so a number that reaches the pickle's size in bytes is not valid. */
 static fsdp_status memoize(machine *m, uint64_t number)
 {
     FSDP_TRY(require_items(m, 1));
@@ -497,7 +498,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
         unsigned char c = (unsigned char)text->text.data[i];
         if (c >= 0x80) {
             unsigned char next =
-                (unsigned char)text->text.data[i + 1]; /* the terminating NUL at the end */
+                (unsigned char)text->text.data[i + 1]; /* at the end: the terminating NUL */
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
                 return bad(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
@@ -553,7 +554,8 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Attributes are ignored, so they must be plain values: no tensor may be lost with them. */
+/* Check that attributes are plain values. Attributes are ignored, and no tensor may be lost with
+ * them. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
@@ -567,8 +569,8 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
-/* The dict of slots in the attributes (None, dict) of a class with __slots__, such as DTensor, or
- * NULL. */
+/* Return the dict of slots if the attributes are (None, dict), as for a class with __slots__ such
+ * as DTensor; otherwise NULL. */
 static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
@@ -578,8 +580,8 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* Tensors with attributes are made by this call. FSDP1, for example, marks the tensors of its state
- * dicts. */
+/* Push the result of a REBUILD call, which makes a tensor with attributes. FSDP1, for example, adds
+ * an attribute to the tensors of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {
@@ -682,8 +684,7 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD sets the state of a record. OrderedDicts get their attributes this way, which are
- * ignored. */
+/* BUILD sets the state of a record. It also sets attributes of OrderedDicts, which are ignored. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-/* Python's pickles as data: a tree of values. Nothing is imported and nothing is run.
+/* Reads Python's pickles as data, as a tree of values. Nothing is imported and nothing is run.
  *
  * A pickle is a program for a stack machine that may name any function of any module and call it.
  * This reader gives a meaning only to names of the caller's list. Every other name, and the result
@@ -8,8 +8,8 @@
  *
  * Note [Pickles that cannot hurt]. Every read is checked against the pickle's end. A value can be
  * changed only until something holds it (another value, or a second place on the stack), so no
- * value can hold itself, and the depth of each is known and at most FSDP_PICKLE_MAX_DEPTH. Memory
- * is bounded by a multiple of the pickle's size. A value may be held by many others, though.
+ * value can hold itself, and the depth of each value is known and at most FSDP_PICKLE_MAX_DEPTH.
+ * Memory is bounded by a multiple of the pickle's size. A value may be held by many others, though.
  * Walking all paths through a hostile tree could take forever, so readers go directly to the values
  * that they need. */
 #pragma once
@@ -23,13 +23,13 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_NONE,
     FSDP_PICKLE_BOOL,
     FSDP_PICKLE_INT,
-    FSDP_PICKLE_BIG_INT, /* beyond 64 bits */
+    FSDP_PICKLE_BIG_INT, /* an int that needs more than 64 bits */
     FSDP_PICKLE_FLOAT,
     FSDP_PICKLE_STR,
     FSDP_PICKLE_BYTES,
     FSDP_PICKLE_TUPLE,
     FSDP_PICKLE_LIST,
-    FSDP_PICKLE_SET,  /* in the pickle's order, which has no meaning */
+    FSDP_PICKLE_SET,  /* its items are in the order of the pickle, which has no meaning */
     FSDP_PICKLE_DICT, /* dict or OrderedDict */
     FSDP_PICKLE_NAME, /* a class, function or constant */
     FSDP_PICKLE_RECORD,
@@ -38,19 +38,20 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_PERSISTENT /* a persistent id; its only item is the id's value */
 } fsdp_pickle_kind;
 
-/* What calling a name of the caller's list makes. */
+/* What a call of a name in the caller's list makes. */
 typedef enum fsdp_pickle_meaning {
-    FSDP_PICKLE_CONSTANT, /* nothing: it may not be called */
+    FSDP_PICKLE_CONSTANT, /* nothing: the name may not be called */
     FSDP_PICKLE_CALL,     /* a RECORD of the call */
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
-    FSDP_PICKLE_MAKE_SET, /* a SET of a list's items; without arguments an empty one */
-    FSDP_PICKLE_EMPTY,    /* an empty DICT, only without arguments: OrderedDict() */
-    FSDP_PICKLE_COUNT,    /* a DICT that counts, from a dict: Counter({1: 2}) */
-    FSDP_PICKLE_ENCODE,   /* BYTES from text of characters up to U+00FF; without arguments empty */
-    FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; the meaning of names outside the list */
-    FSDP_PICKLE_TYPE,     /* as CONSTANT, and allowed as the type of a REBUILD */
-    FSDP_PICKLE_REBUILD   /* the RECORD of calling the function in (function, TYPE, arguments,
-                             attributes) */
+    FSDP_PICKLE_MAKE_SET, /* a SET of a list's items, or an empty SET without arguments */
+    FSDP_PICKLE_EMPTY,    /* an empty DICT, from a call without arguments: OrderedDict() */
+    FSDP_PICKLE_COUNT,    /* a DICT with `counts` set, from a dict: Counter({1: 2}) */
+    FSDP_PICKLE_ENCODE,   /* BYTES from a text of characters up to U+00FF, or empty BYTES without
+                             arguments */
+    FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
+    FSDP_PICKLE_TYPE,     /* like CONSTANT, and allowed as the type of a REBUILD */
+    FSDP_PICKLE_REBUILD   /* the RECORD of a call of the first argument, a function, from the
+                             arguments (function, TYPE, arguments, attributes) */
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
@@ -104,21 +105,22 @@ FSDP_MUST_CHECK fsdp_status fsdp_pickle_create(const char *label, const void *da
                                                const fsdp_pickle_names *names,
                                                fsdp_pickle **pickle);
 void fsdp_pickle_destroy(fsdp_pickle *pickle); /* accepts NULL; frees all values */
-/* The outermost value, valid until the pickle is destroyed. */
+/* Return the outermost value, which is valid until the pickle is destroyed. */
 const fsdp_pickle_value *fsdp_pickle_root(const fsdp_pickle *pickle);
 
 /* ---- values; all functions accept NULL as a value of no kind ---- */
 bool fsdp_pickle_is(const fsdp_pickle_value *value, fsdp_pickle_kind kind);
-/* "a dict", "None", "torch.device(...)": for messages. */
+/* Describe a value for messages: "a dict", "None", "torch.device(...)". `text` [bytes] is memory
+ * for the result. */
 const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, size_t bytes);
-/* The first OPAQUE value in `value`, depth first; NULL if there is none. */
+/* Return the first OPAQUE value in `value`, depth first, or NULL if there is none. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value);
 /* Is `value` the NAME `name`, or a RECORD of calling it? */
 bool fsdp_pickle_is_call(const fsdp_pickle_value *value, const char *name);
-/* Argument `i` of a RECORD, item `i` of a TUPLE or LIST; NULL if there is none. */
+/* Return argument `i` of a RECORD or item `i` of a TUPLE or LIST, or NULL if there is none. */
 const fsdp_pickle_value *fsdp_pickle_at(const fsdp_pickle_value *value, size_t i);
-/* The value of the text key `key` in a DICT or a RECORD's state, or NULL. The last one counts if
- * there are several. O(n). */
+/* Return the value of the text key `key` in a DICT or in the state of a RECORD, or NULL. If several
+ * keys are equal, the last one counts. O(n). */
 const fsdp_pickle_value *fsdp_pickle_find(const fsdp_pickle_value *value, const char *key);
-/* The text of a STR without a NUL in it; NULL for all other values. */
+/* Return the text of a STR that contains no NUL character, or NULL for any other value. */
 const char *fsdp_pickle_text(const fsdp_pickle_value *value);

@@ -46,7 +46,8 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
     return text;
 }
 
-/* This ends because each level descends into only one value, the one that holds an OPAQUE value. */
+/* The loop ends because each level descends into only one value, the one that holds an OPAQUE
+ * value. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
 {
     while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {

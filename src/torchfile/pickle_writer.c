@@ -51,7 +51,7 @@ void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the format's one big-endian number */
+    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the only big-endian number of the format */
 }
 
 static void put_text(fsdp_pickle_writer *w, const char *utf8, size_t bytes)
@@ -66,7 +66,7 @@ void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8)
     put_text(w, utf8, strlen(utf8));
 }
 
-/* _codecs.encode(text, "latin1"): a character for each byte. */
+/* Put the call _codecs.encode(text, "latin1"). `text` has one character for each byte. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes)
 {
     const unsigned char *from = data;

@@ -1,6 +1,6 @@
-/* Writing a pickle (protocol 2, which torch.load's weights_only unpickler reads) value by value,
- * containers before their items. Start with {0}. Functions do not fail: the text remembers if
- * memory ran out, as in str.h. */
+/* Writes a pickle (protocol 2, which torch.load's weights_only unpickler reads) value by value. A
+ * container is begun before its items are written. Start with {0}. Functions do not fail: `text`
+ * remembers if memory ran out, as in str.h. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_reader.h"
@@ -25,33 +25,33 @@ void fsdp_pickle_put_bool(fsdp_pickle_writer *w, bool value);
 void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value);
 void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value);
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8);
-/* Put a bytes object. Protocol 2 has none, so a call that makes it is written. */
+/* Put a bytes object. Protocol 2 has no bytes objects, so a call that makes one is written. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes);
-/* Begin a DICT, LIST, SET or TUPLE, which holds all values until end(). In a DICT, keys and values
- * alternate. */
+/* Begin a DICT, LIST, SET or TUPLE. All values until the matching end() are its items. In a DICT,
+ * keys and values alternate. */
 void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind);
 void fsdp_pickle_end(fsdp_pickle_writer *w);
-/* A tuple of `n` ints. */
+/* Put a tuple of `n` ints. */
 void fsdp_pickle_put_ints(fsdp_pickle_writer *w, const int64_t *values, int n);
-/* Put a class or function. Strings have static storage. */
+/* Put a class or function. Both strings must have static storage. */
 void fsdp_pickle_put_global(fsdp_pickle_writer *w, const char *module, const char *name);
-/* The last two values become a call: a function, and the tuple of its arguments. */
+/* Turn the last two values, a function and the tuple of its arguments, into a call. */
 void fsdp_pickle_call(fsdp_pickle_writer *w);
-/* Put a new object of a class, without a state. Strings have static storage. */
+/* Put a new object of a class, without a state. Both strings must have static storage. */
 void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const char *name);
-/* The last value becomes the state of the object before it. */
+/* Make the last value the state of the object before it. */
 void fsdp_pickle_build(fsdp_pickle_writer *w);
-/* Put a whole value from the `text` of another writer. `w` must be empty, because both number their
- * globals from 0. */
+/* Put a complete value from the `text` of another writer. `w` must be empty, because both writers
+ * number their globals from 0. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names and
  * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB when written as a
  * tree. After an error `w` can only be passed to fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,
                                                   const fsdp_pickle_value *value);
-/* The last value becomes a persistent id. */
+/* Turn the last value into a persistent id. */
 void fsdp_pickle_persistent(fsdp_pickle_writer *w);
-/* The whole pickle, owned by the caller; `w` is empty again. NULL with an error if memory ran out.
- */
+/* Return the complete pickle [*bytes], which the caller owns, and empty `w`. Returns NULL with an
+ * error if memory ran out. */
 char *fsdp_pickle_take(fsdp_pickle_writer *w, size_t *bytes);
 void fsdp_pickle_fini(fsdp_pickle_writer *w);

@@ -1,4 +1,4 @@
-/* The container of torch.save: detecting its format, reading its records and its pickle. */
+/* Reads the container of torch.save: detects its format, and reads its records and its pickle. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool begins_with(const unsigned char *data, size_t bytes, size_t at, cons
     return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
 }
 
-/* Before version 0.2, torch.save wrote tar archives of these members. */
+/* Is this a tar archive with one of these members, as torch.save wrote before version 0.2? */
 static bool is_legacy_tar(const unsigned char *data, size_t bytes)
 {
     static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};
@@ -35,7 +35,7 @@ static bool is_legacy_tar(const unsigned char *data, size_t bytes)
 
 static fsdp_status check_format(const char *path, const unsigned char *data, size_t bytes)
 {
-    /* A pickle of the number 0x1950a86a20f9469cfc6c. */
+    /* Legacy files begin with a pickle of the number 0x1950a86a20f9469cfc6c. */
     static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     if (begins_with(data, bytes, 0, legacy, sizeof legacy - 1) || is_legacy_tar(data, bytes))
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -67,7 +67,7 @@ static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
 static fsdp_status check_byteorder(const fsdp_torch_archive *archive)
 {
     const fsdp_zip_record *record = fsdp_zip_reader_find(archive->zip, "byteorder");
-    if (!record) /* files from before torch 2.1 */
+    if (!record) /* torch before 2.1 did not write it */
         return FSDP_OK;
     FSDP_TRY(fsdp_zip_reader_check_crc(archive->zip, record));
     if (record->bytes == 6 && memcmp(record->data, "little", 6) == 0)
@@ -119,7 +119,8 @@ static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char
 {
     FSDP_TRY(check_format(archive->path, data, bytes));
     FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
-    FSDP_TRY(check_torch_script(archive)); /* some of its records are compressed */
+    /* This check is first, because some records of TorchScript are compressed. */
+    FSDP_TRY(check_torch_script(archive));
     FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
     archive->checked = fsdp_calloc(fsdp_zip_reader_count(archive->zip), sizeof *archive->checked);
     if (!archive->checked)

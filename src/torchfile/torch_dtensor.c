@@ -5,7 +5,7 @@
 
 #include "src/torchfile/torch_archive.h"
 
-/* An offset in a dimension times the number of ranks must not overflow. */
+/* Limit of a dimension. An offset in a dimension times the number of ranks must not overflow. */
 static const int64_t MAX_DIM = (int64_t)1 << 46;
 
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value)

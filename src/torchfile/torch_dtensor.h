@@ -1,6 +1,7 @@
-/* DTensors in archives of torch.save: torch.save(model.state_dict()) of an FSDP2 model writes them
- * on each rank. Each is a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride,
- * ...) whose state has the rank's part, _local_tensor, and _spec with mesh and placements. */
+/* Reads DTensors from archives of torch.save. torch.save(model.state_dict()) of an FSDP2 model
+ * writes them on each rank. Each DTensor is a call torch._utils._rebuild_wrapper_subclass(class,
+ * dtype, size, stride, ...). The state of the call contains the rank's part, _local_tensor, and
+ * _spec with mesh and placements. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 
@@ -11,10 +12,11 @@ enum {
 };
 
 typedef struct fsdp_torch_dtensor {
-    const fsdp_pickle_value *local; /* a tensor */
+    const fsdp_pickle_value *local; /* the rank's part, a tensor */
     int64_t shape[FSDP_DTENSOR_MAX_DIMS];
     int ndim;                                  /* dimensions of the whole tensor */
-    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] or FSDP_DTENSOR_REPLICATE */
+    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] the sharded dimension, or
+                                                  FSDP_DTENSOR_REPLICATE */
     int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] coordinate of the rank; -1: not in the
                                                   file */
     int mesh_ndim;
@@ -23,12 +25,12 @@ typedef struct fsdp_torch_dtensor {
 /* Is `value` one rank's part of a tensor: a DTensor, or a ShardedTensor of FSDP1? */
 bool fsdp_torch_is_part(const fsdp_pickle_value *value);
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value);
-/* FSDP_ERR_UNSUPPORTED for placements other than Shard and Replicate, FSDP_ERR_FORMAT if malformed;
- * `path` and `name` are the prefix of messages. */
+/* Read a DTensor. FSDP_ERR_UNSUPPORTED for placements other than Shard and Replicate,
+ * FSDP_ERR_FORMAT if it is malformed. `path` and `name` are the prefix of messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_dtensor_read(const char *path, const char *name,
                                                     const fsdp_pickle_value *value,
                                                     fsdp_torch_dtensor *dtensor);
 /* FSDP_ERR_UNSUPPORTED saying what to do, if `value` is one rank's part of a tensor: a DTensor, or
- * a ShardedTensor of FSDP1. `why`: NULL, or what was tried. */
+ * a ShardedTensor of FSDP1. `why` says what was tried, or is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_part(const char *path, const char *name,
                                                    const fsdp_pickle_value *value, const char *why);

@@ -1,4 +1,4 @@
-/* Finding the state dict in a file of torch.save, and its tensors by name. */
+/* Finds the state dict in a file of torch.save, and its tensors by name. */
 #include <stdlib.h>
 #include <string.h>
 

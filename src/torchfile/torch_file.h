@@ -1,21 +1,22 @@
-/* A model's weights in a file of torch.save: pytorch_model.bin, or a checkpoint that a training
- * script wrote. The counterpart of fsdp_safetensors. */
+/* Reads a model's weights from a file of torch.save: pytorch_model.bin, or a checkpoint that a
+ * training script wrote. fsdp_safetensors has the same functions for safetensors. */
 #pragma once
 #include <fsdp/checkpoint_entry.h>
 
 typedef struct fsdp_torch_file fsdp_torch_file;
 
-/* Map a file and read its state dict: a dict of names and tensors, or the one that a dict holds
- * under "state_dict", "model_state_dict" or "model". Names must be distinct texts. Data are not
- * touched, except that tensors that are not contiguous are copied, and that checksums of storages
- * of a few KiB are compared. The file must not be truncated while it is open. FSDP_ERR_FORMAT
- * naming path and tensor; FSDP_ERR_UNSUPPORTED with advice; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO. */
+/* Map a file and read its state dict. This is a dict of names and tensors, either the outermost
+ * value or the value of "state_dict", "model_state_dict" or "model" in the outermost dict. Names
+ * must be distinct texts. Data are not read, with two exceptions: tensors that are not contiguous
+ * are copied, and checksums of storages of a few KiB are compared. The file must not be truncated
+ * while it is open. FSDP_ERR_FORMAT naming path and tensor; FSDP_ERR_UNSUPPORTED with advice;
+ * FSDP_ERR_NOT_FOUND, FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_file_open(const char *path, fsdp_torch_file **file);
 void fsdp_torch_file_close(fsdp_torch_file *file); /* accepts NULL */
 size_t fsdp_torch_file_count(const fsdp_torch_file *file);
-/* Entry `i` in byte order of names. */
+/* Return entry `i` in byte order of names. */
 const fsdp_checkpoint_entry *fsdp_torch_file_at(const fsdp_torch_file *file, size_t i);
-/* NULL if there is none. O(log n). */
+/* Return the entry `name`, or NULL if there is none. O(log n). */
 const fsdp_checkpoint_entry *fsdp_torch_file_find(const fsdp_torch_file *file, const char *name);
-/* Number of values of the state dict that are not tensors, or whose key is not text. */
+/* Return the number of values of the state dict that are not tensors, or whose key is not text. */
 size_t fsdp_torch_file_ignored(const fsdp_torch_file *file);

@@ -4,8 +4,9 @@
 #include "src/base/assert.h"
 #include "src/torchfile/torch_names.h"
 
-/* dtype, storage class, safetensors' name. Types without a storage class of their own repeat the
- * dtype there; their tensors name the dtype, and their data are in an UntypedStorage. */
+/* Each row has a dtype, its storage class and its name in safetensors. For a dtype without a
+ * storage class of its own, the second column repeats the dtype. Tensors of such a dtype name it,
+ * and their data are in an UntypedStorage. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \
@@ -47,7 +48,7 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
     {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
     {"torch", "Tensor", FSDP_PICKLE_TYPE},
-    /* The parts of DTensors, which moved between modules. */
+    /* The classes of DTensors, which PyTorch has moved between modules. */
     {"torch._utils", "_rebuild_wrapper_subclass", FSDP_PICKLE_CALL},
     {"torch.distributed.*", "DTensor", FSDP_PICKLE_TYPE},
     {"torch.distributed.*", "DTensorSpec", FSDP_PICKLE_CALL},

@@ -6,8 +6,8 @@
 /* Names that pickles of torch.save may use. */
 extern const fsdp_pickle_names fsdp_torch_names;
 
-/* The element type of a storage class ("FloatStorage") or a dtype ("float8_e4m3fn"); NULL if this
- * library does not know it. */
+/* Return the element type of a storage class ("FloatStorage") or a dtype ("float8_e4m3fn"), or NULL
+ * if this library does not know it. */
 const fsdp_safetensors_dtype *fsdp_torch_dtype(const fsdp_pickle_value *name);
 
 typedef struct fsdp_torch_dtype_names {

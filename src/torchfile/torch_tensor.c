@@ -154,7 +154,8 @@ static fsdp_status read_view(fsdp_torch_archive *archive, const fsdp_pickle_valu
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Row-major without gaps; a dimension of one element may have any stride. */
+/* Are the elements in row-major order without gaps? A dimension of one element may have any
+ * stride. */
 static bool is_contiguous(const view *v)
 {
     int64_t expected = 1;
@@ -184,8 +185,8 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
     }
 }
 
-/* Copies are in shared memory, because fsdp_checkpoint_advise() may release their pages: private
- * pages would lose their contents, shared ones keep them. */
+/* Create the memory of a copy. It is shared memory, because fsdp_checkpoint_advise() may release
+ * its pages: private pages would lose their contents, shared pages keep them. */
 static fsdp_status new_copy(fsdp_torch_archive *archive, size_t bytes, unsigned char **copy)
 {
     if (!FSDP_GROW(archive->copies, archive->copies_cap, archive->n_copies + 1))

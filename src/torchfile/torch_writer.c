@@ -1,5 +1,6 @@
-/* The records of a file of torch.save, in torch's order: the pickle, marks of the format, one
- * record for each storage, and two more marks. */
+/* Writes the records of a file of torch.save in torch's order: the pickle, three records that
+ * describe the format, one record for each storage, and the records version and
+ * .data/serialization_id. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,13 +33,14 @@ struct fsdp_torch_writer {
     char id[ID_DIGITS + 1]; /* id of the content, which torch never compares */
     storage **storages;     /* [n] in the order of their tensors in the value */
     size_t n, cap;
-    size_t begun;  /* storages whose record was begun */
+    size_t begun;  /* number of storages whose record was begun */
     bool has_data; /* begin_data() was called */
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The archive's folder as in torch: the file's name without its last extension, if it is ASCII. */
+/* Return the name of the archive's folder, as in torch: the file's name without its last extension,
+ * or "archive" if the file's name is not ASCII. */
 static char *folder_of(const char *path)
 {
     const char *name = fsdp_path_name(path), *dot = strrchr(name, '.');
@@ -138,7 +140,7 @@ static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t num
     fsdp_pickle_persistent(pickle);
 }
 
-/* Row-major; a dimension of 0 counts as 1, as in torch. */
+/* Put the strides of a row-major tensor. A dimension of 0 counts as 1, as in torch. */
 static void put_strides(fsdp_pickle_writer *pickle, const storage *s)
 {
     int64_t strides[MAX_NDIM], stride = 1;

@@ -1,9 +1,10 @@
-/* Writing a file as torch.save does: a Python value with tensors in it. torch.load reads it with
+/* Writes a file as torch.save does: a Python value with tensors in it. torch.load reads it with
  * weights_only=True and with mmap=True.
  *
- * The caller first writes the value, containers before their items: tensors through the writer, all
- * else directly to the writer's pickle. Then it appends the tensors' data in the same order, in
- * pieces of any size, which are not kept in memory. The file appears whole or not at all.
+ * The caller first writes the value, each container before its items. It writes tensors through the
+ * writer, and everything else directly to the writer's pickle. Then it appends the tensors' data in
+ * the same order, in pieces of any size, which are not kept in memory. The file appears complete or
+ * not at all.
  *
  *     fsdp_torch_writer_create(path, &writer);
  *     fsdp_pickle_writer *pickle = fsdp_torch_writer_pickle(writer);
@@ -22,33 +23,36 @@ typedef struct fsdp_torch_writer fsdp_torch_writer;
 
 /* Begin a file that will be renamed to `path` when it is complete. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create(const char *path, fsdp_torch_writer **writer);
-/* Blocks of zeros become holes of the file (fsdp_atomic_file_keep_holes()), and no disk space is
- * reserved. Call it before begin_data(). */
+/* Write blocks of zeros as holes of the file (fsdp_atomic_file_keep_holes()), and reserve no disk
+ * space. Call this before begin_data(). */
 void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer);
 /* Append an archive to `file`, as torch does when it saves to a stream. `path` is the prefix of
  * messages. The caller keeps the file, which holds a partial archive after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, const char *path,
                                                         fsdp_torch_writer **writer);
-/* The pickle to which the caller writes the value; borrowed. */
+/* Return the pickle to which the caller writes the value; borrowed. */
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer);
-/* The next value is a contiguous tensor with a storage of its own. *tensor is its number, for
- * tied(). `dtype_name` is the name in safetensors: "F32", "BF16", "F8_E4M3". FSDP_ERR_UNSUPPORTED
- * for types that torch does not have; FSDP_ERR_INVALID for a shape of too many bytes. */
+/* Put a contiguous tensor with a storage of its own as the next value. *tensor is the number of the
+ * tensor, for tied(). `dtype_name` is the name of the dtype in safetensors: "F32", "BF16",
+ * "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does not have; FSDP_ERR_INVALID if the
+ * tensor has too many bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
                                                      const char *dtype_name, const int64_t *shape,
                                                      int ndim, size_t *tensor);
-/* The next value is tensor `tensor` again. torch.load() makes them share one storage. */
+/* Put tensor `tensor` again as the next value. In torch.load()'s result, both values share one
+ * storage. */
 void fsdp_torch_writer_tied(fsdp_torch_writer *writer, size_t tensor);
 
-/* The value is complete; data follow. FSDP_ERR_IO, naming needed and free bytes, if the disk has
- * too little space for the data. */
+/* End the value and begin the data. FSDP_ERR_IO, naming needed and free bytes, if the disk has too
+ * little space for the data. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_begin_data(fsdp_torch_writer *writer);
 /* Append bytes to the tensors' data, which follow each other without a gap. FSDP_ERR_STATE beyond
  * the end of the last tensor; FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data,
                                                    size_t bytes);
-/* Check that all data came, sync, and rename to the path. `writer` is freed, also on failure, and a
- * failure leaves no file behind. FSDP_ERR_STATE naming the first incomplete tensor. */
+/* Check that the data are complete, sync the file, and rename it to its path. `writer` is freed,
+ * also on failure, and a failure leaves no file behind. FSDP_ERR_STATE naming the first incomplete
+ * tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_finish(fsdp_torch_writer *writer);
 /* Abandon the file and leave nothing behind. Accepts NULL. */
 void fsdp_torch_writer_discard(fsdp_torch_writer *writer);

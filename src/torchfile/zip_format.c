@@ -6,11 +6,11 @@
 #include "src/torchfile/zip_format.h"
 
 enum {
-    FLAGS_EMPTY = 0x0800,         /* names are UTF-8 */
+    FLAGS_EMPTY = 0x0800,         /* flags of an empty record: names are UTF-8 */
     FLAGS = FLAGS_EMPTY | 0x0008, /* a descriptor follows the data */
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length */
-    END64_REST_BYTES = 44,        /* of the zip64 end record after its size field */
+    END64_REST_BYTES = 44,        /* bytes of the zip64 end record after its size field */
     MADE_BY = 0x031E,
     NEEDED = 45 /* Unix, 3.0; zip64 */
 };
@@ -43,7 +43,8 @@ static uint64_t flags(const fsdp_zip_entry *entry)
     return entry->bytes ? FLAGS : FLAGS_EMPTY;
 }
 
-/* Bytes of the zip64 extra field with its header; 0 if no value overflows 32 bits. */
+/* Return the size in bytes of the zip64 extra field with its header; 0 if no value overflows 32
+ * bits. */
 static size_t extra64_bytes(const fsdp_zip_entry *entry)
 {
     size_t values = (is_big(entry) ? 16 : 0) + (is_far(entry) ? 8 : 0);

@@ -6,8 +6,9 @@
 #include "src/base/str.h"
 
 enum {
-    FSDP_ZIP_ALIGNMENT = 64,   /* of a record's data, relative to the archive's first byte */
-    FSDP_ZIP_LOCAL_BYTES = 30, /* followed by the name and the extra field */
+    FSDP_ZIP_ALIGNMENT =
+        64, /* alignment of a record's data, relative to the archive's first byte */
+    FSDP_ZIP_LOCAL_BYTES = 30, /* the name and the extra field follow */
     FSDP_ZIP_CENTRAL_BYTES = 46,
     FSDP_ZIP_END_BYTES = 22,
     FSDP_ZIP_LOCATOR64_BYTES = 20,
@@ -47,7 +48,8 @@ typedef struct fsdp_zip_entry {
     uint32_t crc32;
 } fsdp_zip_entry;
 
-/* Put the local header, with padding that aligns the data after it. The checksum is not in it. */
+/* Put the local header, with padding that aligns the data after it. The descriptor, not this
+ * header, contains the checksum. */
 void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry);
 /* Put the descriptor that follows the data: checksum and size. An empty record has none. */
 void fsdp_zip_put_descriptor(fsdp_str *out, const fsdp_zip_entry *entry);

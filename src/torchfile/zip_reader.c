@@ -1,6 +1,6 @@
-/* Reading the directory of a zip archive: its end record is searched backwards from the end,
- * then the central directory is read. Sizes in local headers are never used: torch.save leaves
- * them 0. */
+/* Reads the directory of a zip archive. Its end record is searched backwards from the end of the
+ * archive, then the central directory is read. Sizes in local headers are never used, because
+ * torch.save leaves them 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@
 #include "src/torchfile/zip_reader.h"
 
 enum {
-    MAX_COMMENT_BYTES = 65535, /* after the end record */
+    MAX_COMMENT_BYTES = 65535, /* limit of the comment after the end record */
     FLAG_ENCRYPTED = 1,
-    BLOCK_BYTES = 4 << 20 /* read at a time for a checksum */
+    BLOCK_BYTES = 4 << 20 /* bytes that are summed before their pages are released */
 };
 
 struct fsdp_zip_reader {
@@ -38,7 +38,7 @@ typedef struct central {
     uint16_t flags, method;
     uint32_t crc32;
     uint64_t stored_bytes, bytes, header_at;
-    size_t entry_bytes; /* of the entry itself */
+    size_t entry_bytes; /* size of the entry itself */
 } central;
 
 static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
@@ -103,7 +103,8 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* The zip64 extra field holds those values whose 32-bit field overflowed, in this order. */
+/* Read the zip64 extra field, which contains those of the values below whose 32-bit field
+ * overflowed, in the order below. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -165,8 +166,9 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* A record's data end where the next structure of the archive begins. This finds a damaged local
- * header, whose lengths say where the data begin, without reading the data. */
+/* Does a structure of the archive begin at `end`, where a record's data end? If not, the record's
+ * local header, whose lengths say where the data begin, is damaged. This check does not read the
+ * data. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -254,7 +256,7 @@ static fsdp_status read_directory(fsdp_zip_reader *zip, const directory *dir)
         record->crc32 = entry.crc32;
         record->name = memcpy(names, name, name_bytes);
         names += name_bytes + 1;
-        /* Other tools write entries for the folders themselves. */
+        /* Other tools also write entries for folders, which are not counted. */
         zip->n += name_bytes > 0 && name[name_bytes - 1] != '/';
         p += entry.entry_bytes;
         left -= entry.entry_bytes;
@@ -332,7 +334,7 @@ fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader)
     return FSDP_OK;
 }
 
-/* `mapped`: pages are released as soon as they were read. */
+/* Compute the checksum of a record. With `mapped`, pages are released as soon as they were read. */
 static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 {
     fsdp_crc32_table table;

@@ -1,7 +1,8 @@
-/* The records of a zip archive as torch.save writes it: records are stored without compression, in
- * one top folder of any name, with zip64 where the archive or a record is larger than 4 GiB.
+/* Reads the records of a zip archive as torch.save writes it. Records are stored without
+ * compression, in one top folder of any name, with zip64 if the archive or a record is larger than
+ * 4 GiB.
  *
- * The archive is in memory (a mapping, or an item within one), and records are pointers into it.
+ * The archive is in memory (a mapping or a part of one), and records are pointers into this memory.
  * The central directory is checked completely: every record is within the archive, and its local
  * header has the same name. Contents are not touched. */
 #pragma once
@@ -13,7 +14,7 @@ typedef struct fsdp_zip_record {
     const char *name;          /* without the top folder: "data.pkl", "data/0" */
     const unsigned char *data; /* [bytes], unaligned */
     size_t bytes;              /* as stored in the archive */
-    uint32_t crc32;            /* as recorded; also 0 if the writer computed none */
+    uint32_t crc32;            /* as recorded; 0 also if the writer computed no checksum */
     bool stored;               /* neither compressed nor encrypted */
 } fsdp_zip_record;
 
@@ -25,15 +26,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_create(const char *label, const unsi
                                                    size_t bytes, fsdp_zip_reader **reader);
 void fsdp_zip_reader_destroy(fsdp_zip_reader *reader); /* accepts NULL */
 size_t fsdp_zip_reader_count(const fsdp_zip_reader *reader);
-/* Record `i` in byte order of names. */
+/* Return record `i` in byte order of names. */
 const fsdp_zip_record *fsdp_zip_reader_at(const fsdp_zip_reader *reader, size_t i);
-/* NULL if there is none. */
+/* Return the record `name`, or NULL if there is none. */
 const fsdp_zip_record *fsdp_zip_reader_find(const fsdp_zip_reader *reader, const char *name);
-/* FSDP_ERR_UNSUPPORTED naming the first record that is not stored. */
+/* Check that all records are stored. FSDP_ERR_UNSUPPORTED naming the first record that is not. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader);
-/* Read all of the record and compare its checksum, unless none was computed. */
+/* Read all of the record and compare its checksum, unless the writer computed none. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc(const fsdp_zip_reader *reader,
                                                       const fsdp_zip_record *record);
-/* The same for an archive in a mapped file: pages are released after they were read. */
+/* Check a record as fsdp_zip_reader_check_crc() does, in a mapped file: pages are released after
+ * they were read. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc_mapped(const fsdp_zip_reader *reader,
                                                              const fsdp_zip_record *record);

@@ -1,4 +1,4 @@
-/* Writing a zip archive: headers before the data, descriptors after them, the directory at the
+/* Writes a zip archive: headers before the data, descriptors after the data, the directory at the
  * end. */
 #include "src/torchfile/zip_writer.h"
 #include "src/base/alloc.h"
@@ -7,7 +7,8 @@
 #include "src/torchfile/zip_format.h"
 
 enum {
-    PIECE_BYTES = 256 << 10 /* summed and written at a time, so that they stay in the cache */
+    PIECE_BYTES =
+        256 << 10 /* bytes that are summed and then written, few enough to stay in the cache */
 };
 
 struct fsdp_zip_writer {
@@ -16,7 +17,7 @@ struct fsdp_zip_writer {
     fsdp_crc32_table crc_table;
     fsdp_str directory; /* directory entries of complete records */
     uint64_t count;     /* number of complete records */
-    uint64_t at;        /* bytes written */
+    uint64_t at;        /* bytes of the archive written so far */
     char *name;         /* name of the record that is being written; NULL: none */
     fsdp_zip_entry entry;
     uint64_t left;

@@ -1,4 +1,4 @@
-/* A zip archive written from its first byte to its last, record after record, in torch.save's
+/* Writes a zip archive from its first byte to its last, record after record, in torch.save's
  * layout. Only the directory entries are kept in memory. */
 #pragma once
 #include <stdint.h>
@@ -14,12 +14,12 @@ void fsdp_zip_writer_destroy(fsdp_zip_writer *writer); /* accepts NULL */
 /* Begin a record of exactly `bytes`. The record before it must be complete. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_begin(fsdp_zip_writer *writer, const char *name,
                                                   uint64_t bytes);
-/* Append bytes to the record, at most as many as it still lacks. */
+/* Append bytes to the record, at most fsdp_zip_writer_left(). */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data,
                                                    size_t bytes);
-/* Bytes that the record still lacks. */
+/* Return the number of bytes that the record still lacks. */
 uint64_t fsdp_zip_writer_left(const fsdp_zip_writer *writer);
-/* Write a whole record. */
+/* Write a complete record. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_put(fsdp_zip_writer *writer, const char *name,
                                                 const void *data, size_t bytes);
 /* Write the directory. Afterwards the writer can only be destroyed. */
