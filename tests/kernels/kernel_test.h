@@ -1,6 +1,7 @@
 /* Helpers for tests of kernels: matrices of any float dtype as doubles, numbers in a fixed random
  * order, and buffers whose unused memory is poisoned. */
 #pragma once
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "src/base/bf16.h"
@@ -120,3 +121,40 @@ static inline bool matrix_is_guarded(const matrix *x)
     }
     return true;
 }
+
+/* --- tests that run on several ISAs --- */
+
+typedef void on_isa_fn(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels);
+
+/* Calls `run` with the kernels of `isa` (NULL: the best ISA of this CPU) on this number of threads.
+ * If the test fails there, its message names the ISA. */
+static inline void on_isa(fsdp_test *t, const char *isa, int threads, on_isa_fn *run)
+{
+    fsdp_kernel_context *context;
+    const fsdp_kernels *kernels;
+    ASSERT_OK(fsdp_kernels_cpu_open(isa, threads, &context, &kernels));
+    run(t, context, kernels);
+    if (t->failed)
+        fprintf(stderr, "    (with %s)\n", kernels->name);
+    fsdp_kernels_cpu_close(context);
+}
+
+/* Calls `run` for every ISA of this CPU, including the other ways to multiply matrices
+ * (x86-64-v4+...), until the test fails. */
+static inline void for_each_isa(fsdp_test *t, int threads, on_isa_fn *run)
+{
+    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++)
+        on_isa(t, *isa, threads, run);
+}
+
+/* A test whose body gets an open `context` and `kernels`: of every ISA in turn, or of the best. */
+#define TEST_ON_EVERY_ISA(name, threads)                                                           \
+    TEST_WITH_KERNELS(name, for_each_isa(t, threads, name##_on))
+#define TEST_ON_BEST_ISA(name, threads) TEST_WITH_KERNELS(name, on_isa(t, NULL, threads, name##_on))
+#define TEST_WITH_KERNELS(name, call)                                                              \
+    static on_isa_fn name##_on;                                                                    \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        call;                                                                                      \
+    }                                                                                              \
+    static void name##_on(fsdp_test *t, fsdp_kernel_context *context, const fsdp_kernels *kernels)

@@ -135,30 +135,20 @@ static problem random_problem(uint64_t *state)
     return p;
 }
 
-TEST(products_of_random_shapes_equal_the_double_loop_on_every_isa)
+TEST_ON_EVERY_ISA(products_of_random_shapes_equal_the_double_loop_on_every_isa, 2)
 {
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
-        fsdp_kernel_context *context;
-        const fsdp_kernels *kernels;
-        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
-        uint64_t state = 17;
-        for (int i = 0; i < 120 && !t->failed; i++) {
-            problem p = random_problem(&state);
-            check_problem(t, context, kernels, &p, p.m * p.n > 4000 ? 7 : 1);
-        }
-        fsdp_kernels_cpu_close(context);
-        CHECK_HERE();
+    uint64_t state = 17;
+    for (int i = 0; i < 120 && !t->failed; i++) {
+        problem p = random_problem(&state);
+        check_problem(t, context, kernels, &p, p.m * p.n > 4000 ? 7 : 1);
     }
 }
 
 /* Forward, data gradient and weight gradient of a layer, with token counts around the tile's size,
  * and with few rows, for which C is split by columns. */
-static void check_training_shapes(fsdp_test *t, const char *isa)
+TEST_ON_EVERY_ISA(products_of_training_shapes_equal_the_double_loop_on_every_isa, 2)
 {
     static const int64_t tokens[] = {1, 16, 127, 255, 257, 300, 531, 1040};
-    fsdp_kernel_context *context;
-    const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(isa, 2, &context, &kernels));
     for (int i = 0; i < 8 && !t->failed; i++) {
         for (int d = 0; d < 3 && !t->failed; d++) {
             fsdp_dtype dtype = float_dtypes[d];
@@ -193,48 +183,31 @@ static void check_training_shapes(fsdp_test *t, const char *isa)
                 check_problem(t, context, kernels, &all[j], 13);
         }
     }
-    fsdp_kernels_cpu_close(context);
-}
-
-TEST(products_of_training_shapes_equal_the_double_loop_on_every_isa)
-{
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++)
-        check_training_shapes(t, *isa);
 }
 
 /* Our tiles split k from 512 or 2048 bf16 on, or from half as many f32, and in other cases from
  * 8192 on: then C is added to, or sums are kept in scratch. */
-TEST(long_reductions_equal_the_double_loop_on_every_isa)
+TEST_ON_EVERY_ISA(long_reductions_equal_the_double_loop_on_every_isa, 1)
 {
     static const int64_t lengths[] = {513, 1027, 2049, 4110, 8210};
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa; isa++) {
-        fsdp_kernel_context *context;
-        const fsdp_kernels *kernels;
-        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
-        for (int i = 0; i < 64 && !t->failed; i++) {
-            problem p = {.m = 45 + i,
-                         .n = 64 + i,
-                         .k = lengths[i % 5],
-                         .trans_a = (i & 4) != 0,
-                         .trans_b = (i & 8) != 0,
-                         .beta = (i & 16) != 0,
-                         .bias = (i & 2) != 0,
-                         .dtype = float_dtypes[i % 3],
-                         .c_dtype = i & 32 ? float_dtypes[i % 3] : FSDP_DTYPE_F32,
-                         .seed = (uint64_t)i};
-            check_problem(t, context, kernels, &p, 29);
-        }
-        fsdp_kernels_cpu_close(context);
-        CHECK_HERE();
+    for (int i = 0; i < 64 && !t->failed; i++) {
+        problem p = {.m = 45 + i,
+                     .n = 64 + i,
+                     .k = lengths[i % 5],
+                     .trans_a = (i & 4) != 0,
+                     .trans_b = (i & 8) != 0,
+                     .beta = (i & 16) != 0,
+                     .bias = (i & 2) != 0,
+                     .dtype = float_dtypes[i % 3],
+                     .c_dtype = i & 32 ? float_dtypes[i % 3] : FSDP_DTYPE_F32,
+                     .seed = (uint64_t)i};
+        check_problem(t, context, kernels, &p, 29);
     }
 }
 
 /* Packing and blocks of our tiles have limits at 512 columns, 512 of k and 512 KiB of A. */
-TEST(products_of_several_blocks_equal_the_double_loop)
+TEST_ON_BEST_ISA(products_of_several_blocks_equal_the_double_loop, 2)
 {
-    fsdp_kernel_context *context;
-    const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 2, &context, &kernels));
     uint64_t state = 23;
     for (int i = 0; i < 24 && !t->failed; i++) {
         problem p = random_problem(&state);
@@ -245,7 +218,6 @@ TEST(products_of_several_blocks_equal_the_double_loop)
         p.c_dtype = i % 4 < 2 ? p.dtype : FSDP_DTYPE_F32;
         check_problem(t, context, kernels, &p, 1009);
     }
-    fsdp_kernels_cpu_close(context);
 }
 
 /* From about 2^31 multiplications on, a reduction over tokens by oneDNN is not padded. */
@@ -279,23 +251,17 @@ TEST(large_weight_gradients_equal_the_double_loop)
 /* The second of two splits of k is shorter by a lane. Its blocks of A could have more rows than
  * those of the first, for which scratch was allocated, or its tiles could be further apart. If C is
  * bfloat16, sums follow them in scratch. */
-TEST(a_shorter_last_split_stays_within_its_scratch)
+TEST_ON_EVERY_ISA(a_shorter_last_split_stays_within_its_scratch, 1)
 {
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++) {
-        fsdp_kernel_context *context;
-        const fsdp_kernels *kernels;
-        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 1, &context, &kernels));
-        for (int i = 0; i < 3; i++) {
-            problem p = {.m = 1100, /* more than a block has */
-                         .n = 40,
-                         .k = i == 2 ? 513 : 514,
-                         .trans_a = true,
-                         .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
-                         .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
-                         .seed = (uint64_t)i};
-            check_problem(t, context, kernels, &p, 3);
-        }
-        fsdp_kernels_cpu_close(context);
+    for (int i = 0; i < 3; i++) {
+        problem p = {.m = 1100, /* more than a block has */
+                     .n = 40,
+                     .k = i == 2 ? 513 : 514,
+                     .trans_a = true,
+                     .dtype = i == 2 ? FSDP_DTYPE_F32 : FSDP_DTYPE_BF16,
+                     .c_dtype = i == 1 ? FSDP_DTYPE_BF16 : FSDP_DTYPE_F32,
+                     .seed = (uint64_t)i};
+        check_problem(t, context, kernels, &p, 3);
     }
 }
 
@@ -346,22 +312,16 @@ TEST(bf16_that_is_widened_multiplies_as_f32_does)
 }
 
 /* Products as in generation, whose B is read where it is. */
-TEST(products_of_few_rows_equal_the_double_loop_on_every_isa)
+TEST_ON_EVERY_ISA(products_of_few_rows_equal_the_double_loop_on_every_isa, 2)
 {
     uint64_t state = 77;
-    for (const char *const *isa = fsdp_kernels_cpu_isas(); *isa && !t->failed; isa++) {
-        fsdp_kernel_context *context;
-        const fsdp_kernels *kernels;
-        ASSERT_OK(fsdp_kernels_cpu_open(*isa, 2, &context, &kernels));
-        for (int round = 0; round < 60 && !t->failed; round++) {
-            problem p = random_problem(&state);
-            p.trans_a = false;
-            p.m = 1 + (int64_t)random_below(&state, 17);
-            p.n = 1 + (int64_t)random_below(&state, 300);
-            p.k = 1 + (int64_t)random_below(&state, round % 4 ? 100 : 2500);
-            check_problem(t, context, kernels, &p, 1);
-        }
-        fsdp_kernels_cpu_close(context);
+    for (int round = 0; round < 60 && !t->failed; round++) {
+        problem p = random_problem(&state);
+        p.trans_a = false;
+        p.m = 1 + (int64_t)random_below(&state, 17);
+        p.n = 1 + (int64_t)random_below(&state, 300);
+        p.k = 1 + (int64_t)random_below(&state, round % 4 ? 100 : 2500);
+        check_problem(t, context, kernels, &p, 1);
     }
 }
 
@@ -392,11 +352,8 @@ TEST(a_row_of_few_has_the_bits_that_it_has_alone)
     fsdp_kernels_cpu_close(context);
 }
 
-TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
+TEST_ON_BEST_ISA(an_empty_reduction_leaves_bias_or_zero_or_c, 1)
 {
-    fsdp_kernel_context *context;
-    const fsdp_kernels *kernels;
-    ASSERT_OK(fsdp_kernels_cpu_open(NULL, 1, &context, &kernels));
     for (int i = 0; i < 4 && !t->failed; i++) {
         problem p = {.m = 33,
                      .n = 20,
@@ -410,7 +367,6 @@ TEST(an_empty_reduction_leaves_bias_or_zero_or_c)
         p = (problem){.m = 0, .n = 20, .k = 5, .dtype = FSDP_DTYPE_F32};
         check_problem(t, context, kernels, &p, 1);
     }
-    fsdp_kernels_cpu_close(context);
 }
 
 /* If the CPU has AMX, x86-64-v4 uses it; otherwise asking for it is an error. */
