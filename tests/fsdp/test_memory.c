@@ -15,21 +15,6 @@ enum {
     ALIGNMENT = 3 * 128 /* bytes: three parameters of a block, each to 32 elements */
 };
 
-/* A root without parameters over equal blocks. */
-static fsdp_status open_blocks(fsdp_group *group, const char *device,
-                               const fsdp_fully_shard_options *o, trainee *m)
-{
-    FSDP_TRY(trainee_open(group, device, o->mp_policy.param_dtype, m));
-    FSDP_TRY(tree_add(NULL, "", WIDTH, 0, &m->model));
-    for (int i = 0; i < BLOCKS; i++) {
-        fsdp_module *block;
-        FSDP_TRY(tree_add(m->model, (char[]){(char)('a' + i), 0}, WIDTH, WIDTH, &block));
-        FSDP_TRY(fsdp_fully_shard(block, group, m->device, o));
-    }
-    FSDP_TRY(fsdp_fully_shard(m->model, group, m->device, o));
-    return fsdp_module_init(m->model, 5);
-}
-
 static fsdp_memory_stats memory(const trainee *m)
 {
     fsdp_memory_stats stats;
@@ -42,7 +27,7 @@ TEST_RANKS(parameters_at_rest_are_one_part_of_the_world_size, 4)
 {
     for (int v = 0; v < TREE_VARIANTS; v++) {
         trainee m;
-        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[v], &m));
+        ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, &tree_variants[v], &m));
         const fsdp_fully_shard_options *o = &tree_variants[v];
         const bool halved = o->mp_policy.param_dtype == FSDP_DTYPE_BF16 && !o->no_shard;
         int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / (o->no_shard ? 1 : 4);
@@ -64,7 +49,7 @@ TEST_RANKS(a_step_holds_few_units_at_once_and_none_afterwards, 4)
 {
     const fsdp_fully_shard_options f16 = {.mp_policy = {.param_dtype = FSDP_DTYPE_F16}}, *o = &f16;
     trainee m;
-    ASSERT_OK(open_blocks(t->group, NULL, o, &m));
+    ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     ASSERT_OK(tree_evaluate(&m, m.model, 0));
     ASSERT_OK(tree_evaluate(&m, m.model, 0)); /* with prefetch */
@@ -90,7 +75,8 @@ TEST_RANKS(what_is_halved_takes_no_more_in_a_step, 4)
     for (int v = 0; v < 2; v++) {
         trainee m;
         fsdp_optimizer *optimizer;
-        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[variants[v]], &m));
+        ASSERT_OK(
+            trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, &tree_variants[variants[v]], &m));
         ASSERT_OK(fsdp_adamw_create(m.model, NULL, &optimizer));
         fsdp_device_reset_peak_memory(m.device);
         const int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
@@ -111,7 +97,7 @@ static void idle_memory_is_bounded(fsdp_test *t)
 {
     for (int v = 0; v < 2; v++) {
         trainee m;
-        ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[v], &m));
+        ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, &tree_variants[v], &m));
         const int64_t share = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / t->world_size;
         int64_t idle = 0;
         for (int step = 0; step < 3; step++) {
@@ -145,7 +131,7 @@ TEST_RANKS(units_kept_after_forward_are_held_once, 4)
 {
     const fsdp_fully_shard_options *o = &tree_variants[7];
     trainee m;
-    ASSERT_OK(open_blocks(t->group, NULL, o, &m));
+    ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, o, &m));
     int64_t params = memory(&m).tag_allocated[FSDP_TAG_PARAM];
     for (int step = 0; step < 3; step++)
         ASSERT_OK(tree_step(&m, step, 8));
@@ -179,7 +165,7 @@ TEST_RANKS(memory_is_the_same_after_every_step, 2)
 TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
+    ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, &tree_variants[0], &m));
     ASSERT_OK(tree_step(&m, 0, 4 * 16));
     int64_t grads = (int64_t)BLOCKS * BLOCK_NUMEL * 4 / 4;
     ASSERT(memory(&m).tag_peak[FSDP_TAG_GRAD] <= 5 * grads + 2 * grad_buffer);
@@ -189,7 +175,7 @@ TEST_RANKS(sums_of_micro_steps_are_few_and_sharded, 4)
 TEST_RANKS(frozen_units_have_no_gradient_memory, 2)
 {
     trainee m;
-    ASSERT_OK(open_blocks(t->group, NULL, &tree_variants[0], &m));
+    ASSERT_OK(trainee_open_blocks(t->group, NULL, BLOCKS, WIDTH, &tree_variants[0], &m));
     for (int i = 0; i < BLOCKS; i++) {
         tree *b = tree_of(fsdp_module_child(m.model, i));
         fsdp_parameter_set_requires_grad(b->norm, false);
@@ -208,7 +194,7 @@ static fsdp_status requests(fsdp_group *group, const char *device,
                             const fsdp_fully_shard_options *o, fsdp_memory_stats *stats)
 {
     trainee m;
-    FSDP_TRY(open_blocks(group, device, o, &m));
+    FSDP_TRY(trainee_open_blocks(group, device, BLOCKS, WIDTH, o, &m));
     for (int step = 0; step < 2; step++) {
         FSDP_TRY(tree_step(&m, step, 4));
         FSDP_TRY(tree_evaluate(&m, m.model, step));

@@ -81,25 +81,11 @@ static fsdp_status create_optimizer(optimizer_kind kind, fsdp_module *m, fsdp_op
     return fsdp_adafactor_create(m, &adafactor, optimizer);
 }
 
-static fsdp_status open_blocks(fsdp_group *group, const char *device,
-                               const fsdp_fully_shard_options *o, trainee *m)
-{
-    FSDP_TRY(trainee_open(group, device, o->mp_policy.param_dtype, m));
-    FSDP_TRY(tree_add(NULL, "", WIDTH, 0, &m->model));
-    for (int i = 0; i < BLOCKS; i++) {
-        fsdp_module *block;
-        FSDP_TRY(tree_add(m->model, (char[]){(char)('a' + i), 0}, WIDTH, WIDTH, &block));
-        FSDP_TRY(fsdp_fully_shard(block, group, m->device, o));
-    }
-    FSDP_TRY(fsdp_fully_shard(m->model, group, m->device, o));
-    return fsdp_module_init(m->model, 5);
-}
-
 static fsdp_status run_open(fsdp_group *group, const char *device,
                             const fsdp_fully_shard_options *o, optimizer_kind kind, run *r)
 {
     r->optimizer = NULL;
-    FSDP_TRY(open_blocks(group, device, o, &r->m));
+    FSDP_TRY(trainee_open_blocks(group, device, BLOCKS, WIDTH, o, &r->m));
     return create_optimizer(kind, r->m.model, &r->optimizer);
 }
 

@@ -141,19 +141,26 @@ TEST_RANKS(a_rank_without_memory_is_an_error_of_all, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
+/* Opens the example with up_of(m, "first") frozen, and stored in the bfloat16 of its file. */
+static fsdp_status open_with_frozen_bf16(fsdp_group *group, trainee *m)
+{
+    FSDP_TRY(trainee_open(group, NULL, FSDP_DTYPE_F32, m));
+    FSDP_TRY(tree_example(TREE_EXAMPLE_WIDTH, &m->model));
+    fsdp_parameter *up = up_of(m, "first");
+    up->loaded = true;
+    up->loaded_dtype = FSDP_DTYPE_BF16;
+    fsdp_parameter_set_requires_grad(up, false);
+    FSDP_TRY(tree_example_shard(m->model, group, m->device, &(fsdp_fully_shard_options){0}));
+    return fsdp_module_init(m->model, 3);
+}
+
 /* The peers would wait in the collectives that give an unfrozen parameter its float32 master. */
 TEST_RANKS(a_rank_without_memory_is_an_error_of_all_before_masters_are_made, 2)
 {
     trainee m;
     fsdp_full_params *full;
-    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
-    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    ASSERT_OK(open_with_frozen_bf16(t->group, &m));
     fsdp_parameter *up = up_of(&m, "first");
-    up->loaded = true;
-    up->loaded_dtype = FSDP_DTYPE_BF16;
-    fsdp_parameter_set_requires_grad(up, false);
-    ASSERT_OK(tree_example_shard(m.model, t->group, m.device, &(fsdp_fully_shard_options){0}));
-    ASSERT_OK(fsdp_module_init(m.model, 3));
     fsdp_parameter_set_requires_grad(up, true);
     for (int n = 1; n <= 2; n++) {
         fsdp_alloc_fail_at(t->rank == 1 ? n : 0);
@@ -234,19 +241,12 @@ TEST_RANKS(nothing_runs_or_is_written_while_parameters_are_summoned, 2)
     ASSERT_OK(trainee_close(&m));
 }
 
-/* It was stored in the file's bfloat16 while it was frozen. */
 TEST_RANKS(what_was_unfrozen_is_shown_as_its_master, 2)
 {
     trainee m;
     fsdp_full_params *full;
-    ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
-    ASSERT_OK(tree_example(TREE_EXAMPLE_WIDTH, &m.model));
+    ASSERT_OK(open_with_frozen_bf16(t->group, &m));
     fsdp_parameter *up = up_of(&m, "first");
-    up->loaded = true;
-    up->loaded_dtype = FSDP_DTYPE_BF16;
-    fsdp_parameter_set_requires_grad(up, false);
-    ASSERT_OK(tree_example_shard(m.model, t->group, m.device, &(fsdp_fully_shard_options){0}));
-    ASSERT_OK(fsdp_module_init(m.model, 3));
     for (int trains = 0; trains < 2; trains++) {
         fsdp_parameter_set_requires_grad(up, trains);
         ASSERT_OK(fsdp_summon_full_params_begin(m.model, NULL, &full));

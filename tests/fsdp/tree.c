@@ -187,6 +187,20 @@ fsdp_status trainee_open_example(fsdp_group *group, const fsdp_fully_shard_optio
     return tree_example_shard(t->model, group, t->device, options);
 }
 
+fsdp_status trainee_open_blocks(fsdp_group *group, const char *device, int blocks, int width,
+                                const fsdp_fully_shard_options *options, trainee *t)
+{
+    FSDP_TRY(trainee_open(group, device, options->mp_policy.param_dtype, t));
+    FSDP_TRY(tree_add(NULL, "", width, 0, &t->model));
+    for (int i = 0; i < blocks; i++) {
+        fsdp_module *block;
+        FSDP_TRY(tree_add(t->model, (char[]){(char)('a' + i), 0}, width, width, &block));
+        FSDP_TRY(fsdp_fully_shard(block, group, t->device, options));
+    }
+    FSDP_TRY(fsdp_fully_shard(t->model, group, t->device, options));
+    return fsdp_module_init(t->model, 5);
+}
+
 fsdp_module *trainee_unit(const trainee *t, const char *path)
 {
     return fsdp_module_find(t->model, path);

@@ -60,6 +60,10 @@ FSDP_MUST_CHECK fsdp_status trainee_close(trainee *t);
 FSDP_MUST_CHECK fsdp_status trainee_open_example(fsdp_group *group,
                                                  const fsdp_fully_shard_options *options,
                                                  trainee *t);
+/* A root without parameters over `blocks` (at most TREE_MAX_CHILDREN) equal units of this width. */
+FSDP_MUST_CHECK fsdp_status trainee_open_blocks(fsdp_group *group, const char *device, int blocks,
+                                                int width, const fsdp_fully_shard_options *options,
+                                                trainee *t);
 fsdp_module *trainee_unit(const trainee *t, const char *path);
 /* Are all units of the example resharded? */
 bool trainee_is_resharded(const trainee *t);

@@ -219,6 +219,19 @@ static void logits_of_two(fsdp_test *t, model_case *c, const fsdp_model_config *
     model_case_logits(t, c, logits);
 }
 
+void model_check_needs_batch(fsdp_test *t, const fsdp_model_config *config)
+{
+    model_case c;
+    fsdp_scope *s;
+    model_case_create(t, config, &c);
+    CHECK_HERE();
+    ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
+    ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
+    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "no batch");
+    fsdp_scope_close(s);
+    model_case_close(&c);
+}
+
 void model_check_rows_are_apart(fsdp_test *t, const fsdp_model_config *config,
                                 const fsdp_batch_row *first, const fsdp_batch_row *other,
                                 const fsdp_batch_row *second)

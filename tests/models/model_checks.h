@@ -34,6 +34,8 @@ void model_check_batches_of_ranks(fsdp_test *t, const fsdp_model_config *config,
  * have no labels. */
 void model_check_nothing_to_learn(fsdp_test *t, const fsdp_model_config *config,
                                   model_rows unlabelled);
+/* Checks that a forward is refused as long as the model has no batch. */
+void model_check_needs_batch(fsdp_test *t, const fsdp_model_config *config);
 /* Checks that a first row with other ids (of the same length) changes no bit of the second row's
  * logits. */
 void model_check_rows_are_apart(fsdp_test *t, const fsdp_model_config *config,

@@ -13,22 +13,7 @@ static void check_all(fsdp_test *t)
     model_check_golden(t, "gpt2", "inputs", "expected");
 }
 
-TEST(without_fsdp_it_computes_pytorchs_numbers)
-{
-    check_all(t);
-}
-TEST_RANKS(on_1_rank_it_computes_pytorchs_numbers, 1)
-{
-    check_all(t);
-}
-TEST_RANKS(on_2_ranks_it_computes_pytorchs_numbers, 2)
-{
-    check_all(t);
-}
-TEST_RANKS(on_3_ranks_it_computes_pytorchs_numbers, 3)
-{
-    check_all(t);
-}
+GOLDEN_TESTS(check_all)
 
 /* --- the tree --- */
 

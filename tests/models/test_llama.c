@@ -25,22 +25,7 @@ static void check_all(fsdp_test *t)
     }
 }
 
-TEST(without_fsdp_it_computes_pytorchs_numbers)
-{
-    check_all(t);
-}
-TEST_RANKS(on_1_rank_it_computes_pytorchs_numbers, 1)
-{
-    check_all(t);
-}
-TEST_RANKS(on_3_ranks_it_computes_pytorchs_numbers, 3)
-{
-    check_all(t);
-}
-TEST_RANKS(on_4_ranks_it_computes_pytorchs_numbers, 4)
-{
-    check_all(t);
-}
+GOLDEN_TESTS(check_all)
 
 /* --- the tree --- */
 
@@ -263,14 +248,6 @@ TEST(rows_may_be_longer_than_max_position_embeddings)
 
 TEST(a_forward_without_a_batch_is_refused)
 {
-    model_case c;
     const fsdp_model_config config = llama_odd_shape(FSDP_LLAMA);
-    model_case_create(t, &config, &c);
-    CHECK_HERE();
-    fsdp_scope *s;
-    ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
-    ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
-    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "no batch");
-    fsdp_scope_close(s);
-    model_case_close(&c);
+    model_check_needs_batch(t, &config);
 }

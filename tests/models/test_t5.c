@@ -15,26 +15,7 @@ static void check_all(fsdp_test *t)
     model_check_golden(t, "t5_v1_1", "inputs", "expected");
 }
 
-TEST(without_fsdp_it_computes_pytorchs_numbers)
-{
-    check_all(t);
-}
-TEST_RANKS(on_1_rank_it_computes_pytorchs_numbers, 1)
-{
-    check_all(t);
-}
-TEST_RANKS(on_2_ranks_it_computes_pytorchs_numbers, 2)
-{
-    check_all(t);
-}
-TEST_RANKS(on_3_ranks_it_computes_pytorchs_numbers, 3)
-{
-    check_all(t);
-}
-TEST_RANKS(on_4_ranks_it_computes_pytorchs_numbers, 4)
-{
-    check_all(t);
-}
+GOLDEN_TESTS(check_all)
 
 /* --- the tree --- */
 
@@ -101,16 +82,8 @@ TEST(a_shape_that_cannot_be_is_refused)
 
 TEST(a_forward_without_a_batch_is_refused)
 {
-    model_case c;
     const fsdp_model_config config = t5_odd_shape();
-    model_case_create(t, &config, &c);
-    CHECK_HERE();
-    fsdp_scope *s;
-    ASSERT_OK(fsdp_scope_open(c.device, NULL, NULL, &s));
-    ASSERT(!fsdp_model_loss(s, c.model, 1.0f));
-    ASSERT_ERROR(fsdp_scope_status(s), FSDP_ERR_INVALID, "no batch");
-    fsdp_scope_close(s);
-    model_case_close(&c);
+    model_check_needs_batch(t, &config);
 }
 
 /* --- packing --- */
