@@ -17,6 +17,62 @@ struct fsdp_halved {
                      their pages would then fault twice. */
 };
 
+/* --- the joined copy --- */
+
+/* Free the joined copy, which has no users left. */
+static void close_copy(fsdp_storage *st)
+{
+    fsdp_allocator_free(st->device->allocator, st->block);
+    st->block = NULL;
+    st->data = NULL;
+}
+
+/* A write begins with the values, too, because it may change only a part of them. */
+static fsdp_status open_copy(fsdp_storage *st, __attribute__((unused)) bool write)
+{
+    fsdp_halved *h = st->halved;
+    const fsdp_device *device = st->device;
+    if (!h->users && (h->halves.hi || !device->kernels)) {
+        FSDP_TRY(
+            fsdp_allocator_alloc(device->allocator, st->bytes, st->tag, &st->block, &st->data));
+        if (st->data && h->written)
+            device->kernels->join(device->context, st->data, h->halves, h->numel);
+        else if (st->data)
+            fsdp_device_memset(device, st->data, 0, st->bytes);
+    }
+    h->users++;
+    return FSDP_OK;
+}
+
+static void end_use(fsdp_storage *st, bool wrote)
+{
+    fsdp_halved *h = st->halved;
+    const fsdp_device *device = st->device;
+    FSDP_ASSERT(h->users > 0);
+    h->written |= wrote;
+    if (wrote && st->data)
+        device->kernels->split(device->context, h->halves, st->data, h->numel);
+    if (--h->users == 0)
+        close_copy(st);
+}
+
+/* --- tensors --- */
+
+static void remove_halves(fsdp_storage *st)
+{
+    fsdp_halved *h = st->halved;
+    fsdp_allocator_free(st->device->allocator, h->block);
+    fsdp_free(h);
+    st->halved = NULL;
+}
+
+static const void *key_of(const fsdp_storage *st)
+{
+    return st->halved->together;
+}
+
+static const fsdp_storage_kind halved_kind = {open_copy, end_use, remove_halves, key_of};
+
 static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t numel, fsdp_tag tag,
                                   fsdp_storage **storage)
 {
@@ -40,6 +96,7 @@ static fsdp_status create_storage(fsdp_device *device, uint16_t *hi, int64_t num
         h->halves = (fsdp_halves){hi, data, (uint16_t *)data + numel};
     st->tag = tag;
     st->halved = h;
+    st->kind = &halved_kind;
     *storage = st;
     return FSDP_OK;
 }
@@ -57,14 +114,6 @@ fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi, const void *to
     return status;
 }
 
-/* Free the joined copy, which has no users left. */
-static void close_copy(fsdp_storage *st)
-{
-    fsdp_allocator_free(st->device->allocator, st->block);
-    st->block = NULL;
-    st->data = NULL;
-}
-
 void fsdp_halved_leave(fsdp_storage *st)
 {
     if (!st->halved)
@@ -73,55 +122,12 @@ void fsdp_halved_leave(fsdp_storage *st)
     close_copy(st);
 }
 
-void fsdp_halved_remove(fsdp_storage *st)
-{
-    fsdp_halved *h = st->halved;
-    fsdp_allocator_free(st->device->allocator, h->block);
-    fsdp_free(h);
-    st->halved = NULL;
-}
-
-const void *fsdp_halved_key(const fsdp_storage *st)
-{
-    return st->halved->together;
-}
-
 fsdp_halves fsdp_tensor_halves(const fsdp_tensor *t)
 {
     FSDP_ASSERT(fsdp_tensor_is_halved(t));
     FSDP_ASSERT(t->offset == 0);
     t->storage->halved->written = true;
     return t->storage->halved->halves;
-}
-
-/* --- the joined copy --- */
-
-fsdp_status fsdp_halved_begin(fsdp_storage *st)
-{
-    fsdp_halved *h = st->halved;
-    const fsdp_device *device = st->device;
-    if (!h->users && (h->halves.hi || !device->kernels)) {
-        FSDP_TRY(
-            fsdp_allocator_alloc(device->allocator, st->bytes, st->tag, &st->block, &st->data));
-        if (st->data && h->written)
-            device->kernels->join(device->context, st->data, h->halves, h->numel);
-        else if (st->data)
-            fsdp_device_memset(device, st->data, 0, st->bytes);
-    }
-    h->users++;
-    return FSDP_OK;
-}
-
-void fsdp_halved_end(fsdp_storage *st, bool wrote)
-{
-    fsdp_halved *h = st->halved;
-    const fsdp_device *device = st->device;
-    FSDP_ASSERT(h->users > 0);
-    h->written |= wrote;
-    if (wrote && st->data)
-        device->kernels->split(device->context, h->halves, st->data, h->numel);
-    if (--h->users == 0)
-        close_copy(st);
 }
 
 void fsdp_halved_read(const fsdp_storage *st, size_t offset, void *out, size_t bytes)

@@ -32,9 +32,3 @@ fsdp_halves fsdp_tensor_halves(const fsdp_tensor *tensor);
 /* Copy joined bytes [offset, offset + bytes) of the storage to `out`. Any thread may call this
  * while nothing writes the storage. */
 void fsdp_halved_read(const fsdp_storage *storage, size_t offset, void *out, size_t bytes);
-
-/* The following functions are for storage.c. */
-FSDP_MUST_CHECK fsdp_status fsdp_halved_begin(fsdp_storage *storage);
-void fsdp_halved_end(fsdp_storage *storage, bool wrote);
-void fsdp_halved_remove(fsdp_storage *storage);
-const void *fsdp_halved_key(const fsdp_storage *storage);

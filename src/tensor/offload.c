@@ -6,7 +6,6 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/tensor/halved.h"
 
 enum {
     PLACE_ALIGN = 64,
@@ -290,9 +289,9 @@ static fsdp_status bring_in(offload_set *set)
 
 /* --- use --- */
 
-fsdp_status fsdp_staged_begin(fsdp_staged *staged, bool write)
+static fsdp_status begin_use(fsdp_storage *st, bool write)
 {
-    offload_set *set = staged->set;
+    offload_set *set = st->staged->set;
     if (set->state == SET_OUT)
         FSDP_TRY(bring_in(set));
     if (set->state == SET_COMING || write)
@@ -304,10 +303,10 @@ fsdp_status fsdp_staged_begin(fsdp_staged *staged, bool write)
     return FSDP_OK;
 }
 
-void fsdp_staged_end(fsdp_staged *staged)
+static void end_use(fsdp_storage *st, __attribute__((unused)) bool wrote)
 {
-    FSDP_ASSERT(staged->set->users > 0);
-    staged->set->users--;
+    FSDP_ASSERT(st->staged->set->users > 0);
+    st->staged->set->users--;
 }
 
 fsdp_status fsdp_staged_flush(fsdp_staged *staged)
@@ -335,11 +334,9 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
                                     : status; /* the next use of the tensor will try again */
 }
 
-const void *fsdp_tensor_key(const fsdp_tensor *t)
+static const void *key_of(const fsdp_storage *st)
 {
-    if (t->storage->halved)
-        return fsdp_halved_key(t->storage);
-    return t->storage->staged ? (const void *)t->storage->staged->set : t->storage;
+    return st->staged->set;
 }
 
 /* --- storages --- */
@@ -400,6 +397,30 @@ static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_stag
     return FSDP_OK;
 }
 
+static void remove_part(fsdp_storage *st)
+{
+    fsdp_staged *part = st->staged;
+    offload_set *set = part->set;
+    const bool had_memory = set->state != SET_OUT;
+    if (finish_io(set) != FSDP_OK) {
+        /* The storage is being released, so the error does not matter for it. If other storages of
+         * the set are affected, their next use reports the error. */
+    }
+    fsdp_staged **at = &set->parts;
+    while (*at != part)
+        at = &(*at)->next;
+    *at = part->next;
+    st->staged = NULL;
+    leave_hole(set->unit->offload, part);
+    free_part(part);
+    if (!set->parts && had_memory && set->state != SET_OUT)
+        drop_memory(set);
+    fsdp_free(part);
+    fsdp_offload_unit_release(set->unit);
+}
+
+static const fsdp_storage_kind staged_kind = {begin_use, end_use, remove_part, key_of};
+
 /* Add a part to the set: give it a place in the stage, and memory if the set has memory now. */
 static fsdp_status add_part(offload_set *set, fsdp_staged *part)
 {
@@ -420,29 +441,9 @@ static fsdp_status add_part(offload_set *set, fsdp_staged *part)
     *last = part;
     part->set = set;
     part->storage->staged = part;
+    part->storage->kind = &staged_kind;
     set->unit->refs++;
     return FSDP_OK;
-}
-
-void fsdp_staged_remove(fsdp_staged *part)
-{
-    offload_set *set = part->set;
-    const bool had_memory = set->state != SET_OUT;
-    if (finish_io(set) != FSDP_OK) {
-        /* The storage is being released, so the error does not matter for it. If other storages of
-         * the set are affected, their next use reports the error. */
-    }
-    fsdp_staged **at = &set->parts;
-    while (*at != part)
-        at = &(*at)->next;
-    *at = part->next;
-    part->storage->staged = NULL;
-    leave_hole(set->unit->offload, part);
-    free_part(part);
-    if (!set->parts && had_memory && set->state != SET_OUT)
-        drop_memory(set);
-    fsdp_free(part);
-    fsdp_offload_unit_release(set->unit);
 }
 
 fsdp_status fsdp_offload_tensor(fsdp_offload_unit *u, fsdp_dtype dtype, int ndim,

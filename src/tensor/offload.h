@@ -70,16 +70,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
 /* Is there no other tensor with the fsdp_tensor_key() of `t`? */
 static inline bool fsdp_tensor_is_alone(const fsdp_tensor *t)
 {
-    return !t->storage->staged && !t->storage->halved && t->storage->refs == 1;
+    return !t->storage->kind && t->storage->refs == 1;
 }
 /* Get the tensor's key. Tensors with the same key should be used one after the other: they share a
  * storage, are staged in one set, or are halved tensors of one unit. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* For storage.c. */
-FSDP_MUST_CHECK fsdp_status fsdp_staged_begin(struct fsdp_staged *staged, bool write);
-void fsdp_staged_end(struct fsdp_staged *staged);
-void fsdp_staged_remove(struct fsdp_staged *staged); /* frees the memory of `staged`, too */
 /* For snapshot.c: flush writes the current values to the stage. Until the next write to a storage
  * of the set, any thread may then copy bytes [offset, offset + bytes) from the stage with peek. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);

@@ -1,7 +1,6 @@
 /* Storages: memory that views share, with write guards. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
 
 fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
@@ -23,10 +22,8 @@ void fsdp_storage_release(fsdp_storage *st)
     if (!st || --st->refs > 0)
         return;
     FSDP_ASSERT(st->refs == 0);
-    if (st->staged)
-        fsdp_staged_remove(st->staged);
-    if (st->halved)
-        fsdp_halved_remove(st);
+    if (st->kind)
+        st->kind->remove(st);
     fsdp_allocator_free(st->device->allocator, st->block);
     fsdp_free(st);
 }
@@ -64,20 +61,15 @@ static fsdp_status begin_guards(fsdp_storage *st)
     return FSDP_OK;
 }
 
-/* Bring the data into memory if it is staged or halved. */
-static fsdp_status begin_use(fsdp_storage *st, bool writes)
+static fsdp_status begin_use(fsdp_storage *st, bool write)
 {
-    if (st->halved)
-        return fsdp_halved_begin(st);
-    return st->staged ? fsdp_staged_begin(st->staged, writes) : FSDP_OK;
+    return st->kind ? st->kind->begin(st, write) : FSDP_OK;
 }
 
 static void end_use(fsdp_storage *st, bool wrote)
 {
-    if (st->halved)
-        fsdp_halved_end(st, wrote);
-    else if (st->staged)
-        fsdp_staged_end(st->staged);
+    if (st->kind)
+        st->kind->end(st, wrote);
 }
 
 fsdp_status fsdp_storage_begin_write(fsdp_storage *st)
@@ -111,6 +103,12 @@ fsdp_status fsdp_tensor_check_read(const fsdp_tensor *tensor)
         if (g->check_read)
             FSDP_TRY(g->check_read(g->self, tensor));
     return FSDP_OK;
+}
+
+const void *fsdp_tensor_key(const fsdp_tensor *tensor)
+{
+    const fsdp_storage *st = tensor->storage;
+    return st->kind ? st->kind->key(st) : st;
 }
 
 fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor)

@@ -23,17 +23,30 @@ typedef struct fsdp_storage_guard {
 typedef struct fsdp_staged fsdp_staged;
 typedef struct fsdp_halved fsdp_halved;
 
+/* How a storage keeps its data when nothing uses them: in a file (offload.h), or in two halves
+ * (halved.h). */
+typedef struct fsdp_storage_kind {
+    /* Bring the data into memory, for a read or a write. */
+    fsdp_status (*begin)(struct fsdp_storage *storage, bool write);
+    void (*end)(struct fsdp_storage *storage, bool wrote);
+    /* Free what the kind has allocated, because the storage is being released. */
+    void (*remove)(struct fsdp_storage *storage);
+    /* The key of the storage's tensors: see fsdp_tensor_key(). */
+    const void *(*key)(const struct fsdp_storage *storage);
+} fsdp_storage_kind;
+
 struct fsdp_storage {
     int refs;
     fsdp_device *device;
     size_t bytes;
     void *data; /* NULL on meta, and while the tensor is resharded, when a read is an error */
-    fsdp_block *block;          /* owned; NULL for foreign memory */
-    fsdp_storage_guard *guards; /* list; each is borrowed from the code that added it */
-    fsdp_staged *staged;        /* offload.h: the data is in a file between uses; else NULL */
-    fsdp_halved *halved;        /* halved.h: the data is stored in two halves; else NULL */
-    fsdp_tag tag;               /* tag of the memory of a staged or halved storage */
-    bool is_skipped;            /* made by fsdp_tensor_without_memory() */
+    fsdp_block *block;             /* owned; NULL for foreign memory */
+    fsdp_storage_guard *guards;    /* list; each is borrowed from the code that added it */
+    const fsdp_storage_kind *kind; /* NULL: the data are always in memory */
+    fsdp_staged *staged;           /* offload.h: the data is in a file between uses; else NULL */
+    fsdp_halved *halved;           /* halved.h: the data is stored in two halves; else NULL */
+    fsdp_tag tag;                  /* tag of the memory of a staged or halved storage */
+    bool is_skipped;               /* made by fsdp_tensor_without_memory() */
 };
 
 /* Create a storage over foreign memory (a shared mapping); `data` may be NULL and set later. */
@@ -123,7 +136,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
 /* Does the tensor have data only between the begin and the end of a use? */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
-    return t->storage->staged || t->storage->halved;
+    return t->storage->kind != NULL;
 }
 /* The state of a write to a series of tensors. If consecutive tensors share a storage, they count
  * as one write. For the guards, consecutive halved tensors with the same fsdp_tensor_key() count
