@@ -203,7 +203,8 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
 }
 
 /* Is it better to discard `excess` bytes from `a` than from `b`? The best buffer is the smallest
- * one that has that many bytes, or else the largest one. This choice causes few page faults. */
+ * one that has at least `excess` bytes, or else the largest one. This choice causes few page
+ * faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

@@ -26,9 +26,9 @@
 
 typedef struct fsdp_buffer fsdp_buffer;
 
-/* Create a buffer. If `group` is NULL, it is private to this rank, and its phases cost nothing. On
- * meta a buffer has no data, but its bytes are counted. Each of the L ranks of a host counts 1/L of
- * the bytes of a shared buffer; L is the same on all hosts. */
+/* Create a buffer. If `group` is NULL, the buffer is private to this rank, and its phases cost
+ * nothing. On meta a buffer has no data, but its bytes are counted. Each of the L ranks of a host
+ * counts 1/L of the bytes of a shared buffer; L is the same on all hosts. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes,
                                                fsdp_tag tag, fsdp_buffer **buffer);
 void fsdp_buffer_destroy(fsdp_buffer *buffer); /* accepts NULL */
@@ -39,7 +39,7 @@ void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */
 
 typedef struct fsdp_pool {
     fsdp_device *device;
-    fsdp_group *group; /* NULL: private buffers */
+    fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
     bool rotates;      /* the buffer `last` is not taken */
     fsdp_buffer *last; /* the latest returned buffer; NULL after a take */
@@ -50,8 +50,8 @@ typedef struct fsdp_pool {
     size_t n, cap;
 } fsdp_pool;
 
-/* Take a free buffer that has at least `bytes` bytes and at most twice as many: the smallest one of
- * which nothing was discarded, or else the smallest one. If there is none, create a buffer.
+/* Take a free buffer that has at least `bytes` bytes and at most twice as many. Prefer buffers of
+ * which nothing was discarded, and among these the smallest one. If no buffer fits, create one.
  * Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer);

@@ -1,4 +1,4 @@
-/* Descriptions of units for users: fsdp_unit_get_info(), and the module tree as
+/* Describes units to users: fsdp_unit_get_info(), and the module tree as
  * torch.nn.Module.__repr__ prints it. */
 #include <errno.h>
 #include <inttypes.h>

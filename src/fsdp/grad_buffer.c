@@ -206,8 +206,8 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Let the parameters that train have a place. If this changes the set of these parameters, the
- * posted buffer, which uses the current layout, is reduced first. */
+/* Set `in_buffer` for the parameters that train. The posted buffer uses the current layout, so it
+ * is reduced before `in_buffer` of any parameter changes. */
 static fsdp_status choose_params(fsdp_grad_buffer *b)
 {
     bool changes = false;
@@ -371,7 +371,8 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    sink->read_whole = true; /* The node of a head with a fused loss is not recorded yet. */
+    /* A head with a fused loss calls this function before its node is recorded. */
+    sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
         FSDP_TRY(widen_buffer(p->grads));
@@ -418,8 +419,8 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Write this rank's flags: 0 for a parameter without a gradient, else 1 + its order in the section
- * (mod 255). For tables, also write the lists of touched rows. */
+/* Write this rank's flags: 0 for a parameter without a gradient, else 1 + (grad.order mod 255). For
+ * tables, also write the lists of touched rows. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -459,7 +460,7 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
     fsdp_trace_end();
     if (status == FSDP_OK)
-        status = fsdp_grad_reduce(b); /* the section that was posted before this one */
+        status = fsdp_grad_reduce(b); /* reduce the section that was posted before this one */
     if (status == FSDP_OK)
         become_posted(b);
     return status;

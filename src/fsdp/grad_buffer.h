@@ -70,9 +70,9 @@ typedef struct fsdp_grad_buffer {
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
-    bool in_no_sync;       /* As no_gradient_sync, but set by fsdp_no_sync_begin(). */
-    bool no_all_reduce;    /* The sum over the replicas is left to a later reduce. */
-    double divide_factor;  /* Gradients are divided by it; 0: by the number of ranks. */
+    bool in_no_sync;      /* fsdp_no_sync_begin() set it; the effect is that of no_gradient_sync. */
+    bool no_all_reduce;   /* The sum over the replicas is left to a later reduce. */
+    double divide_factor; /* Gradients are divided by it; 0: by the number of ranks. */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
 } fsdp_grad_buffer;
@@ -102,8 +102,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * previous posted buffer of this group is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* Reduce the pending buffer, if it belongs to another group. If b has a posted buffer, that becomes
- * the pending one. */
+/* Reduce the pending buffer, if it belongs to another group. If b has a posted buffer, this buffer
+ * becomes the pending one. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Does the group have gradients that are not assigned to the parameters yet? */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);

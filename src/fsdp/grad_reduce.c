@@ -42,7 +42,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
     b->posted.buffer = NULL;
 }
 
-/* --- own rows over all ranks --- */
+/* --- summing own rows over the ranks --- */
 
 /* to = (to + from) * scale */
 static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from, float scale)
@@ -113,8 +113,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor for the sum of this micro-step: the factor of the step if there are no sums of
- * other micro-steps, else 1. */
+/* Return the factor for the sum of the current micro-step: scale_of() if it is the last micro-step
+ * and there are no sums of earlier ones, else 1. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -174,7 +174,7 @@ static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* --- own rows over replicas --- */
+/* --- summing own rows over the replicas --- */
 
 static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {

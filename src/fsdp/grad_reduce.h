@@ -7,12 +7,12 @@
  * is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) agree in every bit.
  * With replicas (Note [Replicas] in param_context.h), where a mesh row has S ranks, rank r is in
  * row r / S and in column r mod S. The ranks of each row are added first, then the sums of the
- * rows. If S is a power of two, this order is that of the same tree. */
+ * rows. If S is a power of two, this is the same order as without replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
- * code, their numbers differ, and the begin of the phase returns an error. */
+ * code, `numel` differs between them, and the begin of the phase returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
 /* Sum own rows of the posted gradients over the ranks of the group, then over the replicas (unless
  * a later reduce does this). Fold the sums with those of earlier micro-steps. At the last

@@ -100,7 +100,7 @@ bool fsdp_grad_rows_are_foreseen(const fsdp_param *p)
     return !p->grad.table.is_over && !p->parameter->sink.looked_up;
 }
 
-/* --- in one buffer --- */
+/* --- the table in the open buffer --- */
 
 fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p)
 {
@@ -177,7 +177,7 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
                                               (size_t)width * sizeof(float));
 }
 
-/* --- over the ranks --- */
+/* --- posting, and summing over the ranks --- */
 
 static float *place_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                             const fsdp_param *p, int rank)

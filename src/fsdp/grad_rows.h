@@ -9,16 +9,17 @@
  *
  * The parts of all ranks have the same layout, which is chosen before backward writes to them. By
  * then, tapes have recorded the lookups of the forward, and checkpointed modules have run theirs.
- * These lookups show which parameters are read only by lookups, and how many rows they may touch.
- * The length of a table is the maximum of this number over all ranks and replicas, which an
- * all-reduce finds, rounded up to a power of two so that buffers have few sizes. If another
- * operation also reads the parameter (a tied head), or if a table would need at least half as much
- * memory as the whole gradient, the parameter has a place for its whole gradient.
+ * These lookups show which parameters are read only by lookups, and how many rows of each parameter
+ * may be touched. An all-reduce finds the maximum of this number over all ranks and replicas. The
+ * number is then rounded up to a power of two, so that buffers have few sizes, and becomes the
+ * length of the table. If another operation also reads the parameter (a tied head), or if a table
+ * would need at least half as much memory as the whole gradient, the parameter has a place for its
+ * whole gradient.
  *
  * A gradient is unforeseen if it comes from another micro-step that adds to the open buffer, or
- * from a product that was recorded later. Then the buffer is exchanged for one with places for
- * whole gradients, and its contents are moved. This happens on every rank, since all ranks run the
- * same program.
+ * from a product that was recorded later. When an unforeseen gradient arrives, the buffer is
+ * exchanged for one with places for whole gradients, and its contents are moved. This happens on
+ * every rank, since all ranks run the same program.
  *
  * The place of a table in the buffer has two arrays: first [1 + most] int32, the number of touched
  * rows and their ids, then [1 + most, D] float32, the rows. */

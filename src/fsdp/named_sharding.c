@@ -23,9 +23,9 @@ struct fsdp_named_sharding {
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
     fsdp_dtype param_dtype; /* of the root; ignored parameters are stored in this dtype */
-    placement *placements;  /* [n_placements] a parameter has the first placement that is for it */
+    placement *placements;  /* [n_placements] if several are for one parameter, the first is used */
     size_t n_placements, cap_placements;
-    fsdp_unit_mp_policy *policies; /* [n_policies] a unit has the first policy whose name matches */
+    fsdp_unit_mp_policy *policies; /* [n_policies] if several match a unit, the first is used */
     size_t n_policies;
     bool *used;                /* [n_policies] does the policy's name match a unit? */
     const char **excluded;     /* class names, then NULL; NULL: the default is used */

@@ -17,7 +17,7 @@ typedef struct fsdp_named_sharding_options {
 } fsdp_named_sharding_options;
 
 /* The parameters and modules of one tree that the flags name. The options of the tree's units point
- * to it. */
+ * to this object. */
 typedef struct fsdp_named_sharding fsdp_named_sharding;
 
 /* Find the modules and parameters that the flags name. Call this before `root` is sharded.
@@ -27,7 +27,7 @@ typedef struct fsdp_named_sharding fsdp_named_sharding;
 FSDP_MUST_CHECK fsdp_status fsdp_named_sharding_create(const fsdp_named_sharding_options *options,
                                                        fsdp_module *root,
                                                        fsdp_named_sharding **sharding);
-/* Accepts NULL. Call it after the units are destroyed. */
+/* Accepts NULL. Call this after the units are destroyed. */
 void fsdp_named_sharding_destroy(fsdp_named_sharding *sharding);
 /* Change `options` and `policy` so that units created with them follow the flags. Afterwards
  * `options` and `policy` point to memory of `sharding`. */

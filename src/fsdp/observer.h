@@ -23,5 +23,6 @@ typedef struct fsdp_unit_observer {
     void *self;
 } fsdp_unit_observer;
 
-/* Make every unit below `root` report to `observer` (borrowed) from now on; NULL: to none. */
+/* Make all units of `root` and of the modules below it report to `observer`, which is borrowed. If
+ * it is NULL, the units report nothing. */
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer);
