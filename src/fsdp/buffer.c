@@ -8,15 +8,17 @@ struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    int64_t held; /* bytes accounted on this rank; below part_of_rank(): the rest was discarded */
-    fsdp_group *group;          /* NULL: private, memory is `block` */
-    fsdp_shared_buffer *shared; /* NULL: private, or on meta */
-    fsdp_block *block;          /* from the allocator; NULL: shared, or discarded */
-    void *data;                 /* NULL on meta */
+    int64_t held; /* bytes that this rank accounts for; less than part_of_rank() if the rest was
+                     discarded */
+    fsdp_group *group;          /* NULL: the buffer is private, and its memory is `block` */
+    fsdp_shared_buffer *shared; /* NULL: the buffer is private, or on meta */
+    fsdp_block *block; /* memory of a private buffer; NULL: the buffer is shared, or its memory was
+                          discarded */
+    void *data;        /* NULL on meta */
     bool in_phase;
 };
 
-/* The bytes that this rank accounts for a buffer of which nothing was discarded. */
+/* Return the bytes that this rank accounts for a buffer of which nothing was discarded. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -27,8 +29,8 @@ static bool is_whole(const fsdp_buffer *b)
     return b->held == part_of_rank(b);
 }
 
-/* Allocate the memory of a private buffer. A shared buffer gets its memory as it is written;
- * account for it. */
+/* Allocate the memory of a private buffer. For a shared buffer, which gets memory when it is
+ * written, only account for the bytes. */
 static fsdp_status acquire_memory(fsdp_buffer *b)
 {
     fsdp_allocator *allocator = b->device->allocator;
@@ -41,7 +43,8 @@ static fsdp_status acquire_memory(fsdp_buffer *b)
     return FSDP_OK;
 }
 
-/* Stop accounting for all but `keep` bytes. A private buffer is freed; `keep` is 0 then. */
+/* Stop accounting for all but `keep` bytes of a shared buffer, or free the memory of a private
+ * buffer, for which `keep` must be 0. */
 static void release_memory(fsdp_buffer *b, int64_t keep)
 {
     fsdp_allocator *allocator = b->device->allocator;
@@ -77,8 +80,8 @@ fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t by
     return FSDP_OK;
 }
 
-/* Wait until no kernel uses the buffer, before peers may. If a kernel has failed, the buffer's
- * contents are wrong, so abort the group. */
+/* Wait until no kernel of this rank uses the buffer. Call this before peers may use it. If a kernel
+ * has failed, the buffer's contents are wrong, so abort the group. */
 static void wait_for_kernels(const fsdp_buffer *b)
 {
     fsdp_status status = fsdp_device_synchronize(b->device);
@@ -90,15 +93,15 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* kernels read own rows outside of phases, too */
+    if (b->shared) /* kernels also read own rows outside of phases */
         wait_for_kernels(b);
     release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
 }
 
-/* Discard at least `excess` bytes of the buffer, or all if it holds less: Note [Idle memory] in
- * buffer.h. */
+/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer: Note [Idle
+ * memory] in buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
     int64_t keep = b->group && b->held > excess ? b->held - excess : 0;
@@ -145,7 +148,8 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
     return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
-/* Round up a little, so that blocks that differ by a small parameter share buffers. */
+/* Round a size up a little, so that units whose sizes differ only by a small parameter use the same
+ * buffers. */
 static size_t round_up(size_t bytes)
 {
     size_t step = 64;
@@ -198,7 +202,9 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
     return held;
 }
 
-/* Prefer the smallest buffer that is enough alone, else the largest one. This causes few faults. */
+/* Is it better to discard `excess` bytes from `a` than from `b`? The best buffer is the smallest
+ * one that has at least `excess` bytes, or else the largest one. This choice causes few page
+ * faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

@@ -1,47 +1,48 @@
-/* Memory of units: private to the rank, or a shared buffer that all ranks of a group see; and a
- * pool of such buffers that units take turns with.
+/* Buffers for the parameters and gradients of units, and pools of buffers that units take turns
+ * with. A buffer is private to the rank, or all ranks of a group share it.
  *
- * Every rank takes and gives back buffers in the same program order, and the choice depends on
- * sizes alone. So all ranks use the same buffer for the same unit without any communication. The
- * pool grows when the program holds more units at once than before, or units of another size. A
- * free buffer of more than twice the requested size is not taken, because a larger unit may need it
- * soon. A pool that rotates has one extra buffer. A rank that writes ahead of time then does not
- * wait for peers that still read the buffer it has just left, and prefetching hides that they are
- * late.
+ * Every rank takes and returns buffers in the same program order. Which buffer is taken depends
+ * only on this order and on sizes, so all ranks use the same buffer for the same unit without any
+ * communication. A pool grows when the program needs more buffers at once than before, or buffers
+ * of another size. A free buffer that has more than twice the requested size is not taken, because
+ * a larger unit may need it soon. A pool that rotates does not reuse the latest returned buffer at
+ * once, and therefore has one more buffer. Peers that are late may still read the latest returned
+ * buffer, and a rank that prefetches would have to wait for them before it writes to that buffer.
  *
- * Note [Idle memory]. No buffer of a pool is needed between steps. But memory that was returned to
- * the system comes back page by page, with a fault for each page. So at the end of a step's
- * backward, pools keep their memory up to a limit: the size of this rank's rows of the trained
- * parameters (without the marks of halved masters). With those rows and two moments that is four
- * shards at most, once gradients are dropped. With two ranks the limit is never reached, and
- * nothing faults after the first step, unless an embedding is most of the model. With more ranks a
- * shard may be smaller than what backward needs at once: the gradient buffers of the largest unit
- * and two sections of a block. Then only the excess is discarded, in equal parts for the ranks that
- * write it, and it faults again once a step. A private buffer is discarded whole. This costs
- * nothing, because the allocator keeps its pages. */
+ * Note [Idle memory]. The buffers of a pool are not needed between steps. But if their memory were
+ * returned to the system, the next step would get it back page by page, with a page fault for each
+ * page. So at the end of a step's backward, the pools together keep at most as much memory as this
+ * rank's rows of the trained parameters have (without the marks of halved masters). After gradients
+ * are dropped, a rank then has at most four shards between steps: the pools, its rows, and the two
+ * moments of the optimizer. With two ranks the limit is not reached, and there are no page faults
+ * after the first step, unless an embedding is most of the model. With more ranks, a shard may be
+ * smaller than the buffers that backward needs at the same time, which are the gradient buffers of
+ * the largest unit and two sections of a block. Then only the excess is discarded, and its pages
+ * fault again in each step. All ranks' parts of a shared buffer lose equally many pages. All memory
+ * of a private buffer is discarded, because this costs nothing: the allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"
 
 typedef struct fsdp_buffer fsdp_buffer;
 
-/* group NULL: the buffer is private to this rank, and phases cost nothing. On meta there is no
- * data, but the bytes are counted. Each of L local ranks counts 1/L of the bytes of a shared
- * buffer; L is the same on all hosts. */
+/* Create a buffer. If `group` is NULL, the buffer is private to this rank, and its phases cost
+ * nothing. On meta a buffer has no data, but its bytes are counted. Each of the L ranks of a host
+ * counts 1/L of the bytes of a shared buffer; L is the same on all hosts. */
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_create(fsdp_device *device, fsdp_group *group, size_t bytes,
                                                fsdp_tag tag, fsdp_buffer **buffer);
 void fsdp_buffer_destroy(fsdp_buffer *buffer); /* accepts NULL */
 void *fsdp_buffer_data(const fsdp_buffer *buffer);
 FSDP_MUST_CHECK fsdp_status fsdp_buffer_begin(fsdp_buffer *buffer, fsdp_phase phase,
                                               const fsdp_phase_info *info);
-void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect outside of a phase */
+void fsdp_buffer_end(fsdp_buffer *buffer); /* no effect if no phase has begun */
 
 typedef struct fsdp_pool {
     fsdp_device *device;
-    fsdp_group *group; /* NULL: private buffers */
+    fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
-    bool rotates;      /* the buffer that was given back last is not the next one taken */
-    fsdp_buffer *last; /* given back after the latest take; NULL: none */
+    bool rotates;      /* the buffer `last` is not taken */
+    fsdp_buffer *last; /* the latest returned buffer; NULL after a take */
     struct {
         fsdp_buffer *buffer;
         bool taken;
@@ -49,14 +50,16 @@ typedef struct fsdp_pool {
     size_t n, cap;
 } fsdp_pool;
 
-/* Take the smallest free buffer of `bytes` to twice as many bytes, or create one. Buffers of which
- * nothing was discarded are preferred. Collective if the pool is shared. */
+/* Take a free buffer that has at least `bytes` bytes and at most twice as many. Prefer buffers of
+ * which nothing was discarded, and among these the smallest one. If no buffer fits, create one.
+ * Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer);
-/* Discard memory of free buffers until all buffers of the pools, taken ones included, hold at most
- * `keep` bytes on this rank, or no free buffer is left. Collective; `keep` is the same on all
- * ranks. */
+/* Discard memory of free buffers until all buffers of the `n` pools, including taken ones, together
+ * have at most `keep` bytes on this rank, or no free buffer has memory. Collective; `keep` is the
+ * same on all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep);
-/* Create buffers on `device` from now on. FSDP_ERR_STATE if a buffer is taken. */
+/* Destroy the buffers of the pool and create later ones on `device`. No effect if the pool is on
+ * `device` already. FSDP_ERR_STATE if a buffer is taken. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_move(fsdp_pool *pool, fsdp_device *device);
 void fsdp_pool_fini(fsdp_pool *pool);

@@ -1,5 +1,5 @@
-/* The accepted spellings of the enumerators: PyTorch's names first, then Accelerate's numbers and
- * words. */
+/* The spellings that options accept for each enumerator, separated by '|': PyTorch's names, and
+ * Accelerate's words and numbers. */
 #include <fsdp/fsdp.h>
 
 const char *const fsdp_sharding_strategy_choices[] = {"FULL_SHARD|1",

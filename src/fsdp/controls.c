@@ -1,5 +1,6 @@
-/* The controls of a unit: what FSDPModule's methods and FSDP1's contexts do. They set what the
- * hooks of state.c and prefetch.c read; only unshard, reshard and handles do something at once. */
+/* Implements the controls of units: the methods of FSDPModule, and the context managers of FSDP1.
+ * Most controls set fields that the hooks of a unit read later. Only unshard, reshard and the wait
+ * of a handle act at once. */
 #include <float.h>
 
 #include "src/base/alloc.h"
@@ -10,7 +11,7 @@
 typedef void apply_fn(fsdp_state *state, const void *value);
 
 typedef struct application {
-    apply_fn *apply; /* NULL: only count */
+    apply_fn *apply; /* NULL: the units are only counted */
     const void *value;
     size_t n;
 } application;
@@ -34,7 +35,8 @@ static fsdp_status no_unit_error(const fsdp_module *m, bool recurse)
                               : "was not given to fsdp_fully_shard()");
 }
 
-/* Call fn(state, value) for the unit of `module`, or for all units from `module` down. */
+/* Call fn(state, value) for the unit of `module`; with `recurse`, for the units of `module` and of
+ * all modules below it. FSDP_ERR_INVALID if there is no unit. */
 static fsdp_status apply_to_units(fsdp_module *module, bool recurse, apply_fn *fn,
                                   const void *value)
 {
@@ -50,7 +52,7 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* The state of a unit, after applying its pending dtypes as a forward would. */
+/* Get the state of a unit, and apply the unit's pending dtypes as a forward would. */
 static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;

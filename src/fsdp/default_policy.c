@@ -12,8 +12,8 @@ static bool is_among(const fsdp_module *m, const char *const *classes)
     return *classes != NULL;
 }
 
-/* Does the module have a whole vocabulary of its own? A tied one belongs to the unit around both of
- * its modules. */
+/* Is the module an embedding or a head that does not share its weight? A tied weight belongs to the
+ * unit around the modules that share it. */
 static bool has_vocabulary(const fsdp_module *m)
 {
     static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};
@@ -23,8 +23,8 @@ static bool has_vocabulary(const fsdp_module *m)
     return is_own;
 }
 
-/* The head is left last in forward and entered first in backward. As with the root, freeing its
- * parameters in between would be a waste. */
+/* Does the default policy make the module a unit? Forward leaves the head last, and backward enters
+ * it first. So the head, like the root, keeps its parameters between the two. */
 static bool is_unit_by_default(const char *path, const fsdp_module *m, void *arg,
                                fsdp_fully_shard_options *options)
 {
@@ -52,7 +52,8 @@ static bool is_unit_of_embeddings(const fsdp_module *m)
     return state != NULL;
 }
 
-/* Backward of an embedding does not read its weight. */
+/* Do not gather a unit of embeddings in backward: the backward of an embedding does not read the
+ * weight. */
 static fsdp_status finish_unit(const char *path, fsdp_module *m, void *arg)
 {
     (void)path, (void)arg;

@@ -1,12 +1,14 @@
-/* Which modules of a language model become units if the user gives no wrap policy: its blocks, and
- * each module that has a whole vocabulary of its own (embedding, head), then the root. */
+/* The wrap policy that is used if the user gives none. These modules of a language model become
+ * units: each block, each embedding and head that does not share its weight, and the root. */
 #pragma once
 #include <fsdp/fsdp.h>
 
-/* The policy for the classes of a model's blocks (fsdp_model_info). It borrows the pointer, not
- * only what it points to. */
+/* Return the policy for a model whose blocks have the classes *block_classes (fsdp_model_info). The
+ * policy keeps a pointer to the variable *block_classes, which must live as long as the policy is
+ * used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set the controls of this policy's units that are not options. Call it after they were made. */
+/* Set those controls of the policy's units that are not in fsdp_fully_shard_options. Call this
+ * after the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

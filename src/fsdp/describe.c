@@ -1,4 +1,4 @@
-/* Descriptions of units for users: fsdp_unit_get_info(), and the module tree as
+/* Describes units to users: fsdp_unit_get_info(), and the module tree as
  * torch.nn.Module.__repr__ prints it. */
 #include <errno.h>
 #include <inttypes.h>
@@ -77,7 +77,8 @@ static void append_linear(fsdp_str *out, const fsdp_parameter *weight, bool bias
                     weight->shape[1], weight->shape[0], bias ? "True" : "False");
 }
 
-/* torch's extra_repr: the module's own text, or one derived from the shapes of its parameters. */
+/* Append what extra_repr() of torch returns for the module: the text that was set for it, or a text
+ * made from the shapes of its parameters. */
 static void append_extra(fsdp_str *out, const fsdp_module *m)
 {
     const fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
@@ -99,8 +100,9 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* "  # float32, 12 of 24 elements"; also the dtypes of the master weights, of the reduce and of the
- * outputs, where they differ from param_dtype. */
+/* Append a comment like "  # float32, 12 of 24 elements". It also has the dtypes of the master
+ * weights and of the reduce if they differ from param_dtype, the dtype of the outputs if one is
+ * set, and the number of frozen elements if there are any. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;
@@ -116,7 +118,7 @@ static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
         fsdp_str_printf(out, ", %" PRId64 " frozen", info->frozen_numel);
 }
 
-/* Append `text` and a line end, with every line but the first indented by two columns. */
+/* Append `text` and a newline. Indent all lines but the first by two columns. */
 static void append_indented(fsdp_str *out, const char *text)
 {
     while (*text) {
@@ -141,8 +143,8 @@ static char *describe(const fsdp_module *m, fsdp_print_form form)
     return fsdp_str_take(&text);
 }
 
-/* The number of consecutive children of a ModuleList, from `first` on, that are printed alike.
- * torch's ModuleList groups them in this way, too. */
+/* Count the consecutive children, beginning with `first`, that are printed as `text`. For a module
+ * other than a ModuleList, return 1. torch's ModuleList also groups equal children. */
 static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
                           fsdp_print_form form)
 {
@@ -174,7 +176,8 @@ static void append_children(fsdp_str *out, const fsdp_module *m, fsdp_print_form
     }
 }
 
-/* "Class(extra)" or "Class(", children, ")"; `info` describes the unit on this line; NULL: none. */
+/* Append "Class(extra)", or "Class(", the children and ")". `info` describes the unit whose comment
+ * ends the first line; NULL: there is no comment. */
 static void append_plain(fsdp_str *out, const char *prefix, const fsdp_module *m,
                          const fsdp_unit_info *info, fsdp_print_form form)
 {
@@ -212,7 +215,7 @@ static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form f
     fsdp_unit_info info;
     const fsdp_state *state = m->fsdp_state;
     const bool is_unit = state && fsdp_unit_get_info(m, &info) == FSDP_OK;
-    /* For a unit of several modules, the line of the first one has the numbers. */
+    /* If a unit has several modules, only the first one has the comment. */
     const fsdp_unit_info *shown = is_unit && state->module == m ? &info : NULL;
     if (is_unit && form == FSDP_PRINT_FSDP1)
         append_wrapped(out, m, shown, form);

@@ -1,4 +1,4 @@
-/* FullyShardedDataParallel: FSDP1's arguments as options of units. */
+/* Implements FullyShardedDataParallel: translates FSDP1's arguments to the options of units. */
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -94,7 +94,8 @@ static fsdp_status translate(const fsdp1_options *o, const ignored *list,
 
 /* --- after the units are made --- */
 
-/* FSDP1 flattens the parameters of a unit into one, which has only one requires_grad. */
+/* Check that all parameters of a unit have the same requires_grad. FSDP1 flattens them into one
+ * parameter, which has a single requires_grad. */
 static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -112,14 +113,16 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* The modules that param_init_fn is called for, in the order of a visit. */
+/* The modules for which param_init_fn is called, in the order of fsdp_module_visit(). The next call
+ * is for modules[next]. */
 typedef struct initialization {
     const fsdp1_options *options;
     const fsdp_module **modules;
     size_t n, cap, next;
 } initialization;
 
-/* Does a direct parameter of `m` that belongs to a unit lack values, neither loaded nor synced? */
+/* Does `m` itself have a parameter that belongs to a unit and has no values yet, because they were
+ * neither loaded nor copied from rank 0? */
 static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
@@ -150,8 +153,8 @@ static fsdp_status init_collected(const char *path, fsdp_module *m, void *arg)
     return o->param_init_fn(path, m, o->param_init_arg);
 }
 
-/* Choose all modules before the first call of param_init_fn, which may also initialize modules
- * below its own. */
+/* Call param_init_fn for each module that lacks values. All these modules are chosen before the
+ * first call, because a call may also initialize modules below the one that it is given. */
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};

@@ -1,4 +1,4 @@
-/* fully_shard: checks the options and chooses the parameters of a unit. */
+/* Implements fully_shard(): checks the options and chooses the parameters of a unit. */
 #include "src/base/alloc.h"
 #include "src/fsdp/state.h"
 
@@ -62,8 +62,8 @@ static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *
     return group ? fsdp_group_world_size(group) : 1;
 }
 
-/* As in FSDP2's _get_post_forward_mesh_info(), resharding to 1 rank means false, and to all ranks
- * true. */
+/* Replace resharding to 1 rank by FSDP_RESHARD_FALSE, and resharding to all ranks by
+ * FSDP_RESHARD_TRUE, as FSDP2's _get_post_forward_mesh_info() does. */
 static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
@@ -90,7 +90,8 @@ static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *g
                       o->reshard_ranks, ranks);
 }
 
-/* All units are made, bottom up, before the first of them runs. */
+/* Return an error if the module is a unit that has run. All units must be made, bottom up, before
+ * the first one runs. */
 static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -162,7 +163,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Are all uses of p within the unit's modules? */
+/* Is p used only in the unit's modules and below them? */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;
@@ -171,7 +172,7 @@ static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
     return n == p->refs;
 }
 
-/* Is `m`, or a module below it, a module of this unit? */
+/* Does `m`, or a module below it, belong to the unit of `param_group`? */
 static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -183,8 +184,8 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
     return false;
 }
 
-/* Two units that are not nested cannot share a parameter: one would read it after the other has
- * freed it. */
+/* Return an error if a unit that is not inside `module` owns the parameter. Two units that are not
+ * nested cannot share a parameter, because one would read it after the other has freed it. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
     const fsdp_param_group *owner =
@@ -197,7 +198,8 @@ static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_param
                       item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
-/* If the unit has several modules, the parameter's name begins with that of its module. */
+/* Add a parameter to the unit. If the unit has several modules, the parameter's name begins with
+ * the name of `module`. */
 static fsdp_status add_param(unit_plan *plan, const fsdp_module *module,
                              const fsdp_named_parameter *item)
 {

@@ -8,7 +8,8 @@
 #include "src/fsdp/grad_rows.h"
 
 enum {
-    LEAST_IN_SECTIONS = 2 << 20 /* Below this, ranks would wait for each other too often. */
+    LEAST_IN_SECTIONS = 2 << 20 /* Elements. With sections of a smaller group, ranks would wait for
+                                   each other too often. */
 };
 
 static int64_t whole_numel(const fsdp_param *p)
@@ -60,8 +61,8 @@ static bool is_vector(const fsdp_param *p)
     return p->parameter->ndim < 2;
 }
 
-/* Elements of a section that are for matrices; 0: use a whole buffer, because sections would hardly
- * be smaller. */
+/* Return the number of elements of a section that are for matrices. Return 0 if the group is small
+ * or a section would hardly be smaller than a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -80,7 +81,7 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* Is any parameter read by more than one node? */
+/* Do several nodes read the same parameter? */
 static bool any_is_read_again(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -89,7 +90,7 @@ static bool any_is_read_again(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Do sums over the shard group wait for a later reduce over the replicas? */
+/* Are some gradients reduced over the shard group only, and over the replicas by a later reduce? */
 static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
 {
     if (b->context->replicate_group && b->no_all_reduce)
@@ -117,8 +118,8 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     }
 }
 
-/* Assign places to all parameters that train. With `tables`, a parameter that has a table gets room
- * for that only. */
+/* Assign places to all parameters that train. With `tables`, the place of a parameter that has a
+ * table has room only for the table. */
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
     b->numel = 0;
@@ -136,14 +137,14 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 
 /* --- taking and exchanging buffers --- */
 
-/* Open a buffer from the pool, as large as the layout says. */
+/* Take a buffer of the size of the layout from the pool, and open it. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
 {
     const fsdp_device *device = b->context->device;
     fsdp_grad_parts parts = open_parts(b);
     fsdp_buffer *buffer;
     FSDP_TRY(fsdp_pool_take(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
-    /* Ranks whose layouts differ get an error here, before they write to each other's part. */
+    /* If layouts differ, the ranks get an error here, before one writes to another's part. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
@@ -186,8 +187,8 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     b->open = NULL;
 }
 
-/* Choose the layout of the next buffer. A posted whole buffer uses the same offsets, so it is
- * reduced first. */
+/* Choose the layout of the next buffer. A whole layout changes the offsets of parameters in the
+ * posted buffer, so the posted buffer is reduced first. */
 static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
@@ -205,8 +206,8 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Choose the parameters that have a place: those that train. A posted buffer uses the current
- * layout, so it is reduced before this changes. */
+/* Set `in_buffer` for the parameters that train. The posted buffer uses the current layout, so it
+ * is reduced before `in_buffer` of any parameter changes. */
 static fsdp_status choose_params(fsdp_grad_buffer *b)
 {
     bool changes = false;
@@ -232,7 +233,8 @@ static fsdp_status open_buffer(fsdp_grad_buffer *b)
     return status;
 }
 
-/* Copy the gradient of parameter i from `offset` of the old part to its new place. */
+/* Copy the gradient of parameter i to its new place from element `offset` of `before`, which is
+ * this rank's part of the old buffer. */
 static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *before, int64_t offset)
 {
     const fsdp_param *p = &b->params[i];
@@ -246,7 +248,7 @@ static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *befo
                 (size_t)fsdp_tensor_numel(p->grad.whole) * sizeof(float));
 }
 
-/* Where a parameter was in the old buffer. */
+/* The place of a parameter in the old buffer. */
 typedef struct grad_place {
     int64_t offset;
     bool placed;
@@ -332,9 +334,9 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
         FSDP_TRY(next_section(b));
-    if (!p->grad.in_buffer) /* Parameters may have been frozen since. */
+    if (!p->grad.in_buffer) /* The next section has no place for frozen parameters. */
         return refuse_gradient(b, p);
-    if (p->grad.placed) /* The new buffer may be a whole one, with all places assigned. */
+    if (p->grad.placed) /* In a whole buffer, all places are assigned already. */
         return FSDP_OK;
     if (!has_room(b, p))
         return widen_buffer(b);
@@ -347,7 +349,7 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 
 /* --- backward writes --- */
 
-/* Open a buffer with a place for p. */
+/* Give p a place in the open buffer. Open a buffer if none is open. */
 static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!b->context->comm)
@@ -369,7 +371,8 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    sink->read_whole = true; /* A head with a fused loss calls this before it is recorded. */
+    /* A head with a fused loss calls this function before its node is recorded. */
+    sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
         FSDP_TRY(widen_buffer(p->grads));
@@ -394,7 +397,8 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
 
 /* --- posting --- */
 
-/* reduce_dtype below float32: each gradient is rounded once, here, and still summed in float32. */
+/* Round each gradient once to reduce_dtype, if that is smaller than float32. The sums are still
+ * computed in float32. */
 static fsdp_status round_gradients(fsdp_grad_buffer *b)
 {
     fsdp_dtype dtype = b->context->options.mp_policy.reduce_dtype;
@@ -415,7 +419,8 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Write the flags: which gradients this rank has. */
+/* Write this rank's flags: 0 for a parameter without a gradient, else 1 + (grad.order mod 255). For
+ * tables, also write the lists of touched rows. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -455,7 +460,7 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
     fsdp_trace_end();
     if (status == FSDP_OK)
-        status = fsdp_grad_reduce(b); /* the section before it */
+        status = fsdp_grad_reduce(b); /* reduce the section that was posted before this one */
     if (status == FSDP_OK)
         become_posted(b);
     return status;

@@ -1,69 +1,78 @@
-/* The gradient buffer of a param group: what its backward writes, from the first gradient to the
- * reduced shards.
+/* The gradient buffer of a param group. Backward writes whole gradients to it, and the ranks reduce
+ * them to the gradients of the shards.
  *
  * Note [Gradient buffers]. Backward writes this rank's whole gradients, in float32, to its part of
  * a pool buffer that all ranks of the group share (WRITE). Only parameters that train have a place
- * there, and an embedding only for the rows that were looked up (Note [Gradients by row] in
- * grad_rows.h). When backward has left the group, the buffer is posted: the WRITE phase ends. To
- * reduce it, each rank sums its own rows over all parts (READ). A byte for each parameter and rank
- * says whether it has a gradient. These bytes differ between ranks only if the ranks ran different
- * code. Without this check, a rank would add up values that an earlier group left in the buffer.
+ * in it. The place of an embedding has room only for the rows that were looked up (Note [Gradients
+ * by row] in grad_rows.h). When backward has left the group, the buffer is posted: the WRITE phase
+ * ends. To reduce the buffer, each rank sums its own rows over all parts in a READ phase. For each
+ * rank and parameter, the buffer has a flag: whether the rank has a gradient of the parameter.
+ * Ranks compare their flags, which differ only if the ranks ran different code. Without this check,
+ * a rank would add values that another group left in the buffer.
  *
  * Note [Sections]. A buffer for all gradients of a group is as large as the group, in float32, on
  * every rank. But backward computes one gradient after another, and complete gradients can be
- * reduced before the next ones are computed. So the buffer has room for a section only: for the
- * largest of the group's matrices, or a quarter of all elements if that is more, and then for all
- * its vectors. Matrices get places as their gradients arrive. When there is no room left and all
- * gradients in the section are complete, it is posted, the section before it is reduced, and the
- * next section begins in the memory of the reduced one. A gradient is complete when no node is left
- * that reads its parameter, either on a tape or yet to be recorded by a checkpointed module
- * (fsdp_grad_sink.n_readers). If any gradient is incomplete, the buffer is exchanged for one with
- * places for all. So the bits of the result do not depend on sections: each gradient is summed over
- * the ranks once.
+ * reduced before the next ones are computed. So the buffer has room for only a section. It begins
+ * with the matrices, for which it has as many elements as the largest matrix of the group, or a
+ * quarter of all elements if that is more. All vectors of the group follow. Matrices get places as
+ * their gradients arrive. If a matrix does not fit and all gradients in the section are complete,
+ * the section is posted, the previous section is reduced, and the next section begins in the memory
+ * of the reduced one. The gradient of a parameter is complete when backward has run for all nodes
+ * that read the parameter, including nodes that a checkpointed module will still record
+ * (fsdp_grad_sink.n_readers). If a matrix does not fit and a gradient is incomplete, the buffer is
+ * exchanged for one with places for all gradients. So each gradient is summed over the ranks once,
+ * and the bits of the result do not depend on sections.
  *
- * A whole buffer, in the order of the parameters, is used where sections are impossible or gain
- * nothing: gradients accumulate without communication, or were reduced over the shard group alone
- * and must still be reduced over the replicas; some gradients are tables; several nodes, which may
- * be far apart, read one of the parameters; peers are on other hosts, where fewer messages are
- * better; or the group is so small that waiting costs more than memory.
+ * A whole buffer has places for all gradients, in the order of the parameters. It is used where
+ * sections are impossible or gain nothing:
+ *   - gradients accumulate without communication;
+ *   - gradients are reduced over the shard group only, and over the replicas by a later reduce;
+ *   - some gradients are tables;
+ *   - several nodes, which may be far apart, read the same parameter;
+ *   - peers are on other hosts, where fewer messages are better;
+ *   - the group is so small that waiting would cost more than memory;
+ *   - a section would be almost as large as the whole buffer.
  *
- * Where a section ends depends on the order in which gradients arrive, and on how often each
- * parameter is read on tapes that were not swept or reset. If ranks differ in this, they get an
- * error that says they diverged. With whole buffers, their gradients would have been summed. */
+ * Where a section ends depends on the order in which gradients arrive, and on the number of nodes
+ * that read each parameter on tapes that were neither swept nor reset. If ranks differ in this,
+ * they get an error which says that they diverged. With whole buffers there is no error, and their
+ * gradients are summed. */
 #pragma once
 #include "src/fsdp/param.h"
 
-/* The gradients that this rank has handed to its peers and not reduced yet. */
+/* The gradients that this rank has posted and not reduced yet. */
 typedef struct fsdp_posted_gradients {
-    fsdp_buffer *buffer; /* NULL: there are none. */
+    fsdp_buffer *buffer; /* NULL: no gradients are posted. */
     int64_t numel;       /* Elements of a rank's part. */
-    bool is_section;     /* It is a section, not a whole buffer. */
-    bool is_last;        /* It belongs to the step's last micro-step. */
+    bool is_section;     /* The buffer is a section, not a whole buffer. */
+    bool is_last;        /* The gradients belong to the step's last micro-step. */
 } fsdp_posted_gradients;
 
 typedef struct fsdp_grad_buffer {
     const fsdp_param_context *context;
-    fsdp_param *params; /* [n_params] The group's, borrowed. */
+    fsdp_param *params; /* [n_params] Borrowed from the param group. */
     size_t n_params;
-    const void **sources; /* [largest group] Scratch of the reduce. */
+    const void **sources; /* [number of ranks] Scratch memory of the reduce: an address in each
+                             rank's part. */
 
     /* The open buffer, which backward writes. */
-    fsdp_buffer *open;         /* NULL: none. */
-    fsdp_storage *storage;     /* This rank's part; gradients are views of it. */
-    int64_t numel;             /* Elements of a part, with alignment. */
-    int64_t section_numel;     /* Elements for matrices, which come first. */
-    int64_t used;              /* Elements for matrices that are assigned. */
+    fsdp_buffer *open;         /* NULL: no buffer is open. */
+    fsdp_storage *storage;     /* This rank's part; whole gradients are views of it. */
+    int64_t numel;             /* Elements of a part, including padding. */
+    int64_t section_numel;     /* In a section, the elements for matrices, which come first; else
+                                  `numel`. */
+    int64_t used;              /* Elements of `section_numel` that are assigned to parameters. */
     bool in_sections;          /* The open buffer is a section. */
-    int n_placed;              /* Places assigned to matrices so far. */
-    int64_t least_in_sections; /* A group of fewer elements has whole buffers. */
+    int n_placed;              /* Number of matrices that have a place in the section. */
+    int64_t least_in_sections; /* A group with fewer elements uses whole buffers. */
 
     fsdp_posted_gradients posted;
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
-    bool in_no_sync;       /* The same, set by no_sync(). */
-    bool no_all_reduce;   /* Reduce over the shard group only; replicas follow in a later reduce. */
-    double divide_factor; /* 0: the number of ranks. */
+    bool in_no_sync;      /* fsdp_no_sync_begin() set it; the effect is that of no_gradient_sync. */
+    bool no_all_reduce;   /* The sum over the replicas is left to a later reduce. */
+    double divide_factor; /* Gradients are divided by it; 0: by the number of ranks. */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
 } fsdp_grad_buffer;
@@ -74,29 +83,31 @@ static inline bool fsdp_grad_buffer_syncs(const fsdp_grad_buffer *b)
     return !b->no_gradient_sync && !b->in_no_sync;
 }
 
-/* `params` [n] are borrowed; their shards have been chosen. The targets of their gradient sinks are
- * set later, by fsdp_param_group_adopt(). */
+/* Initialize b for `params` [n], which are borrowed and whose shards must have been chosen.
+ * fsdp_param_group_adopt() sets the targets of their gradient sinks later. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b,
                                                   const fsdp_param_context *context,
                                                   fsdp_param *params, size_t n);
-/* Free all buffers, including posted ones. Does not access parameters, which may have been
- * destroyed. */
+/* Free all buffers, including posted ones. Does not access the parameters of modules
+ * (fsdp_param.parameter), which may have been destroyed. */
 void fsdp_grad_buffer_fini(fsdp_grad_buffer *b);
-/* fsdp_grad_sink.target and fsdp_grad_sink.rows (for parameters with a table). */
+/* Implements fsdp_grad_sink.target. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf,
                                                     fsdp_tensor **dst, float *beta);
+/* Implements fsdp_grad_sink.rows. out->table stays NULL if the parameter has no table. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *ids,
                                                          int64_t n, int32_t padding_idx,
                                                          fsdp_grad_rows *out);
-/* Post the open buffer, when backward has left the group or completed a section. First reduces what
- * this group posted before, if that is still pending. No effect if no buffer is open. */
+/* Post the open buffer. Call this when backward has left the group or a section is complete. If the
+ * previous posted buffer of this group is not reduced yet, reduce it, too. No effect if no buffer
+ * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* Reduce the pending buffer, which was posted before this one. If this one is posted, it becomes
- * the pending buffer. */
+/* Reduce the pending buffer, if it belongs to another group. If b has a posted buffer, this buffer
+ * becomes the pending one. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
-/* Does the group hold gradients that were not yet assigned to the parameters? */
+/* Does the group have gradients that are not assigned to the parameters yet? */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);
-/* Drop the partial sums of a step that did not end. */
+/* Drop the partial sums of earlier micro-steps of a step that did not end. */
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b);
-/* Call this when a step failed: drop the buffers and partial sums. */
+/* Drop all buffers and partial sums. Call this when a step has failed. */
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b);

@@ -13,7 +13,7 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
     return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
-/* Without kernels (in a plan on meta) the buffer has parts for the ranks of this host only. */
+/* Without kernels (in a plan on meta), count only the parts of the ranks of this host. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const int ranks = all->group && !b->context->device->kernels
@@ -37,7 +37,7 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
                 : NULL;
 }
 
-/* The error for parameter i, whose flag is `theirs` on rank r and `own` on this rank. */
+/* Return the error for parameter i, whose flag is `theirs` on rank r and `own` on this rank. */
 static fsdp_status flags_differ(const fsdp_grad_buffer *b, const fsdp_group *group, size_t i, int r,
                                 unsigned char theirs, unsigned char own)
 {

@@ -1,8 +1,10 @@
-/* A buffer with a part for each rank of a group: gradient buffers, and the lanes of replicas. It
- * begins with flags: for each rank, a byte for each parameter that says whether it has a gradient.
- * Their place does not depend on the layout of the parts, which may differ on a rank that froze
- * other parameters. A single rank (group NULL) has no flags: the host would write them while
- * kernels may still be using that memory. */
+/* Buffers with a part for each rank of a group: gradient buffers, and the buffers of an all-reduce
+ * over replicas, whose parts are lanes.
+ *
+ * The buffer begins with flags: one byte for each rank and parameter. A flag is 0 if the rank has
+ * no gradient of the parameter. The flags come first, so that their place does not depend on the
+ * layout of the parts, which differs on a rank that has frozen other parameters. Without a group
+ * there are no flags, because the host would write them while kernels may still use the memory. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
@@ -12,17 +14,18 @@ typedef struct fsdp_grad_parts {
     int64_t numel; /* Elements of one part, without flags. */
 } fsdp_grad_parts;
 
-/* The size of the whole buffer, in bytes. */
+/* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* The flags [n_params] and the gradients of a rank. NULL on meta; flags are also NULL without a
- * group. */
+/* Return the flags [n_params] of a rank; NULL on meta and without a group. */
 unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                      int rank);
+/* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
-/* Check that all ranks have gradients of the same parameters. Otherwise FSDP_ERR_COMM on all ranks,
- * naming the parameter. */
+/* Check that all ranks have gradients of the same parameters, in a section also in the same order.
+ * Otherwise FSDP_ERR_COMM on all ranks, naming the parameter. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* Take `slice` of the tensor at element `offset` of every part; rows = scale * their sum. */
+/* Sum a slice over all parts: rows = scale * sum of `slice` of the tensor that begins at element
+ * `offset` of each part. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
                          const fsdp_slice *slice, fsdp_tensor *rows, float scale);

@@ -42,7 +42,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
     b->posted.buffer = NULL;
 }
 
-/* --- own rows over all ranks --- */
+/* --- summing own rows over the ranks --- */
 
 /* to = (to + from) * scale */
 static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from, float scale)
@@ -60,7 +60,8 @@ static void pop_sum(fsdp_param_grad *g)
     g->tree[g->n_tree] = NULL;
 }
 
-/* Push the sum of one micro-step. Two sums of one level become one of the next. */
+/* Push the sum of one micro-step on the stack. While the two sums on top have the same level, fold
+ * them into one sum of the next level. */
 static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
 {
     FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
@@ -73,8 +74,9 @@ static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor 
     }
 }
 
-/* Fold the remaining sums, smallest first, and scale. The result becomes the parameter's gradient,
- * or is added to it: as in PyTorch, gradients accumulate until they are zeroed. */
+/* Fold all sums on the stack, beginning at its top with the smallest ones, and scale the result. It
+ * becomes the parameter's gradient, or is added to the gradient that the parameter already has: as
+ * in PyTorch, gradients accumulate until they are zeroed. */
 static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
@@ -111,8 +113,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* The factor for the last addition, if the sum that it completes is the sum of the whole step; else
- * 1. */
+/* Return the factor for the sum of the current micro-step: scale_of() if it is the last micro-step
+ * and there are no sums of earlier ones, else 1. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -156,7 +158,8 @@ static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, 
     return FSDP_OK;
 }
 
-/* Sum own rows over the ranks that share gradient buffers, and add the result to `partial`. */
+/* Sum own rows of the posted gradients over the ranks that share the buffer, and add the sums to
+ * `partial`. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -171,7 +174,7 @@ static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* --- own rows over replicas --- */
+/* --- summing own rows over the replicas --- */
 
 static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
@@ -219,9 +222,10 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     return status;
 }
 
-/* Lay out a lane: own rows of parameters that train, or did in an earlier micro-step. Each has room
- * for the largest shard, so lanes have the same size on all ranks (Note [Idle memory] in buffer.h).
- * Returns the number of elements. */
+/* Assign places in a lane to own rows of the parameters that train, or that have a partial sum of
+ * an earlier micro-step. Each place has room for the largest shard of its parameter, so lanes have
+ * the same size on all ranks (Note [Idle memory] in buffer.h). Return the number of elements of a
+ * lane. */
 static int64_t lay_out_lane(fsdp_grad_buffer *b)
 {
     int64_t numel = 0;
@@ -235,7 +239,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
     return numel;
 }
 
-/* Sum `partial` over the mesh rows. No effect without replicas. */
+/* Sum `partial` of each parameter over the replicas. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
     if (!b->context->replicate_group)
@@ -248,7 +252,8 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* The sum of a micro-step is complete: fold it with those of earlier ones. */
+/* Fold `partial`, which is now the complete sum of a micro-step, with the sums of earlier
+ * micro-steps. At the last micro-step, finish the gradient. */
 static fsdp_status complete_sum(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
 {
     const bool is_scaled = last && p->grad.n_tree == 0;
@@ -288,7 +293,8 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* Reduce with this group as the location for error messages, then restore the location before. */
+/* Reduce the posted gradients. Meanwhile, error messages name this param group as the location. If
+ * the reduce succeeds, restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

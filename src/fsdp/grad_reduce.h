@@ -1,24 +1,26 @@
 /* Reduces posted gradients over the ranks and assigns the result to the parameters.
  *
- * Note [Same bits at any world size]. Leaf m = a * W + r is the gradient of micro-step a on rank r.
- * Leaves are added in float32 as the aligned binary tree over m. The reduce of each micro-step adds
- * across ranks. A stack of partial sums adds across micro-steps: two sums of one level become one
- * of the next. The sum is divided once, at the end. 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps)
- * then agree in every bit. With replicas (Note [Replicas] in param_context.h) rank r is column r
- * mod S of row r / S of the mesh: the ranks of a row are added first, then the rows. If S is a
- * power of two, that is the same tree. */
+ * Note [Same bits at any world size]. With W ranks, leaf number m = a * W + r is the gradient of
+ * micro-step a on rank r. The leaves are added in float32, in the order of the aligned binary tree
+ * over their numbers m. The reduce of a micro-step adds the leaves of all ranks. A stack of partial
+ * sums adds the micro-steps: two sums of the same level become one sum of the next level. The total
+ * is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) agree in every bit.
+ * With replicas (Note [Replicas] in param_context.h), where a mesh row has S ranks, rank r is in
+ * row r / S and in column r mod S. The ranks of each row are added first, then the sums of the
+ * rows. If S is a power of two, this is the same order as without replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
-/* The phase info for a phase of `numel` gradients. If ranks ran different code, these sizes differ,
- * and the phase check returns an error. */
+/* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
+ * code, `numel` differs between them, and the begin of the phase returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Sum own rows over all ranks' posted gradients, then over replicas (unless that is left to a later
- * reduce), and fold them with those of earlier micro-steps. At the last micro-step, divide and
- * assign the result to the parameters' gradients. No effect unless something is posted. */
+/* Sum own rows of the posted gradients over the ranks of the group, then over the replicas (unless
+ * a later reduce does this). Fold the sums with those of earlier micro-steps. At the last
+ * micro-step, divide the sums and assign them to the parameters' gradients. No effect if no
+ * gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
-/* Call this after the last micro-step: finish the gradients of parameters that only earlier
- * micro-steps used. If the group syncs, also those that were summed over the shard group alone. */
+/* After the last micro-step, finish the gradients of parameters that only earlier micro-steps used,
+ * and, if fsdp_grad_buffer_syncs(), those that are not summed over the replicas yet. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);

@@ -7,7 +7,7 @@
 #include "src/comm/group.h"
 
 enum {
-    LEAST_ROWS = 64 /* the smallest size of a table */
+    LEAST_ROWS = 64 /* the smallest number of rows that a table has room for */
 };
 
 static int64_t width_of(const fsdp_param *p)
@@ -15,7 +15,7 @@ static int64_t width_of(const fsdp_param *p)
     return p->parameter->shape[1];
 }
 
-/* Elements that the list of ids takes, in front of the table. */
+/* Return the number of elements that the list of ids takes in front of the table. */
 static int64_t list_numel(const fsdp_param *p)
 {
     return fsdp_aligned_numel(1 + p->grad.table.most);
@@ -28,7 +28,8 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p)
 
 /* --- parameters with a table --- */
 
-/* The answer is the same on all ranks. */
+/* Was p read only by lookups, so that its gradient may be a table? The answer is the same on all
+ * ranks. */
 static bool may_have_table(const fsdp_param *p)
 {
     const fsdp_grad_sink *sink = &p->parameter->sink;
@@ -54,7 +55,7 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     }
     if (!any)
         return FSDP_OK;
-    /* Replicas take part as well, because pools hold the same buffers on all ranks. */
+    /* Replicas take part, too, because pools must have the same buffers on all ranks. */
     fsdp_group *const groups[] = {b->context->group, b->context->replicate_group};
     for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
         if (groups[i])
@@ -99,7 +100,7 @@ bool fsdp_grad_rows_are_foreseen(const fsdp_param *p)
     return !p->grad.table.is_over && !p->parameter->sink.looked_up;
 }
 
-/* --- in one buffer --- */
+/* --- the table in the open buffer --- */
 
 fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p)
 {
@@ -137,7 +138,7 @@ void fsdp_grad_rows_fini(fsdp_param *p)
     p->grad.table.place = NULL;
 }
 
-/* The table's row for an id; appends one if there is none. */
+/* Return the table's row for an id. Append a row if the id has none. */
 static int32_t row_of(fsdp_row_table *t, int32_t id)
 {
     if (!t->place[id]) {
@@ -176,7 +177,7 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
                                               (size_t)width * sizeof(float));
 }
 
-/* --- over the ranks --- */
+/* --- posting, and summing over the ranks --- */
 
 static float *place_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                             const fsdp_param *p, int rank)
@@ -195,11 +196,12 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
-/* For each row that this rank sums, where the ranks have it in their tables. */
+/* Rows [first, first + n) of the parameter, which this rank sums, and where they are in the tables
+ * of all ranks. */
 typedef struct own_rows {
     int64_t first, n;
     int ranks;
-    int32_t *place; /* [ranks, n] row in each rank's table; 0: it is not there */
+    int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: it is not in the table */
 } own_rows;
 
 static void find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,

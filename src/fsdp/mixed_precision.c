@@ -1,8 +1,9 @@
-/* Casts of a unit's inputs, outputs and buffers by its mp_policy, and FSDP1's MixedPrecision.
+/* Casts a unit's inputs, outputs and buffers as its mp_policy says, and implements FSDP1's
+ * MixedPrecision.
  *
  * Inputs and outputs are cast by an operation on the tape, within the unit's region, so backward
- * casts the gradients back. An activation checkpoint keeps inputs as they are after the cast, and
- * casts again in its second run. */
+ * casts the gradients back. An activation checkpoint of the unit keeps the cast inputs. Casts
+ * inside a checkpointed module are repeated in its second run. */
 #include <string.h>
 
 #include "src/fsdp/state.h"

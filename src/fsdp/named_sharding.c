@@ -18,18 +18,18 @@ typedef struct placement {
 } placement;
 
 struct fsdp_named_sharding {
-    fsdp_module **joint; /* [n_joint] they form one unit */
+    fsdp_module **joint; /* [n_joint] modules that together form one unit */
     size_t n_joint, cap_joint;
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
-    fsdp_dtype param_dtype; /* the root's; ignored parameters are stored in it */
-    placement *placements;  /* [n_placements] the first one for a parameter is used */
+    fsdp_dtype param_dtype; /* of the root; ignored parameters are stored in this dtype */
+    placement *placements;  /* [n_placements] if several are for one parameter, the first is used */
     size_t n_placements, cap_placements;
-    fsdp_unit_mp_policy *policies; /* [n_policies] the first one for a unit is used */
+    fsdp_unit_mp_policy *policies; /* [n_policies] if several match a unit, the first is used */
     size_t n_policies;
-    bool *used;                /* [n_policies] does the policy match a unit? */
-    const char **excluded;     /* exclude_wrap_modules, NULL-terminated; NULL: the default */
-    const char **force_leaves; /* force_leaf_modules, in the same way */
+    bool *used;                /* [n_policies] does the policy's name match a unit? */
+    const char **excluded;     /* class names, then NULL; NULL: the default is used */
+    const char **force_leaves; /* class names, then NULL; NULL: the default is used */
 };
 
 /* --- parsing --- */
@@ -210,7 +210,8 @@ static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
     return FSDP_OK;
 }
 
-/* `all` has every name of a parameter. The word matches it if it matches one of them. */
+/* Call `found` for each name in `all` that `word` matches. `all` contains every name of a parameter
+ * that has several. Return an error if no name matches. */
 static fsdp_status find_parameters(fsdp_named_sharding *s, const fsdp_parameter_list *all,
                                    const char *flag, const char *word, int dim, found_fn *found)
 {
@@ -251,7 +252,7 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* the name is relative to the unit */
+    (void)name; /* not used, because it is relative to the unit */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;
@@ -274,7 +275,7 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
 {
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
-    for (size_t i = s->n_policies; i-- > 0;) { /* backwards: the first match wins */
+    for (size_t i = s->n_policies; i-- > 0;) { /* backwards, so that the first match wins */
         if (!fsdp_module_is_meant(s->policies[i].name, path, module))
             continue;
         options->mp_policy = of_all;
@@ -319,7 +320,8 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
     return FSDP_OK;
 }
 
-/* The words of a flag as an array of class names that ends with NULL. */
+/* Make a NULL-terminated array of the words of a flag. FSDP_ERR_INVALID if a word is not the class
+ * of a module. */
 static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)
 {
@@ -335,8 +337,9 @@ static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_
     return FSDP_OK;
 }
 
-/* As in PyTorch, gradients of ignored parameters are neither summed over the ranks nor divided. If
- * they were trained, each rank's weights would drift apart. */
+/* Return an error if an ignored parameter is trained. As in PyTorch, gradients of ignored
+ * parameters are neither summed over the ranks nor divided, so training would make the weights of
+ * the ranks differ. */
 static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parameter_list *all)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -397,8 +400,8 @@ void fsdp_named_sharding_destroy(fsdp_named_sharding *s)
     fsdp_free(s);
 }
 
-/* Units do not cast ignored parameters, so these are stored in the dtype that operations compute
- * in. */
+/* Allocate an ignored parameter. Units do not cast ignored parameters, so these are stored in the
+ * dtype in which operations compute. */
 static fsdp_status allocate_ignored(const fsdp_named_sharding *s, fsdp_parameter *p,
                                     fsdp_device *device)
 {

@@ -1,24 +1,28 @@
-/* An observer of what units do with their memory, in program order. The memory plan of a run
- * (src/plan/plan.c) is one. An observer changes nothing. */
+/* Observers are functions that units call, in program order, when they gather, free or reduce. The
+ * memory plan of a run (src/plan/plan.c) uses an observer. An observer does not change what units
+ * do. */
 #pragma once
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* Own rows were written: the all-gather is under way. Not reported where
-                          operations read the master itself, because nothing is written then. */
-    FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. Bytes of the all-gather; 0: none. */
+    FSDP_UNIT_GATHER,  /* Own rows were written, and the all-gather is under way. Not reported if
+                          operations read the master weights directly, because nothing is written
+                          then. */
+    FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
+                          the unit is not sharded. */
     FSDP_UNIT_RESHARD,
     FSDP_UNIT_POST,       /* A gradient buffer, or a section, was posted. */
-    FSDP_UNIT_REDUCE,     /* Own rows of the oldest posted buffer were summed. Bytes of the
-                             reduce-scatter; 0 without peers. */
-    FSDP_UNIT_ALL_REDUCE, /* They were summed over the replicas, if there are any. */
+    FSDP_UNIT_REDUCE,     /* Own rows of the posted buffer were summed over the ranks that share it.
+                             `bytes` is the size of the reduce-scatter; 0 without peers. */
+    FSDP_UNIT_ALL_REDUCE, /* Own rows were summed over the replicas. */
 } fsdp_unit_event;
 
 typedef struct fsdp_unit_observer {
-    /* `module` is that of the unit. */
+    /* Called for each event. `module` is the first module of the unit. */
     void (*event)(void *self, const fsdp_module *module, fsdp_unit_event event, uint64_t bytes);
     void *self;
 } fsdp_unit_observer;
 
-/* Make every unit below `root` report to `observer` (borrowed) from now on; NULL: to none. */
+/* Make all units of `root` and of the modules below it report to `observer`, which is borrowed. If
+ * it is NULL, the units report nothing. */
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer);
