@@ -1,145 +1,14 @@
-/* get_model_state_dict and set_model_state_dict. Also functions that state dicts of models and of
- * optimizers share: names, full tensors, streams. */
+/* get_model_state_dict and set_model_state_dict, and get_state_dict and set_state_dict for model and
+ * optimizer together. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
 
-#include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
 #include "src/state_dict/state_dict.h"
 
-/* --- options and names --- */
-
-const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options)
-{
-    static const fsdp_state_dict_options defaults = {0};
-    return options ? options : &defaults;
-}
-
-int fsdp_state_rank(const fsdp_state_dict_options *options)
-{
-    return fsdp_group_rank(options->group);
-}
-
-bool fsdp_state_name(const fsdp_state_dict_options *o, const char *name,
-                     const fsdp_parameter *parameter, const char **shown)
-{
-    size_t n = o->submodule ? strlen(o->submodule) : 0;
-    if (o->ignore_frozen_params && !fsdp_parameter_requires_grad(parameter))
-        return false;
-    if (n && (strncmp(name, o->submodule, n) != 0 || name[n] != '.'))
-        return false;
-    *shown = n && o->drop_submodule_prefixes ? name + n + 1 : name;
-    return true;
-}
-
-fsdp_status fsdp_state_check_submodule(fsdp_module *module, const fsdp_state_dict_options *o)
-{
-    if (!o->submodule || fsdp_module_find(module, o->submodule))
-        return FSDP_OK;
-    return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: %s has no submodule '%s'",
-                      fsdp_module_class(module), o->submodule);
-}
-
-/* --- full tensors --- */
-
-/* Check that there is memory for the whole tensor. The memory is allocated and freed at once, so
- * the next allocation can use it. */
-static fsdp_status try_memory(const fsdp_tensor *t)
-{
-    fsdp_tensor *whole;
-    if (!fsdp_is_dtensor(t))
-        return FSDP_OK;
-    FSDP_TRY(fsdp_tensor_create(fsdp_tensor_device(t), t->dtype, t->ndim, fsdp_dtensor_shape(t),
-                                FSDP_TAG_COMM, &whole));
-    fsdp_tensor_release(whole);
-    return FSDP_OK;
-}
-
-/* Call `consume` with one item and its whole tensor, on ranks that want it. */
-static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
-                                fsdp_state_dict_stream_fn *consume, void *arg)
-{
-    fsdp_state_entry whole = *entry;
-    fsdp_status status = FSDP_OK;
-    if (entry->tensor) {
-        FSDP_TRY(fsdp_agree(group, try_memory(entry->tensor)));
-        FSDP_TRY(fsdp_full_tensor(entry->tensor, &whole.tensor));
-    }
-    if (wants)
-        status = consume(&whole, arg);
-    if (entry->tensor)
-        fsdp_tensor_release(whole.tensor);
-    return fsdp_agree(group, status);
-}
-
-static fsdp_status stream(const fsdp_state_dict *dict, fsdp_group *group, bool wants,
-                          fsdp_state_dict_stream_fn *consume, void *arg)
-{
-    for (size_t i = 0; i < fsdp_state_dict_count(dict); i++)
-        FSDP_TRY(stream_entry(fsdp_state_dict_at(dict, i), group, wants, consume, arg));
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_state_dict_stream(const fsdp_state_dict *dict, fsdp_group *group,
-                                   fsdp_state_dict_stream_fn *consume, void *arg)
-{
-    return stream(dict, group, !group || fsdp_group_rank(group) == 0, consume, arg);
-}
-
-/* Keep a copy of the whole tensor, because a full dict does not share memory with the module. */
-static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
-{
-    fsdp_tensor *copy;
-    if (!entry->tensor)
-        return fsdp_state_dict_put_value(arg, entry->keys, entry->n_keys, entry->value);
-    FSDP_TRY(fsdp_tensor_to(entry->tensor, entry->tensor->dtype, FSDP_TAG_COMM, &copy));
-    fsdp_status status = fsdp_state_dict_put_tensor(arg, entry->keys, entry->n_keys, copy);
-    fsdp_tensor_release(copy);
-    return status;
-}
-
-static fsdp_status to_full(const fsdp_state_dict *sharded, const fsdp_state_dict_options *o,
-                           fsdp_state_dict **full)
-{
-    fsdp_state_dict *whole = NULL;
-    bool wants = !(o->cpu_offload || o->rank0_only) || fsdp_state_rank(o) == 0;
-    fsdp_status status = fsdp_agree(o->group, fsdp_state_dict_create(&whole));
-    if (status == FSDP_OK)
-        status = stream(sharded, o->group, wants, keep_whole, whole);
-    if (status != FSDP_OK) {
-        fsdp_state_dict_destroy(whole);
-        return status;
-    }
-    *full = whole;
-    return FSDP_OK;
-}
-
-fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
-                                const fsdp_state_dict_options *o, fsdp_state_dict **dict)
-{
-    if (!o->full_state_dict) {
-        if (status == FSDP_OK)
-            *dict = sharded;
-        return status;
-    }
-    status = fsdp_agree(o->group, status);
-    if (status == FSDP_OK)
-        status = to_full(sharded, o, dict);
-    fsdp_state_dict_destroy(sharded);
-    return status;
-}
-
 /* --- get --- */
-
-fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *o)
-{
-    if (o->rank0_only && !o->full_state_dict)
-        return fsdp_error(FSDP_ERR_INVALID,
-                          "state dict: rank0_only without full_state_dict: each rank has a part");
-    return FSDP_OK;
-}
 
 static fsdp_status put_parameters(const fsdp_parameter_list *list, const fsdp_state_dict_options *o,
                                   fsdp_state_dict *dict)
