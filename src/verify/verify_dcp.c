@@ -13,70 +13,6 @@
 #include "src/comm/agree.h"
 #include "src/verify/verify_training.h"
 
-/* --- loading --- */
-
-/* Set *all to {"model": ..., "optim": ...}. The caller owns it. */
-static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
-{
-    fsdp_state_dict *model, *optim;
-    FSDP_TRY(fsdp_get_state_dict(t->model->module, t->optimizer, NULL, &model, &optim));
-    fsdp_status status = fsdp_state_dict_create(all);
-    if (status == FSDP_OK) {
-        status = fsdp_state_dict_add(*all, "model", model);
-        if (status == FSDP_OK)
-            status = fsdp_state_dict_add(*all, "optim", optim);
-        if (status != FSDP_OK)
-            fsdp_state_dict_destroy(*all);
-    }
-    fsdp_state_dict_destroy(model);
-    fsdp_state_dict_destroy(optim);
-    return status;
-}
-
-static fsdp_status take_part(const fsdp_verify_training *t, const fsdp_state_dict *all,
-                             const char *key)
-{
-    const fsdp_state_dict_options options = {.group = t->c->group};
-    fsdp_state_dict *part;
-    FSDP_TRY(fsdp_state_dict_part(all, key, &part));
-    fsdp_status status =
-        strcmp(key, "model") == 0
-            ? fsdp_set_model_state_dict(t->model->module, part, &options, NULL)
-            : fsdp_set_optimizer_state_dict(t->model->module, t->optimizer, part, &options);
-    fsdp_state_dict_destroy(part);
-    return status;
-}
-
-/* Load the folder `dir` in the way PyTorch scripts load: get a state dict, read into it, and set
- * it. *all contains what was loaded; the caller owns it. */
-static fsdp_status load(const fsdp_verify_training *t, const char *dir, fsdp_state_dict **all)
-{
-    fsdp_state_dict *dict = NULL;
-    char *path = fsdp_verify_path(t->c, dir);
-    fsdp_status status = path ? get_all(t, &dict) : FSDP_ERR_NOMEM;
-    status = fsdp_agree(t->c->group, status);
-    if (status == FSDP_OK)
-        status = fsdp_dcp_load(dict, path, t->c->group, NULL);
-    if (status == FSDP_OK)
-        status = take_part(t, dict, "model");
-    if (status == FSDP_OK)
-        status = take_part(t, dict, "optim");
-    fsdp_free(path);
-    if (status == FSDP_OK)
-        *all = dict;
-    else
-        fsdp_state_dict_destroy(dict);
-    return status;
-}
-
-fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir)
-{
-    fsdp_state_dict *all;
-    FSDP_TRY(load(t, dir, &all));
-    fsdp_state_dict_destroy(all);
-    return FSDP_OK;
-}
-
 /* --- what was loaded --- */
 
 typedef struct compared {
@@ -221,7 +157,7 @@ static fsdp_status verify_items(fsdp_verify_case *c, const char *name, fsdp_json
     fsdp_state_dict *all = NULL;
     fsdp_status status = fsdp_verify_training_open(&t, &recipe, NULL);
     if (status == FSDP_OK)
-        status = load(&t, name, &all);
+        status = fsdp_verify_load(&t, name, &all);
     if (status == FSDP_OK)
         status = compare_all(c, name, doc, reader, all);
     fsdp_state_dict_destroy(all);

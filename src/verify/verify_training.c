@@ -282,7 +282,7 @@ fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsdp_verify_recipe 
     FSDP_TRY(curve_alloc(curve, r->steps, t->c->world_size));
     FSDP_TRY(fsdp_verify_training_open(t, r, shard));
     if (r->checkpoint)
-        FSDP_TRY(fsdp_verify_load(t, r->checkpoint));
+        FSDP_TRY(fsdp_verify_load(t, r->checkpoint, NULL));
     for (int64_t step = r->first_step; step < r->steps; step++)
         FSDP_TRY(run_step(t, r, step, curve));
     return FSDP_OK;

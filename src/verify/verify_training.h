@@ -1,6 +1,7 @@
 /* Internals of verify: training in the same way as the golden trajectories were made. */
 #pragma once
 #include <fsdp/optim.h>
+#include <fsdp/state_dict.h>
 
 #include "src/verify/verify_case.h"
 
@@ -79,9 +80,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsd
                                               fsdp_verify_curve *curve);
 void fsdp_verify_training_close(fsdp_verify_training *t);
 
-/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer.
- * Collective. */
-FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir);
+/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer, in the way
+ * that PyTorch scripts load: get a state dict, read into it, and set it. If `all` is not NULL, *all
+ * is the loaded {"model": ..., "optim": ...}, owned by the caller. Collective. */
+FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir,
+                                             fsdp_state_dict **all);
 /* Prepare *t like fsdp_verify_train(), without loading a checkpoint or running steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
