@@ -179,8 +179,9 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* Derive the kind of forward prefetching and the mode of gradient accumulation. A false of FSDP1
- * counts as not given (false_is_silence), because FSDP1 gathers the next unit ahead anyway. */
+/* Derive the kind of forward prefetching and the mode of gradient accumulation. In files and
+ * variables, false counts as not given (false_is_silence), because FSDP1 gathers the next unit
+ * ahead with false, too. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");

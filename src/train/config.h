@@ -106,7 +106,7 @@ typedef struct fsdp_train_config {
     fsdp_option_list mix_data;
     double noise_density, mean_noise_span_length; /* span corruption */
     const char *validation_data;                  /* NULL: none */
-    const char *task_prefix; /* put before every source text; NULL: depends on the task */
+    const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     bool wikihow_cleaning;                   /* clean pairs of texts as the tutorial does */
     int64_t max_train_samples;               /* number of rows to use, from the first; 0: all */
@@ -189,7 +189,8 @@ typedef struct fsdp_train_config {
     fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
     /* also reshard after micro-steps before the last one */
     bool reshard_after_backward;
-    bool set_is_last_backward; /* only the last micro-step waits for its last reduce */
+    /* only the last micro-step waits for the last reduce of its backward */
+    bool set_is_last_backward;
     /* 0: the number of label tokens, or of micro-batches, in a step */
     double gradient_divide_factor;
     int accumulation_mode; /* fsdp_accumulation_mode */

@@ -57,7 +57,7 @@ fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 /* ---- when to validate and to log ---- */
 
 enum {
-    /* default of --logging-steps, and of the steps between validations */
+    /* Trainer's default number of logging steps, and of steps between validations */
     TRAINER_LOGGING_STEPS = 500
 };
 
