@@ -507,7 +507,8 @@ static const char *why_unusable(const char *dir)
 }
 
 /* Called if no checkpoint in `folder` can be resumed. Return an error if there is a checkpoint,
- * because the run would silently start from the beginning. Empty checkpoints are ignored. */
+ * because otherwise the run would silently start from the beginning. Empty checkpoints are ignored.
+ */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;

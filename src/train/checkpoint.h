@@ -19,7 +19,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t);
 /* After a step: write a checkpoint if one is due. After a signal, a checkpoint is always due, and
  * the function then returns an error, which ends the run. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch);
-/* Before training: check that checkpoints can be written. Rank 0. */
+/* Before training: check that checkpoints can be written. Called by rank 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t);
 /* Before the run ends successfully: wait for a checkpoint in progress, and remove what killed runs
  * left half written. Collective. */

@@ -16,7 +16,8 @@ struct fsdp_async_checkpoint {
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
     fsdp_checkpoint_rotation old; /* what to remove after this checkpoint has appeared */
-    /* for rank 0. Its save thread writes `seconds`, which may be read after the thread has ended */
+    /* used by rank 0. Its save thread writes `seconds`; the training thread may read `seconds`
+     * after the save thread has ended */
     fsdp_checkpoint_report report;
     double begin_s;
 };

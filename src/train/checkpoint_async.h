@@ -17,7 +17,7 @@ void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
 /* Wait for the checkpoint in progress, if any, and report it. Collective. A failure on one rank is
  * a failure on all; the error names file and cause. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t);
-/* Called when the run ends, also after a failure. Finish the checkpoint in progress, if any: it is
- * a snapshot from before the failure. If a peer is lost, the checkpoint is abandoned
+/* Called when the run ends, also after a failure. Finish the checkpoint in progress, if any: its
+ * snapshot was taken before the failure. If a peer is lost, the checkpoint is abandoned
  * (fsdp_async_save_finish()). May change the last error. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t);

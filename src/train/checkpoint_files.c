@@ -111,7 +111,7 @@ static fsdp_status split_state(const fsdp_state_dict *all, state *s)
     return fsdp_state_dict_part(all, "optim", &s->optim);
 }
 
-/* --- a file for the model, one for the optimizer --- */
+/* --- one file for the model and one for the optimizer --- */
 
 /* Write or read both files. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
@@ -266,9 +266,9 @@ static fsdp_status model_place(const char *dir, int form, char **path)
 }
 
 /* Return an error if the checkpoint has weights that this run's model does not have. PyTorch
- * ignores such weights, so a run with fewer layers would silently continue without the others. If
- * the file cannot be opened or has no model, return FSDP_OK, since the reader will report the
- * error. */
+ * ignores such weights, so a run with fewer layers would silently continue without the other
+ * layers. If the file cannot be opened or has no model, return FSDP_OK, since the reader will
+ * report the error. */
 static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
 {
     fsdp_source *source = NULL;

@@ -179,9 +179,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Return the number of parameters whose values of field f, this run's and the saved one, equal
- * those of parameter i. Return 0 if one of these parameters comes before i, since the difference
- * has then been printed. */
+/* Return the number of parameters that have the same two values of field f, this run's and the
+ * saved one, as parameter i. Return 0 if one of these parameters comes before i, since the
+ * difference has then been printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];

@@ -14,7 +14,7 @@
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
 /* The number of steps that the optimizer had counted; absent if it does not count them. When a run
- * resumes, it is compared with the optimizer's state. */
+ * resumes, this number is compared with the optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
 
 /* Compute the checksum of the document's text. `doc` must not contain the field CHECKSUM. */
@@ -200,7 +200,7 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- which program wrote it --- */
+/* --- which program wrote the file --- */
 
 static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
@@ -309,7 +309,7 @@ static fsdp_status get_epochs(fsdp_trainer *t, fsdp_json_node root)
     return FSDP_OK;
 }
 
-/* --- does it fit? --- */
+/* --- does the state fit this run? --- */
 
 static fsdp_status check_number(fsdp_json_node position, const char *key, const char *what,
                                 int64_t now, const char *advice)

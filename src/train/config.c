@@ -59,7 +59,8 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
     const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
                        : c->says.max_source_length ? "max-source-length"
                        : c->says.max_target_length && c->generate_examples == 0
-                           ? "max-target-length" /* else it limits the length of examples */
+                           /* with --generate-examples, this option also limits the examples */
+                           ? "max-target-length"
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
@@ -125,8 +126,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* Return the strategy that is like `strategy` but reshards after forward if `on`, and does not if
- * not `on`. NO_SHARD has no counterpart. */
+/* Return the strategy that reshards after forward if `on`, or does not if not `on`, and is
+ * otherwise equal to `strategy`. NO_SHARD stays NO_SHARD. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -136,8 +137,8 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Set the strategy if --reshard-after-forward names one, which is then stored as -1 - strategy.
- * Accelerate writes the strategy of FSDP version 1 there. */
+/* Set the strategy if --reshard-after-forward names a strategy: Accelerate writes the strategy of
+ * FSDP version 1 there. The option table stores it as -1 - strategy. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;

@@ -100,7 +100,7 @@ typedef struct fsdp_train_config {
     bool ignore_mismatched_sizes;
     const char *tokenizer; /* SentencePiece file, or folder with one; NULL: the model's */
     const char *data;      /* file or folder; never NULL */
-    double data_weight;    /* share of `data` among the sources of mix_data */
+    double data_weight;    /* weight of `data` relative to the weights in mix_data */
     /* additional sources, each given as TASK:WEIGHT:PATH (sources.h); empty: `data` is the only
      * source */
     fsdp_option_list mix_data;
@@ -113,8 +113,8 @@ typedef struct fsdp_train_config {
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
     int max_target_length;
-    int val_max_target_length; /* for validation rows; 0: max_target_length */
-    /* not options: the length was given, so that rows of token ids are cut, too */
+    int val_max_target_length; /* limit for validation rows; 0: max_target_length */
+    /* Not options. The length was given, so rows of token ids are cut to it, too. */
     bool cut_sources, cut_targets;
     /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, and at most 1024 in token
      * files */
@@ -148,7 +148,8 @@ typedef struct fsdp_train_config {
      * have weight decay */
     fsdp_option_list no_decay;
     double adafactor_eps1, adafactor_eps2, clip_threshold, decay_rate; /* Adafactor */
-    double adafactor_beta1;                                            /* Adafactor; NAN: none */
+    /* Adafactor; NAN: no first moment */
+    double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
     double max_grad_norm;    /* 0: no clipping */
     bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
@@ -187,7 +188,7 @@ typedef struct fsdp_train_config {
     /* number of units in an explicit prefetch list; 0: implicit prefetching */
     int forward_prefetch_depth, backward_prefetch_depth;
     fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
-    /* also reshard after micro-steps before the last one */
+    /* reshard after the backward of each micro-step, not only of the last one */
     bool reshard_after_backward;
     /* only the last micro-step waits for the last reduce of its backward */
     bool set_is_last_backward;
@@ -261,8 +262,8 @@ typedef struct fsdp_train_config {
      * checkpoints are not saved, before the next save of the model. NULL: never */
     const atomic_bool *interrupted;
 
-    /* Not an option. Which of these options, which only some tasks or rows use, the user asked for
-     * (fsdp_options_says()). They are refused if they change nothing. */
+    /* Not an option. Whether the user asked for each of these options (fsdp_options_says()). Only
+     * some tasks or rows use them; they are refused if they change nothing. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } says;

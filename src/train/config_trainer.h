@@ -1,5 +1,6 @@
-/* Options of `fsdp train` in the forms of transformers' Trainer: other words for options that this
- * project also has, and numbers of steps or epochs that may be fractions. */
+/* Options that `fsdp train` has in the same form as transformers' Trainer. Some are other words for
+ * options of this project (--fsdp, --eval-strategy). Others are numbers of steps or epochs that may
+ * be fractions. */
 #pragma once
 #include "src/train/config.h"
 

@@ -129,7 +129,7 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is the loss not finite for another reason than the loss scale? To multiply a finite loss by the
+/* Is the loss not finite for another reason than the loss scale? Multiplying a finite loss by the
  * scale never gives NaN, and gives infinity only if the scale itself is nearly infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
@@ -341,8 +341,8 @@ fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
     return status;
 }
 
-/* Validate all batches of the loader. *sum gets the sums, whose loss is not divided yet, and
- * *leaves the number of leaves that have labels. */
+/* Validate all batches of the loader. *sum becomes the sums over all leaves; its loss is not
+ * divided yet. *leaves becomes the number of leaves that have labels. */
 static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
                                     void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
                                     fsdp_step_result *sum, int64_t *leaves)

@@ -58,16 +58,16 @@ typedef struct fsdp_train_loop {
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {
-    double loss;      /* of the global batch */
-    double grad_norm; /* before clipping; NAN if skipped */
+    double loss;      /* loss of the global batch */
+    double grad_norm; /* norm before clipping; NAN if the step was skipped */
     bool skipped;     /* gradients overflowed: nothing was updated */
     /* the step was skipped because the loss was not finite even before it was scaled */
     bool forward_overflowed;
-    double loss_scale;   /* of this step; 1 without a scaler */
-    int64_t tokens;      /* source + target, all ranks */
-    int64_t labels;      /* labels that counted, all ranks */
-    int64_t rows;        /* sequences, all ranks */
-    double accuracy, f1; /* validation of a classifier (classification.h); else not set */
+    double loss_scale;   /* scale in this step; 1 without a scaler */
+    int64_t tokens;      /* number of source and target tokens on all ranks */
+    int64_t labels;      /* number of labels that counted, on all ranks */
+    int64_t rows;        /* number of sequences on all ranks */
+    double accuracy, f1; /* measures of a classifier (classification.h); set by a validation only */
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
         int64_t first, n; /* first row, counted from 0, and number of rows; n 0: none */

@@ -39,7 +39,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* If checkpoints are saved, the next one ends the run, so the model is still saved here. */
+    /* An interrupted run that saves checkpoints does not end here, but after the next checkpoint.
+     */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");

@@ -17,13 +17,13 @@ typedef struct fsdp_train_result {
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
-    double train_loss;           /* mean over the label tokens of the last epoch */
-    double validation_loss;      /* of the last validation; NAN without validation */
+    double train_loss;           /* mean loss over the label tokens of the last epoch */
+    double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
-    double accuracy, f1; /* of a classifier in its last validation */
+    double accuracy, f1; /* measures of a classifier in the last validation */
     bool saved;          /* config->output contains the model */
-    /* refused before it began, because of files at its outputs or the number of ranks; to start the
-     * run again would not help */
+    /* the run was refused before it began, because of files at its outputs or the number of ranks;
+     * to start it again would not help */
     bool refused;
 } fsdp_train_result;
 

@@ -16,7 +16,7 @@
 /* One line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
-    double accuracy, f1; /* validation of a classifier */
+    double accuracy, f1; /* measures of a classifier in its validation */
     bool saved;
 } fsdp_epoch_record;
 
@@ -26,13 +26,13 @@ typedef struct fsdp_epoch_sum {
     /* number of label tokens in steps whose loss is finite, and in all steps */
     int64_t finite, labels;
     int64_t tokens;
-    double seconds; /* sum over steps */
+    double seconds; /* sum of the durations of the steps */
 } fsdp_epoch_sum;
 
 /* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds; /* from the call until the folder appeared */
+    double seconds; /* time from the call until the folder appeared */
     /* duration of the call that saves, and of that call plus the step before it */
     double call_s, step_s;
     double held_s; /* time that later steps spent on copies and on waiting */
@@ -54,20 +54,21 @@ typedef struct fsdp_trainer {
     fsdp_device *device;
     int threads; /* threads of this rank */
     fsdp_model_tokenizer tokenizer;
-    fsdp_device_mesh *mesh;           /* HYBRID_SHARD: (replicas, ranks of each), else NULL */
+    /* HYBRID_SHARD: dimensions (replicas, ranks of a replica), else NULL */
+    fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* --activation-offload, else NULL */
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set NULL: none */
     fsdp_loader *train_loader, *validation_loader;
     fsdp_train_loop loop;
-    fsdp_metrics *metrics; /* rank 0, if requested */
-    fsdp_profile *profile; /* if requested */
-    fsdp_hostmem *hostmem; /* rank 0 */
+    fsdp_metrics *metrics; /* NULL without --metrics, and on ranks other than 0 */
+    fsdp_profile *profile; /* NULL without --profile */
+    fsdp_hostmem *hostmem; /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
     int64_t first_step;
-    double *step_seconds; /* [step - first_step], for the median */
+    double *step_seconds; /* [step - first_step] seconds of each step, for the median */
     size_t cap_step_seconds;
     fsdp_epoch_sum sum;            /* sums of the current epoch so far */
     fsdp_epoch_record record;      /* record of the current epoch */

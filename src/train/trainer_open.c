@@ -109,8 +109,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Set the task, which is the model's, and the values of the configuration that depend on the task.
- */
+/* Set t->task to the model's task, and set the values of the configuration that depend on the task.
+ * Return an error if --task names another task. */
 static fsdp_status choose_task(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -277,9 +277,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Check that a row has a label. Without labels there is no loss, which would otherwise be noticed
- * after the first epoch at the earliest. The search is short, since most sets have a label in their
- * first row. */
+/* Check that a row has a label. Without labels there is no loss, and the run would notice this only
+ * at the end of an epoch. The search is short, since most sets have a label in their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};

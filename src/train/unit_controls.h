@@ -3,8 +3,8 @@
 #include "src/train/config.h"
 
 /* Apply --forward-prefetch-depth, --backward-prefetch-depth and --no-unshard-in-backward. Each
- * depth becomes one prefetch list for each unit below `root`, in tree order, which is the order of
- * forward; the FSDP2 tutorial sets such lists for its layers. FSDP_ERR_INVALID, naming the unit and
- * the nearest name, if --no-unshard-in-backward names a unit that does not exist. */
+ * depth becomes one prefetch list for each unit below `root`, as in the FSDP2 tutorial. The lists
+ * are in tree order, which is the order of forward. FSDP_ERR_INVALID, naming the unit and the
+ * nearest name, if --no-unshard-in-backward names a unit that does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_set_unit_controls(const fsdp_train_config *config,
                                                          fsdp_module *root);
