@@ -581,8 +581,8 @@ static fsdp_status choose_newest_next_to(const char *given, choice *out)
     return status;
 }
 
-/* Choose the checkpoint for --resume `given`, which is a folder of checkpoints, or a checkpoint: a
- * folder or a file of torch.save. */
+/* Choose the checkpoint for --resume `given`, which is a checkpoint (a folder or a file of
+ * torch.save) or a folder of checkpoints. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
@@ -735,8 +735,8 @@ static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *fr
     return FSDP_OK;
 }
 
-/* Print a warning if the epochs of the saved run had another length. The step determines the next
- * rows, so this run then reads other rows than the saved run would have read. */
+/* Print a warning if the epochs of the saved run had another length. The rows of a step depend on
+ * this length, so this run reads other rows than the saved run would have read. */
 static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
 {
     const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;

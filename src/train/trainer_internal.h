@@ -62,7 +62,7 @@ typedef struct fsdp_trainer {
     fsdp_loader *train_loader, *validation_loader;
     fsdp_train_loop loop;
     fsdp_metrics *metrics; /* NULL without --metrics, and on ranks other than 0 */
-    fsdp_profile *profile; /* NULL without --profile */
+    fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
     fsdp_hostmem *hostmem; /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;

@@ -57,7 +57,8 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Check now that outputs can be written that are only written after hours of training. */
+/* Check before the training that all outputs can be written, since some are written only after
+ * hours. */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
