@@ -437,8 +437,8 @@ fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 /* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* another complete checkpoint that an error message can suggest: the one before `path`, or the
-     * newest other one in the same folder if --resume names `path`; "": none */
+    /* another complete checkpoint that an error message can suggest, or "". If --resume names
+     * `path`, it is the newest other checkpoint in the same folder, else the one before `path` */
     char previous[PATH_MAX];
 } choice;
 

@@ -6,8 +6,8 @@
 #define FSDP_TRAINER_STATE "trainer_state.json"
 
 /* fsdp_trainer_state_json() returns the current content of trainer_state.json, owned by the caller.
- * fsdp_trainer_state_write() writes it into `dir`, and adds the sizes and checksums of the files of
- * model and optimizer that are already in `dir` (checkpoint_tie.h). @{ */
+ * fsdp_trainer_state_write() writes this content into `dir`, and adds the sizes and checksums of
+ * the files of model and optimizer that are already in `dir` (checkpoint_tie.h). @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 /* @} */

@@ -234,7 +234,7 @@ typedef struct fsdp_train_config {
     int64_t memory_limit;      /* bytes for all ranks of a host together; 0: none */
     bool track_memory;         /* report memory by purpose */
     int print_model;           /* fsdp_print_model: the module tree with its units */
-    const char *metrics;       /* JSON lines; NULL: none */
+    const char *metrics;       /* file for JSON lines; NULL: none */
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */

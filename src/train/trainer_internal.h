@@ -75,7 +75,7 @@ typedef struct fsdp_trainer {
     char *checkpoint_dir;          /* NULL: no checkpoints */
     fsdp_async_checkpoint *saving; /* the checkpoint in progress, else NULL */
     int64_t n_saved;               /* rank 0: number of checkpoints that were saved */
-    /* rank 0: the largest call_s, step_s and held_s of these checkpoints */
+    /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
     char *resumed_from; /* NULL: not resumed */
     /* a parameter that is trained now but was frozen in the checkpoint, or NULL */
