@@ -26,7 +26,7 @@
 /* --- folders --- */
 
 static const char PREFIX[] = "checkpoint-";
-/* followed by the number of a save, not a step */
+/* Accelerate numbers its saves, so the number after this prefix is not a step */
 static const char ACCELERATE_PREFIX[] = "checkpoint_";
 
 static fsdp_status folder_of(const fsdp_trainer *t, char **dir)
@@ -68,7 +68,8 @@ static char *path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
-/* The number after `prefix`, or -1 for another name. *rest is the text after the number. */
+/* Return the number after `prefix` in `name`, or -1 if `name` has another form. *rest becomes the
+ * text after the number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -80,7 +81,8 @@ static int64_t number_after(const char *prefix, const char *name, const char **r
     return number < LLONG_MAX ? (int64_t)number : -1;
 }
 
-/* The step of "checkpoint-<step>", or -1 for another name. *rest is the text after the step. */
+/* Return <step> if `name` begins with "checkpoint-<step>", else -1. *rest becomes the text after
+ * <step>. */
 static int64_t step_of(const char *name, const char **rest)
 {
     return number_after(PREFIX, name, rest);
@@ -92,7 +94,8 @@ static bool is_complete(const char *dir)
            (fsdp_directory_has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
 }
 
-/* Is it something other than a checkpoint of this program? A damaged checkpoint counts as ours. */
+/* Set *yes if `dir` is something other than a checkpoint of this program. An empty folder and a
+ * damaged checkpoint count as this program's. */
 static fsdp_status is_foreign(const char *dir, bool *yes)
 {
     char **names;
@@ -110,7 +113,8 @@ static fsdp_status is_foreign(const char *dir, bool *yes)
     if (!path)
         return FSDP_ERR_NOMEM;
     if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
-        *yes = !fsdp_json_has(fsdp_json_root(doc), "format"); /* transformers' file has none */
+        /* transformers' file has no "format" */
+        *yes = !fsdp_json_has(fsdp_json_root(doc), "format");
         fsdp_json_destroy(doc);
     }
     fsdp_free(path);
@@ -123,7 +127,8 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Is it a complete checkpoint and, if `ours`, one of this program? */
+/* Set *yes if `dir` is a complete checkpoint. If `ours`, it must also be a checkpoint of this
+ * program. */
 static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
@@ -134,8 +139,9 @@ static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
     return FSDP_OK;
 }
 
-/* Steps of the complete checkpoints of a folder in ascending order; if `ours`, of this program's
- * only. *steps is owned by the caller. Empty if there is no such folder. */
+/* List the steps of the complete checkpoints in `folder` in ascending order; if `ours`, only of
+ * those that this program wrote. *steps is owned by the caller. *n is 0 if the folder does not
+ * exist. */
 static fsdp_status list_steps(const char *folder, bool ours, int64_t **steps, size_t *n)
 {
     char **names;
@@ -190,7 +196,8 @@ static fsdp_status remove_unfinished(const char *folder)
     return FSDP_OK;
 }
 
-/* An earlier run's checkpoints would be overwritten, and its later ones mistaken for this run's. */
+/* Refuse a folder with checkpoints of an earlier run. This run would overwrite some of them, and
+ * --resume would mistake checkpoints of later steps for this run's. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;
@@ -235,7 +242,8 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
 
 /* --- writing --- */
 
-/* Keeps the user's own files in the folder, and then the folder too. */
+/* Remove the files of the checkpoint from its folder `path`, but keep the folder and the user's
+ * files in it. */
 static fsdp_status empty_checkpoint(const char *path)
 {
     fsdp_atomic_directory *others;
@@ -244,8 +252,10 @@ static fsdp_status empty_checkpoint(const char *path)
     return fsdp_atomic_directory_commit(others);
 }
 
-/* Hide the folder first, so that a half-removed checkpoint never exists under its name. It is
- * renamed to a temporary folder, which no later run restores if this process is killed. */
+/* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
+ * files. Else first rename the folder to a temporary name, so that a half-removed checkpoint never
+ * has the name of a checkpoint. If this process is killed, no later run restores the temporary
+ * folder. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {
     char *path = path_of_step(folder, step);
@@ -265,8 +275,9 @@ static fsdp_status remove_checkpoint(const char *folder, int64_t step)
     return status;
 }
 
-/* Keeps the newest checkpoints up to this step. Later ones were left by another run. They are
- * removed if this run starts over in its place, because --resume would find them. */
+/* Keep the newest r->limit checkpoints up to step r->step, and remove older ones. Checkpoints of
+ * later steps were left by another run. They are removed if this run replaces that run
+ * (r->remove_later), because --resume would find them. */
 fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;
@@ -358,8 +369,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
     return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* One save at a time. The last save of an interrupted run is synchronous, since no training would
- * continue during it. */
+/* Save a checkpoint, after the previous save has ended. The last save of an interrupted run is
+ * synchronous, since no training would continue during it. */
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
@@ -376,8 +387,8 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 
 /* --- when --- */
 
-/* Did any rank receive a signal? Ends the checkpoint in progress if it has failed on any rank or is
- * done on all. */
+/* Set *interrupted if any rank received a signal. End the checkpoint in progress if it has failed
+ * on any rank or is finished on all ranks. Collective. */
 static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
@@ -410,8 +421,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Threads of a rank that was killed just before this run may still have been running when it began,
- * so sweep again. */
+/* Sweep again: threads of a rank that was killed just before this run may still have been writing
+ * when this run swept for the first time. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)
@@ -423,15 +434,16 @@ fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 
 /* --- resuming --- */
 
-/* The choice of rank 0; plain data that is sent to all ranks. */
+/* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* the complete checkpoint before it, or the newest one in the folder of a given one; "": none
-     */
+    /* another complete checkpoint that an error message can suggest, or "". If --resume names
+     * `path`, it is the newest other checkpoint in the same folder, else the one before `path` */
     char previous[PATH_MAX];
 } choice;
 
-/* Choose the newest of Accelerate's checkpoint_<i>, if there is no checkpoint-<step>. */
+/* Choose the newest of Accelerate's checkpoints, checkpoint_<i>. Called if there is no
+ * checkpoint-<step>. */
 static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;
@@ -481,7 +493,7 @@ static fsdp_status choose_newest(const char *folder, choice *out)
     return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
 }
 
-/* Why `dir`, a folder with the name of a checkpoint, cannot be resumed. */
+/* Return why `dir`, a folder with the name of a checkpoint, cannot be resumed. */
 static const char *why_unusable(const char *dir)
 {
     fsdp_checkpoint_parts parts;
@@ -494,8 +506,9 @@ static const char *why_unusable(const char *dir)
                : lacks;
 }
 
-/* Checkpoints that exist but cannot be resumed are an error, because the run would silently start
- * from the beginning. Empty folders are ignored. */
+/* Called if no checkpoint in `folder` can be resumed. Return an error if there is a checkpoint,
+ * because otherwise the run would silently start from the beginning. Empty checkpoints are ignored.
+ */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;
@@ -528,7 +541,8 @@ static fsdp_status refuse_unusable(const char *folder)
     return status;
 }
 
-/* The message names the newest checkpoint in the same folder, if there is one. */
+/* Return the error for a --resume path that does not exist. The message names the newest checkpoint
+ * in the parent folder, if there is one. */
 static fsdp_status refuse_missing(const char *given)
 {
     choice newest = {0};
@@ -543,7 +557,8 @@ static fsdp_status refuse_missing(const char *given)
                       newest.path);
 }
 
-/* The newest checkpoint in the folder of a given one, as an alternative if that is damaged. */
+/* Set out->previous to the newest other checkpoint in the folder that contains the checkpoint
+ * `given`. The user can resume from it if `given` is damaged. */
 static fsdp_status choose_newest_next_to(const char *given, choice *out)
 {
     int64_t *steps;
@@ -566,7 +581,8 @@ static fsdp_status choose_newest_next_to(const char *given, choice *out)
     return status;
 }
 
-/* `given` is a checkpoint, possibly a file of torch.save, or a folder of checkpoints. */
+/* Choose the checkpoint for --resume `given`, which is a checkpoint (a folder or a file of
+ * torch.save) or a folder of checkpoints. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
@@ -586,7 +602,8 @@ static fsdp_status choose_given(const char *given, choice *out)
     return choose_newest_next_to(given, out);
 }
 
-/* An error that names the newest checkpoint in `folder`/`within`, if there is one. */
+/* Return an error that names the newest checkpoint in `folder`/`within`, or in `folder` if `within`
+ * is NULL. Return FSDP_OK if there is no checkpoint. */
 static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, const char *within)
 {
     choice found = {0};
@@ -601,8 +618,9 @@ static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, c
     return status;
 }
 
-/* transformers' Trainer has its checkpoints in its output folder, Accelerate in "checkpoints"
- * there, or in that of its project. */
+/* Return an error if there is a checkpoint where another program saves its checkpoints:
+ * transformers' Trainer in its output folder, Accelerate in the folder "checkpoints" of its output
+ * folder or its project folder. */
 static fsdp_status refuse_other_places(const fsdp_trainer *t)
 {
     if (t->config->output) {
@@ -630,7 +648,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Before the run begins: refuse to write in the place of another program's checkpoint. */
+/* Before the run begins: refuse a folder in which a later step of this run would replace another
+ * program's checkpoint. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
@@ -657,14 +676,16 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* Sources for the number of steps that a checkpoint's run had taken. */
+/* Sources for the number of steps that the saved run had taken. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
-    /* by the optimizer, according to trainer_state.json of this program; -1: unknown */
+    /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
+     * unknown */
     int64_t counted;
 } origin;
 
-/* Without trainer_state.json, the optimizer's state or the user must supply the step. */
+/* Return an error if the number of steps taken is unknown: without trainer_state.json, the
+ * optimizer's state or --resume-step must supply it. */
 static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
     if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
@@ -676,8 +697,9 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
                       path, fsdp_optimizer_name(t->loop.optimizer));
 }
 
-/* trainer_state.json and the optimizer's state must be from the same save. The optimizer does not
- * count skipped steps, and parameters that are frozen now no longer have a count. */
+/* Check that trainer_state.json and the optimizer's state are from the same save. The optimizer's
+ * count may be less than the step, since skipped steps are not counted. It may be less than the
+ * saved count if a parameter is frozen now, since that parameter no longer has a count. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);
@@ -713,7 +735,8 @@ static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *fr
     return FSDP_OK;
 }
 
-/* Rows are chosen by step: if epochs had another length, the rows were others. Prints a warning. */
+/* Print a warning if the epochs of the saved run had another length. The rows of a step depend on
+ * this length, so this run reads other rows than the saved run would have read. */
 static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
 {
     const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
@@ -727,10 +750,11 @@ static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer
 
 static void ignore_damage(const char *damage, void *context)
 {
-    (void)damage, (void)context; /* the damage is in the last error */
+    (void)damage, (void)context; /* the last error describes the damage */
 }
 
-/* If there is no model, name the file that the run wrote and that is missing now. */
+/* If `path` has no model and optimizer, return an error that names a missing file that the saved
+ * run had written. */
 static fsdp_status check_there(const char *path)
 {
     size_t damages = 0;
@@ -740,7 +764,8 @@ static fsdp_status check_there(const char *path)
     return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
 }
 
-/* For a folder of this program. Rank 0. */
+/* Check that a checkpoint folder of this program has its files, and that they are from the same
+ * save as its trainer_state.json. Called by rank 0. */
 static fsdp_status check_folder_is_whole(const char *path)
 {
     fsdp_json *state;
@@ -751,7 +776,9 @@ static fsdp_status check_folder_is_whole(const char *path)
     return status;
 }
 
-/* Parts of ranks (LOCAL_STATE_DICT) are always this program's. Rank 0 looks for all other forms. */
+/* Set *yes if the files at `path` must be read as another program's. Called if trainer_state.json
+ * is not this program's. Then all forms count as another program's except LOCAL_STATE_DICT, which
+ * only this program writes. Rank 0 decides. Collective. */
 static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
 {
     fsdp_checkpoint_parts parts;
@@ -793,8 +820,8 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Kinds of damage that an older checkpoint may not have. A damaged pickle is reported as
- * unsupported. */
+/* Whether an error may be due to damage, so that an older checkpoint may be intact. A damaged
+ * pickle is reported as FSDP_ERR_UNSUPPORTED. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||
@@ -824,8 +851,8 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     return status;
 }
 
-/* A checkpoint of a later step than the resumed one is kept, as by transformers' Trainer, until
- * this run reaches its step, if it does. */
+/* Print a line if there is a checkpoint of a later step than the resumed one. As with transformers'
+ * Trainer, that checkpoint is kept until this run saves the same step. */
 static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
 {
     int64_t *steps;

@@ -14,9 +14,11 @@
 struct fsdp_async_checkpoint {
     fsdp_async_save *save;
     char *path;
-    fsdp_json *state;              /* rank 0: trainer_state.json */
-    fsdp_checkpoint_rotation old;  /* what to remove after it has appeared */
-    fsdp_checkpoint_report report; /* rank 0; the thread writes `seconds` until it has ended */
+    fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
+    fsdp_checkpoint_rotation old; /* what to remove after this checkpoint has appeared */
+    /* used by rank 0. Its save thread writes `seconds`; the training thread may read `seconds`
+     * after the save thread has ended */
+    fsdp_checkpoint_report report;
     double begin_s;
 };
 
@@ -47,7 +49,8 @@ static void destroy_checkpoint(fsdp_async_checkpoint *c)
     fsdp_free(c);
 }
 
-/* Prepare this rank's part. */
+/* Create the checkpoint *out, and *all, the state dict of model and optimizer. On failure, *out may
+ * be set and belongs to the caller. */
 static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
                                       fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {
@@ -107,7 +110,7 @@ static fsdp_status report_saved(fsdp_trainer *t, const fsdp_async_checkpoint *c)
     return fsdp_report_checkpoint(t, &c->report);
 }
 
-/* End the checkpoint in progress with `finish`. */
+/* Call `finish` for the checkpoint in progress, report the checkpoint and destroy it. */
 static fsdp_status end_checkpoint(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
 {
     fsdp_async_checkpoint *c = t->saving;
@@ -131,7 +134,8 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     return end_checkpoint(t, fsdp_async_save_wait);
 }
 
-/* Does not call fsdp_trainer_at(), so that peers are still shown where the run failed. */
+/* This does not call fsdp_trainer_at(), so that messages of the peers still say where the run
+ * failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)

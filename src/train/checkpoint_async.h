@@ -1,20 +1,23 @@
 /* --async-save: a checkpoint that is written while training continues.
  *
- * The model and the optimizer are a snapshot (Note [Asynchronous saves] in
- * src/state_dict/async_save.h): a later step that would overwrite a part copies it first.
- * trainer_state.json is made at the call and written with them. Rank 0's thread makes the folder
- * appear, then removes old ones. One checkpoint is in progress at a time. */
+ * The model and the optimizer are saved from a snapshot (Note [Asynchronous saves] in
+ * src/state_dict/async_save.h): before a later step overwrites a part that is still needed, that
+ * step copies the part. The content of trainer_state.json is made when the save begins. Rank 0's
+ * thread writes trainer_state.json, makes the folder appear, and then removes old checkpoints. Only
+ * one checkpoint is in progress at any time. */
 #pragma once
 #include "src/train/checkpoint.h"
 
-/* Begin the checkpoint `path` of the current state. None may be in progress. Collective. */
+/* Begin to save the current state as the checkpoint `path`. No other checkpoint may be in progress.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path);
-/* The state of the checkpoint in progress on this rank: *failed if it has failed, *runs if this
- * rank's part is not done. */
+/* Return the state of the checkpoint in progress on this rank: *failed if it has failed, *runs if
+ * this rank has not finished its part. Both are false if there is no checkpoint in progress. */
 void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs);
 /* Wait for the checkpoint in progress, if any, and report it. Collective. A failure on one rank is
  * a failure on all; the error names file and cause. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t);
-/* After the run has failed. The checkpoint in progress is a snapshot from before the failure and is
- * finished, unless a peer is lost (fsdp_async_save_finish()). May change the last error. */
+/* Called when the run ends, also after a failure. Finish the checkpoint in progress, if any: its
+ * snapshot was taken before the failure. If a peer is lost, the checkpoint is abandoned
+ * (fsdp_async_save_finish()). May change the last error. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t);

@@ -18,7 +18,7 @@
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
 
-/* The file that identifies each form. */
+/* The forms of a checkpoint, and the file by which each form is recognised. */
 static const struct {
     const char *file;
     fsdp_state_dict_type type;
@@ -27,10 +27,11 @@ static const struct {
              {"local_state_dict_rank0.pt", FSDP_STATE_DICT_LOCAL}};
 
 enum {
-    ACCELERATE = -1 /* in addition to the indices of `forms` */
+    ACCELERATE = -1 /* the form of Accelerate, which is not in `forms` */
 };
 
-/* ACCELERATE if it is none of `forms`. */
+/* Return the index in `forms` of the form that `dir` has, or ACCELERATE if `dir` has none of these
+ * forms. */
 static int form_of(const char *dir)
 {
     for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
@@ -59,7 +60,8 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* Keep only {"state": ...}. */
+/* Replace *optim by a dict that has only its entry "state", so that the optimizer's options are not
+ * loaded. */
 static fsdp_status drop_options(fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;
@@ -83,12 +85,12 @@ static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
                                                t->schedule.lr);
 }
 
-/* {"model", "optim"}, owned by the caller. */
+/* Create *all, a dict with the entries "model" and "optim", owned by the caller. */
 static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    dict->companion = FSDP_TRAINER_STATE; /* written by the caller */
+    dict->companion = FSDP_TRAINER_STATE; /* the caller writes this file */
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
         status = fsdp_state_dict_add(dict, "optim", s->optim);
@@ -100,7 +102,7 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Move the plain values that were read into `all` back into its parts. */
+/* Replace *s by the entries of `all`, which contain the plain values that were read. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
@@ -109,7 +111,7 @@ static fsdp_status split_state(const fsdp_state_dict *all, state *s)
     return fsdp_state_dict_part(all, "optim", &s->optim);
 }
 
-/* --- a file for the model, one for the optimizer --- */
+/* --- one file for the model and one for the optimizer --- */
 
 /* Write or read both files. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
@@ -232,8 +234,8 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* All ranks read the form that rank 0 sees. If there is none, the reader's error names what is
- * missing. */
+/* Find the form that rank 0 sees, so that all ranks read the same one. If there is none, *form is
+ * 0, and the reader's error names what is missing. Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);
@@ -242,7 +244,8 @@ static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *fo
     return fsdp_broadcast(t->group, form, sizeof *form, 0);
 }
 
-/* The path of the model in form `form`. */
+/* Find the path of the model in a checkpoint of form `form`. *path is owned by the caller, and NULL
+ * if a folder of Accelerate has no model. */
 static fsdp_status model_place(const char *dir, int form, char **path)
 {
     static const char *const files[] = {"", "model_state_dict.pt", "local_state_dict_rank0.pt"};
@@ -262,9 +265,10 @@ static fsdp_status model_place(const char *dir, int form, char **path)
     return FSDP_OK;
 }
 
-/* PyTorch reads what the run has and ignores the rest, so a run with fewer layers would continue
- * without the others. This reports them. If the file cannot be opened or has no model, reading it
- * reports the error. */
+/* Return an error if the checkpoint has weights that this run's model does not have. PyTorch
+ * ignores such weights, so a run with fewer layers would silently continue without the other
+ * layers. If the file cannot be opened or has no model, return FSDP_OK, since the reader will
+ * report the error. */
 static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
 {
     fsdp_source *source = NULL;

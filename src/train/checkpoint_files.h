@@ -1,5 +1,5 @@
-/* The files of a checkpoint that hold model and optimizer. --state-dict-type decides which are
- * written; reading accepts any of them.
+/* The files of a checkpoint that contain the model and the optimizer. --state-dict-type selects the
+ * form that is written. All forms can be read.
  *
  * | SHARDED_STATE_DICT | .metadata, __<rank>_0.distcp: {"model", "optim"}          |
  * | FULL_STATE_DICT    | model_state_dict.pt, optim_state_dict.pt                  |
@@ -14,12 +14,13 @@
 
 /* Does `dir` hold a model and an optimizer in any of these forms? */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Does this run write a SHARDED_STATE_DICT? If so, fsdp_checkpoint_files_state() returns its
- * content. */
+/* Does this run write SHARDED_STATE_DICT checkpoints? If so, fsdp_checkpoint_files_state() returns
+ * their content; if not, fsdp_checkpoint_files_write() writes the files. */
 bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
-/* Write any other form into the existing folder `dir`. Collective. */
+/* Write the model and the optimizer into the existing folder `dir`. Not for SHARDED_STATE_DICT.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir);
-/* The content of a SHARDED_STATE_DICT. *all is owned by the caller. Not collective. */
+/* Create *all, the content of a SHARDED_STATE_DICT, owned by the caller. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all);
 /* Read `dir` into the run's model and optimizer. The optimizer keeps the options of this run.
  * Collective. */

@@ -15,8 +15,8 @@
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-/* In the order of search. Folders of torch.distributed.checkpoint are recognised by their
- * .metadata. */
+/* Names of files that are searched for, in this order. A folder of torch.distributed.checkpoint is
+ * recognised by its .metadata. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata",
                                      "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata",
@@ -107,8 +107,8 @@ fsdp_status fsdp_checkpoint_foreign_check_file(const char *path)
 /* A field of an optimizer's options, and the flag that sets it. */
 typedef struct flag_field {
     const char *flag;
-    size_t from; /* in fsdp_optimizer_options */
-    size_t to;   /* in fsdp_train_config */
+    size_t from; /* offset in fsdp_optimizer_options */
+    size_t to;   /* offset in fsdp_train_config */
     bool is_bool;
 } flag_field;
 
@@ -156,7 +156,8 @@ static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
     return x == y;
 }
 
-/* The value as the user would write it after the flag; owned by the caller. */
+/* Return the value of field f in `options` as the user would write it after the flag; owned by the
+ * caller. */
 static char *text_of(const fsdp_train_config *config, const flag_field *f,
                      const fsdp_optimizer_options *options)
 {
@@ -178,8 +179,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Number of parameters with the same two values as parameter i; 0 if a parameter before i has them,
- * too. */
+/* Return the number of parameters that have the same two values of field f, this run's and the
+ * saved one, as parameter i. Return 0 if one of these parameters comes before i, since the
+ * difference has then been printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -217,7 +219,8 @@ static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_re
     return status;
 }
 
-/* torch.optim.Adam and AdamW keep the same state; param_groups say which one it is. */
+/* Refuse a state of Adam for AdamW, and the reverse. Both keep the same state; the options in
+ * param_groups show which class saved it. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
@@ -229,7 +232,8 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
                       r->parameters[0].ours.adamw.l2 ? "adam" : "adamw");
 }
 
-/* All ranks have the same report; rank 0 prints it. */
+/* Compare the saved options with this run's, and print the differences on rank 0. All ranks have
+ * the same report. */
 static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     for (size_t i = 0; i < r->n_notes && t->out; i++)
@@ -243,8 +247,8 @@ static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_rep
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* The loss scale of float16, which Accelerate and Trainer save in a file next to the optimizer's.
- */
+/* Read the loss scale of float16, if it was saved: Accelerate and Trainer save it in a file next to
+ * the optimizer's. */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))
@@ -258,7 +262,7 @@ static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* All ranks read what rank 0 sees. */
+/* Find the model and the optimizer on rank 0, and send their paths to all ranks. Collective. */
 static fsdp_status find_parts(const fsdp_trainer *t, const char *path, fsdp_checkpoint_parts *parts)
 {
     const char *lacks = NULL;

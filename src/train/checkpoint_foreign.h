@@ -1,26 +1,28 @@
-/* Resuming from what another program saved: a folder of torch.distributed.checkpoint, of Accelerate
- * or of transformers' Trainer, or a file of torch.save. The saved options are compared with this
- * run's; this run's take effect. */
+/* Resumes from a checkpoint of another program: a folder of torch.distributed.checkpoint, of
+ * Accelerate or of transformers' Trainer, or a file of torch.save. This run's options take effect;
+ * saved options that differ from them are printed. */
 #pragma once
 #include <limits.h>
 
 #include "src/train/trainer_internal.h"
 
-/* Where model and optimizer are in `path`. */
+/* Paths of the model and the optimizer of a checkpoint. They are equal if one file or folder
+ * contains both. */
 typedef struct fsdp_checkpoint_parts {
     char model[PATH_MAX], optimizer[PATH_MAX];
 } fsdp_checkpoint_parts;
 
-/* Returns false if `path` is not a checkpoint of another program that can be read here. *lacks is
- * then what is missing although a model is there, or NULL if nothing was found; static. */
+/* Find the model and the optimizer of `path`. Return false if they cannot be found. If only one of
+ * them was found, *lacks becomes a static text that names the missing one; else NULL. */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
-/* Does `dir` have files that this program writes together with trainer_state.json, although that
- * file is missing? */
+/* Does `dir` have files that this program always writes together with trainer_state.json? Also true
+ * if .metadata is damaged. Without trainer_state.json, the checkpoint is then incomplete. */
 bool fsdp_checkpoint_needs_state(const char *dir);
-/* Check a file given to --resume. FSDP_ERR_INVALID, naming the accepted formats, if it has no
- * format of a checkpoint; else the status of its reader. */
+/* Check that a file given to --resume can be opened as a checkpoint. If not, return the error of
+ * its reader for a file of torch.save (.pt, .pth, .bin), and for any other file FSDP_ERR_INVALID,
+ * naming the accepted formats. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
-/* Read `path` into the run's model and optimizer. Options that differ, and unused content, are
- * printed to t->out. Collective. */
+/* Read `path` into the run's model and optimizer. Saved options that differ from this run's, and
+ * unused content, are printed to t->out. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path);

@@ -1,4 +1,4 @@
-/* trainer_state.json, written and read. */
+/* Writes and reads trainer_state.json. */
 #include <math.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* Number of steps counted by the optimizer, if it counts. The state that was saved with this file
- * must agree. */
+/* The number of steps that the optimizer had counted; absent if it does not count them. When a run
+ * resumes, this number is compared with the optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
 
-/* The checksum of the document's text without the checksum itself. */
+/* Compute the checksum of the document's text. `doc` must not contain the field CHECKSUM. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
 {
     fsdp_crc32_table table;
@@ -64,7 +64,7 @@ static void put_result(fsdp_json_node to, const fsdp_train_result *r)
     fsdp_json_set_bool(to, "saved", r->saved);
 }
 
-/* torch.amp.GradScaler.state_dict(), for fp16. */
+/* Write the scaler's state with the keys of torch.amp.GradScaler.state_dict(). */
 static void put_scaler(fsdp_json_node to, const fsdp_grad_scaler *scaler)
 {
     const fsdp_grad_scaler_state state = fsdp_grad_scaler_get_state(scaler);
@@ -90,7 +90,7 @@ static int64_t rows_of_a_step(const fsdp_trainer *t)
            fsdp_group_world_size(t->group);
 }
 
-/* Determines which rows come when. */
+/* Write the position in the data, which determines the rows of each step. */
 static void put_position(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);
@@ -167,7 +167,8 @@ int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
 
 /* --- reading --- */
 
-/* Files of earlier versions have no checksum. */
+/* Check the text of `doc` against its checksum, and remove the checksum from `doc`. Files of
+ * earlier versions have no checksum. */
 static fsdp_status compare_checksum(fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -199,7 +200,7 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- which program wrote it --- */
+/* --- which program wrote the file --- */
 
 static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
@@ -280,14 +281,15 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* A run that did not scale its losses has no scaler state, although this one may. */
+/* Read the scaler's state. It is missing if the saved run did not scale its losses, even if this
+ * run scales them. */
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
     FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
     if (!from.value || !scaler)
         return FSDP_OK;
-    /* its growth options are this run's */
+    /* the growth options stay those of this run */
     fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler);
     FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
     FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
@@ -307,7 +309,7 @@ static fsdp_status get_epochs(fsdp_trainer *t, fsdp_json_node root)
     return FSDP_OK;
 }
 
-/* --- does it fit? --- */
+/* --- does the state fit this run? --- */
 
 static fsdp_status check_number(fsdp_json_node position, const char *key, const char *what,
                                 int64_t now, const char *advice)
@@ -348,8 +350,8 @@ static const char *or_none(const char *value)
     return *value ? value : "none";
 }
 
-/* Options that affect the numbers of a run: those that must not change, and those whose change is
- * printed. */
+/* Options that affect the numbers of a run. An option in `fixed` must not change. If an option in
+ * `printed` has changed, both values are printed. */
 static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
 static const char *const printed[] = {"lr",
                                       "weight-decay",
@@ -453,8 +455,8 @@ static bool begins_with_any(const char *name, const char *prefixes)
     return false;
 }
 
-/* Parameters that were frozen have no optimizer state in the checkpoint, if this optimizer keeps
- * any. */
+/* Set t->was_frozen to a parameter that was frozen in the saved run and is trained now, if there is
+ * one. Its optimizer state, if this optimizer keeps any, is not in the checkpoint. */
 static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node then;

@@ -1,20 +1,22 @@
-/* trainer_state.json: the state of a run that is neither model nor optimizer. */
+/* trainer_state.json: the part of a run's state that neither the model nor the optimizer contains.
+ */
 #pragma once
 #include "src/train/trainer_internal.h"
 
 #define FSDP_TRAINER_STATE "trainer_state.json"
 
-/* The first returns the current content, owned by the caller. The second writes it to
- * `dir`/trainer_state.json, with sizes and checksums of the files of model and optimizer that are
- * already in `dir` (checkpoint_tie.h). @{ */
+/* fsdp_trainer_state_json() returns the current content of trainer_state.json, owned by the caller.
+ * fsdp_trainer_state_write() writes this content into `dir`, and adds the sizes and checksums of
+ * the files of model and optimizer that are already in `dir` (checkpoint_tie.h). @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 /* @} */
 
-/* The largest number of steps that the optimizer has counted for a parameter. */
+/* Return the largest number of steps that the optimizer has counted for any parameter. */
 int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t);
 
-/* transformers' Trainer writes a file of the same name, with other content. */
+/* Which program wrote trainer_state.json. transformers' Trainer writes a file of this name with
+ * other content. NONE: there is no file. */
 typedef enum fsdp_trainer_state_kind {
     FSDP_TRAINER_STATE_NONE,
     FSDP_TRAINER_STATE_OWN,
@@ -24,17 +26,19 @@ typedef enum fsdp_trainer_state_kind {
 typedef struct fsdp_trainer_state_owner {
     fsdp_trainer_state_kind kind;
     int64_t step; /* TRANSFORMERS: its global_step; else -1 */
-    double epoch; /* TRANSFORMERS: trained epochs with their fraction; 0: unknown */
+    double epoch; /* TRANSFORMERS: trained epochs, possibly a fraction; 0: unknown */
 } fsdp_trainer_state_owner;
 
-/* Which program wrote the file in `dir`? FSDP_ERR_FORMAT if neither did. */
+/* Find out which program wrote trainer_state.json in `dir`. FSDP_ERR_FORMAT if neither this program
+ * nor transformers' Trainer wrote it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_find(const char *dir,
                                                     fsdp_trainer_state_owner *owner);
-/* Opens the document, owned by the caller. FSDP_ERR_FORMAT if its content does not match its
- * checksum, which covers the text without the checksum itself. */
+/* Open trainer_state.json in `dir` as *state, owned by the caller. FSDP_ERR_FORMAT if its text,
+ * without the checksum, does not match its checksum. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **state);
-/* Read position, sums, records and results into *t. FSDP_ERR_INVALID, naming both values, if this
- * run would take other rows in its next steps. Other options that differ are listed to t->out.
- * *counted is the saved fsdp_trainer_counted_steps(), or -1 if unknown. */
+/* Read position, sums, records and results into *t. FSDP_ERR_INVALID, naming both values, if an
+ * option or a size has changed that must not change, for example because the next steps would use
+ * other rows. Other options that differ are printed to t->out. *counted becomes the saved
+ * fsdp_trainer_counted_steps(), or -1 if it is unknown. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir,
                                                     int64_t *counted);

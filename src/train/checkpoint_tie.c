@@ -13,7 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    END_BYTES = 1 << 16, /* of a file of torch.save, that are compared */
+    END_BYTES = 1 << 16, /* number of last bytes of a torch.save file that are compared */
     MAX_NAME = 64
 };
 
@@ -33,7 +33,8 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Files of each rank, until one does not exist. The rank is between `begin` and `end`. */
+/* Files that each rank writes. Their names are `begin`, the rank and `end`; ranks are counted up
+ * until a file does not exist. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -47,7 +48,8 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* A text that ends with its own checksum always has the same checksum, so leave the end out. */
+    /* A text that ends with its own checksum always has the same checksum, so leave out its last
+     * bytes. */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;
@@ -59,7 +61,8 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Adds nothing if there is no such file. */
+/* Add the name, size and checksum of a file in `dir` to `list`. *there is false, and nothing is
+ * added, if the file does not exist. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};

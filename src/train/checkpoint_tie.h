@@ -1,15 +1,17 @@
-/* The field "saved_files" of trainer_state.json says which save the file belongs to: sizes and
- * checksums of the files of model and optimizer in the same folder. Another program may save into
- * the folder and leave trainer_state.json as it is, which then has the wrong step.
+/* The field "saved_files" of trainer_state.json identifies the save that trainer_state.json belongs
+ * to, by the sizes and checksums of the files of model and optimizer in the same folder. If another
+ * program later saves into that folder, it leaves trainer_state.json unchanged, and the step in
+ * trainer_state.json is then wrong.
  *
- * For a directory of torch.distributed.checkpoint, the files are .metadata and the checksums of
- * blocks (__<rank>_0.crc32). For a file of torch.save, its end is compared: the list of a zip's
- * records, which has the checksum of each. */
+ * In a directory of torch.distributed.checkpoint, the listed files are .metadata and the checksums
+ * of blocks (__<rank>_0.crc32). For a file of torch.save, the checksum covers the end of the file:
+ * the list of a zip's records, which contains the checksum of each record. */
 #pragma once
 #include "src/base/json.h"
 
-/* Add the field for the files now in `dir`. */
+/* Add the field "saved_files" for the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
-/* FSDP_ERR_FORMAT, naming a file, if it differs from what `root` says. Missing files are ignored.
- * Earlier versions wrote no such field; then FSDP_ERR_FORMAT if another program wrote .metadata. */
+/* Return FSDP_ERR_FORMAT, naming the file, if a file in `dir` differs from the field in `root`.
+ * Missing files are ignored. Earlier versions did not write the field. Without the field, return
+ * FSDP_ERR_FORMAT if another program wrote .metadata. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_check(fsdp_json_node root, const char *dir);

@@ -43,7 +43,7 @@ static fsdp_status require_file(const looking *l, const char *name)
     return FSDP_OK;
 }
 
-/* Checks the files of all ranks: `stem`, the rank, `ending`. */
+/* Check that the files of all ranks exist. Their names are `stem`, the rank and `ending`. */
 static fsdp_status require_files_of_ranks(const looking *l, const char *stem, const char *ending,
                                           int64_t ranks)
 {
@@ -58,10 +58,12 @@ static fsdp_status require_files_of_ranks(const looking *l, const char *stem, co
 /* ---- forms, named as in the configuration --------------------------------------------------- */
 
 typedef struct form {
-    const char *format, *type; /* --checkpoint-format, --state-dict-type */
+    const char *format, *type; /* values of --checkpoint-format and --state-dict-type */
     const char *files[4];
-    const char *of_ranks, *ending; /* NULL: none */
-    /* file of the scaler, if losses were scaled; NULL: it is in trainer_state.json */
+    /* parts of the names of each rank's files; NULL: there are none */
+    const char *of_ranks, *ending;
+    /* file with the scaler's state, if losses were scaled; NULL: that state is in
+     * trainer_state.json */
     const char *scaler;
 } form;
 
@@ -103,7 +105,8 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Forms that only a later version knows are not checked. */
+/* Check that the files of the saved form exist. A form that only a later version knows is not
+ * checked. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;
@@ -122,7 +125,7 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
 
 /* ---- trainer_state.json ---------------------------------------------------------------------- */
 
-/* Does the name exist, even as a folder? */
+/* Set *yes if there is a trainer_state.json, even if it is a folder. */
 static fsdp_status has_state(const char *dir, bool *yes)
 {
     struct stat st;
@@ -139,7 +142,7 @@ static fsdp_status check_folder(const looking *l)
     fsdp_json *state;
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
-    /* transformers' file of the same name has none */
+    /* transformers' file of the same name has no "format" */
     const bool own = fsdp_json_has(root, "format");
     fsdp_status status = own ? check_files(l, root) : FSDP_OK;
     if (status == FSDP_OK && own)

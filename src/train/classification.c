@@ -7,7 +7,7 @@
 #include "src/base/assert.h"
 
 enum {
-    ARRAYS = 3 /* of counts, in one allocation */
+    ARRAYS = 3 /* number of arrays of counts, all in one allocation */
 };
 
 fsdp_status fsdp_class_counts_init(fsdp_class_counts *counts, int64_t classes)
@@ -45,7 +45,8 @@ static int64_t largest(const float *row, int64_t n)
     return best;
 }
 
-/* log sum exp(row) - row[label], shifted by the largest so that nothing overflows. */
+/* Return log(sum(exp(row))) - row[label]. row[best], the largest value, is subtracted from all
+ * values first, so that nothing overflows. */
 static double cross_entropy(const float *row, int64_t n, int64_t best, int32_t label)
 {
     double sum = 0;
@@ -104,7 +105,8 @@ double fsdp_class_accuracy(const fsdp_class_counts *counts)
     return rows ? (double)right / (double)rows : 0.0;
 }
 
-/* 2 TP / (2 TP + FP + FN); the divisor is predictions and labels of the class. */
+/* Return the F1 of a class, 2 TP / (2 TP + FP + FN). The divisor is the number of predictions of
+ * the class plus the number of its labels. */
 static double f1_of(const fsdp_class_counts *counts, int64_t class)
 {
     int64_t divisor = counts->predicted[class] + counts->labels[class];

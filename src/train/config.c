@@ -1,4 +1,5 @@
-/* `fsdp train`: derives values from others and checks across fields. */
+/* The configuration of `fsdp train`: derives values that were not given from other values, and
+ * checks whether values agree. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -39,8 +40,9 @@ const char *fsdp_train_task_prefix(fsdp_task task)
     return task == FSDP_TASK_SEQ2SEQ ? "summarize: " : "";
 }
 
-/* The learning rate of the FSDP tutorial for T5, and the usual one for Llama and BERT, which is in
- * the tutorial on Llama. */
+/* Set the learning rate and the task prefix, if they were not given. The rate for seq2seq is that
+ * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT, which
+ * the tutorial on Llama uses. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
@@ -51,13 +53,14 @@ static void complete(fsdp_train_config *c, fsdp_task task)
         c->task_prefix = fsdp_train_task_prefix(task);
 }
 
-/* Refuse lengths and cleaning of pairs for models that do not learn pairs. */
+/* Refuse the options for pairs of source and target if the model does not learn pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
     const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
                        : c->says.max_source_length ? "max-source-length"
                        : c->says.max_target_length && c->generate_examples == 0
-                           ? "max-target-length" /* also the length of examples */
+                           /* with --generate-examples, this option also limits the examples */
+                           ? "max-target-length"
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
         return FSDP_OK;
@@ -95,15 +98,16 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* The task of the model according to --task; false if it is not given. */
+/* Set *task to the model's task according to --task. Return false, with *task undefined, if --task
+ * is not given. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
     *task = fsdp_train_model_task(c->task);
     return c->task != FSDP_TRAIN_AUTO;
 }
 
-/* `accelerate launch` exports the values of every policy. Drop those of policies that are not
- * chosen. */
+/* Derive the wrap policy, and drop values that belong to other policies: `accelerate launch`
+ * exports the values of every policy. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
@@ -122,7 +126,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* The counterpart of `strategy` that reshards after forward if `on`, else the one that does not. */
+/* Return the strategy that reshards after forward if `on`, or does not if not `on`, and is
+ * otherwise equal to `strategy`. NO_SHARD stays NO_SHARD. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -132,7 +137,8 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Accelerate writes the strategy of FSDP version 1 as reshard_after_forward. */
+/* Set the strategy if --reshard-after-forward names a strategy: Accelerate writes the strategy of
+ * FSDP version 1 there. The option table stores it as -1 - strategy. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -140,12 +146,14 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
         return;
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV) /* its launcher exports both */
+    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV) /* Accelerate's launcher exports both */
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }
 
-/* torchtitan has degrees instead of strategies. Its -1 means the remaining ranks. */
+/* Derive the strategy from --shard-size and --replicas, and the reverse. torchtitan has these two
+ * degrees instead of strategies. Its shard degree may be -1, which means all remaining ranks and is
+ * stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -156,7 +164,8 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
         c->replicas = 0;
 }
 
-/* The FSDP2 tutorial prefetches two units. */
+/* Derive --explicit-prefetching from the depths, and the reverse. The default depth is two units,
+ * as in the FSDP2 tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -171,8 +180,9 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* FSDP1's false has the same effect as not giving the option: the next unit is gathered ahead
- * anyway. */
+/* Derive the kind of forward prefetching and the mode of gradient accumulation. In files and
+ * variables, false counts as not given (false_is_silence), because FSDP1 gathers the next unit
+ * ahead with false, too. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -185,7 +195,8 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* An option about the kind of checkpointing implies that blocks are checkpointed. */
+/* Whether an option is set that is meaningful only with activation checkpointing, and therefore
+ * implies it. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
@@ -214,7 +225,8 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
         c->resume = c->checkpoint ? c->checkpoint : "auto";
 }
 
-/* Scripts that compute the cosine schedule themselves have a switch for it and its last rate. */
+/* Derive the schedule. Scripts that compute the cosine schedule themselves have --lr-decay, a
+ * switch for this schedule, and --min-lr, its last rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
@@ -270,8 +282,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* Accelerate exports both variables; it exports the strategy even if only reshard was chosen.
-     */
+    /* Accelerate exports both variables. It exports the strategy even if the user chose only
+     * reshard_after_forward. */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -364,7 +376,8 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_says(options, rates[i]) ||
-            (i < 2 && fsdp_train_given_by_hand(options, rates[i]))) /* any rate, and any schedule */
+            /* --lr and --lr-schedule are refused with any value */
+            (i < 2 && fsdp_train_given_by_hand(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
                               "rate itself",
@@ -428,7 +441,7 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* The value as --reshard-after-forward takes it. */
+/* Return the value in the form in which --reshard-after-forward is given; static or in `text`. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -509,8 +522,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Flags say when and where to save, but nothing will be saved: more likely the strategy is wrong.
- */
+/* Refuse flags that say when and where to save if nothing will be saved, because --save-strategy is
+ * then more likely to be wrong than these flags. */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -643,7 +656,8 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* --offload-dir alone implies it. */
+/* Return the offload policy. --offload-dir implies offloading of master weights and optimizer
+ * state, unless it is for --activation-offload. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

@@ -1,11 +1,11 @@
-/* The configuration of `fsdp train`: every value of its option table (config_table.c), with the
- * tutorials' defaults. The configuration engine fills and checks it:
+/* The configuration of `fsdp train`: a field for each option of its table (config_table.c). The
+ * defaults are those of the tutorials. fsdp_options_parse() fills and checks the configuration:
  *
  *     fsdp_train_config config;
  *     fsdp_options *options;
  *     FSDP_TRY(fsdp_options_parse(fsdp_train_options(), argc, argv, &config, &options));
  *
- * Strings belong to the fsdp_options and live as long as it does. */
+ * Strings belong to the fsdp_options and are valid until it is destroyed. */
 #pragma once
 #include <stdatomic.h>
 
@@ -17,7 +17,7 @@
 #include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
-    FSDP_TRAIN_AUTO, /* the task of the model */
+    FSDP_TRAIN_AUTO, /* the task that the model is for */
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
     FSDP_TRAIN_CLASSIFICATION,
@@ -25,8 +25,8 @@ typedef enum fsdp_train_task {
 } fsdp_train_task;
 
 typedef enum fsdp_schedule_unit {
-    FSDP_SCHEDULE_EPOCH, /* t counts finished epochs */
-    FSDP_SCHEDULE_STEP   /* t counts finished optimizer steps */
+    FSDP_SCHEDULE_EPOCH, /* the schedule's time is the number of finished epochs */
+    FSDP_SCHEDULE_STEP   /* the schedule's time is the number of finished optimizer steps */
 } fsdp_schedule_unit;
 
 typedef enum fsdp_optimizer_kind {
@@ -42,11 +42,13 @@ typedef enum fsdp_auto_wrap_policy {
     FSDP_AUTO_WRAP_NO
 } fsdp_auto_wrap_policy;
 
-/* What the micro-steps before the last one of a step communicate. */
+/* What a micro-step communicates, unless it is the last micro-step of its step. */
 typedef enum fsdp_accumulation_mode {
-    FSDP_ACCUMULATION_REDUCE,         /* everything: the same bits however the batch is split */
-    FSDP_ACCUMULATION_REDUCE_SCATTER, /* HYBRID: nothing between replicas */
-    FSDP_ACCUMULATION_NO_SYNC         /* nothing: whole gradients stay on every rank */
+    /* all gradients: the result has the same bits however the batch is split */
+    FSDP_ACCUMULATION_REDUCE,
+    /* HYBRID: gradients within a replica, nothing between replicas */
+    FSDP_ACCUMULATION_REDUCE_SCATTER,
+    FSDP_ACCUMULATION_NO_SYNC /* nothing: every rank keeps whole gradients */
 } fsdp_accumulation_mode;
 
 typedef enum fsdp_print_model {
@@ -58,7 +60,7 @@ typedef enum fsdp_print_model {
 /* An index of fsdp_device_names. */
 typedef enum fsdp_train_device {
     FSDP_TRAIN_CPU,
-    FSDP_TRAIN_META, /* shapes only: the schedule and memory of a run without its computation */
+    FSDP_TRAIN_META, /* computes shapes only, to plan the schedule and the memory of a run */
     FSDP_TRAIN_CUDA
 } fsdp_train_device;
 
@@ -71,16 +73,16 @@ typedef enum fsdp_loss_reduction {
 typedef enum fsdp_checkpoint_format {
     FSDP_CHECKPOINT_FSDP,
     FSDP_CHECKPOINT_ACCELERATE,    /* the files of Accelerate's save_state() */
-    FSDP_CHECKPOINT_ACCELERATE_024 /* its files up to version 0.24 */
+    FSDP_CHECKPOINT_ACCELERATE_024 /* the files of Accelerate's versions up to 0.24 */
 } fsdp_checkpoint_format;
 
 typedef enum fsdp_save_strategy {
     FSDP_SAVE_NO,
-    FSDP_SAVE_STEPS, /* every save_steps, and at the end */
+    FSDP_SAVE_STEPS, /* every save_steps steps, and at the end */
     FSDP_SAVE_EPOCH
 } fsdp_save_strategy;
 
-/* When transformers' Trainer validates or logs. */
+/* When to validate or to log, as in transformers' Trainer. */
 typedef enum fsdp_strategy {
     FSDP_STRATEGY_NO,
     FSDP_STRATEGY_STEPS,
@@ -92,28 +94,30 @@ typedef struct fsdp_train_config {
     int task;                     /* fsdp_train_task */
     const char *model;            /* folder or hub name; never NULL */
     bool from_config;             /* random weights from the seed instead of the folder's weights */
-    int64_t num_labels;           /* classes; 0: from config.json */
+    int64_t num_labels;           /* number of classes; 0: the number in config.json */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape differs from the model's */
     bool ignore_mismatched_sizes;
-    const char *tokenizer; /* SentencePiece file or a folder; NULL: the model's */
+    const char *tokenizer; /* SentencePiece file, or folder with one; NULL: the model's */
     const char *data;      /* file or folder; never NULL */
-    double data_weight;    /* share of `data` among the sources of mix_data */
-    /* TASK:WEIGHT:PATH each (sources.h); empty: `data` is the only source */
+    double data_weight;    /* weight of `data` relative to the weights in mix_data */
+    /* additional sources, each given as TASK:WEIGHT:PATH (sources.h); empty: `data` is the only
+     * source */
     fsdp_option_list mix_data;
     double noise_density, mean_noise_span_length; /* span corruption */
     const char *validation_data;                  /* NULL: none */
-    const char *task_prefix; /* put before every source text; NULL: depends on the task */
+    const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     bool wikihow_cleaning;                   /* clean pairs of texts as the tutorial does */
-    int64_t max_train_samples;               /* use the first rows only; 0: all */
+    int64_t max_train_samples;               /* number of rows to use, from the first; 0: all */
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
     int max_target_length;
-    int val_max_target_length; /* for validation rows; 0: max_target_length */
-    /* also cut rows of token ids, because the length was given; not options */
+    int val_max_target_length; /* limit for validation rows; 0: max_target_length */
+    /* Not options. The length was given, so rows of token ids are cut to it, too. */
     bool cut_sources, cut_targets;
-    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, or 1024 in token files */
+    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, and at most 1024 in token
+     * files */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
     double dropout;         /* NAN: the value in the model's config.json */
@@ -122,7 +126,8 @@ typedef struct fsdp_train_config {
 
     /* training */
     double epochs; /* above 0; a fraction ends in the middle of an epoch */
-    /* optimizer steps; <= 0: until `epochs` end. Given without --epochs: no limit of epochs */
+    /* optimizer steps; <= 0: until `epochs` end. If max_steps is given and --epochs is not,
+     * `epochs` is infinite */
     int64_t max_steps;
     int batch_size; /* rows per rank and micro-step */
     int validation_batch_size;
@@ -139,20 +144,23 @@ typedef struct fsdp_train_config {
     double lr;     /* NAN: depends on the task */
     double weight_decay, momentum, dampening, beta1, beta2, eps;
     bool nesterov;
-    /* substrings of names of parameters without weight decay; empty: all parameters have it */
+    /* parameters whose names contain one of these words have no weight decay; empty: all parameters
+     * have weight decay */
     fsdp_option_list no_decay;
     double adafactor_eps1, adafactor_eps2, clip_threshold, decay_rate; /* Adafactor */
-    double adafactor_beta1;                                            /* Adafactor; NAN: none */
+    /* Adafactor; NAN: no first moment */
+    double adafactor_beta1;
     bool scale_parameter, relative_step, warmup_init;
     double max_grad_norm;    /* 0: no clipping */
-    bool error_if_nonfinite; /* end the run at a norm that is not finite */
+    bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
     double grad_norm_type;   /* p of the norm that is printed and used to clip; may be INFINITY */
     double clip_value;       /* 0: no clipping */
     double init_scale;       /* initial loss scale with float16 */
-    /* factors of the loss scale after growth_interval steps, and after an overflow */
+    /* the loss scale is multiplied by growth_factor after growth_interval steps, and by
+     * backoff_factor after an overflow */
     double growth_factor, backoff_factor;
     int growth_interval; /* steps without overflow before the loss scale grows */
-    bool lr_decay;       /* set: a decaying lr_schedule; another spelling of it */
+    bool lr_decay;       /* true: lr_schedule decays; another spelling of lr_schedule */
     bool given_lr_decay; /* the value of lr_decay as given; not an option */
     int lr_schedule;     /* fsdp_lr_schedule_kind */
     /* fsdp_schedule_unit; if not given: EPOCH for the step schedule, else STEP */
@@ -168,29 +176,35 @@ typedef struct fsdp_train_config {
     /* sharding */
     int sharding_strategy; /* fsdp_sharding_strategy */
     const char *fsdp;      /* sharding and offload in transformers' words; NULL: not given */
-    /* 0, 1, or the number of ranks to gather among; agrees with sharding_strategy */
+    /* 0: no; 1: yes; above 1: number of ranks among which parameters stay sharded after forward.
+     * Agrees with sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
     bool forward_prefetch;
     int forward_prefetch_kind; /* fsdp_forward_prefetch; derived from forward_prefetch */
     bool limit_all_gathers;
-    bool
-        /* use the depths below, and gather the root before the batch is there */
-        explicit_prefetching;
-    int forward_prefetch_depth,
-        backward_prefetch_depth; /* units of an explicit list; 0: implicit prefetching */
-    fsdp_option_list no_unshard_in_backward; /* names of units */
-    bool reshard_after_backward;             /* also before the last micro-step */
-    bool set_is_last_backward;     /* only the last micro-step waits for its last reduce */
-    double gradient_divide_factor; /* 0: the label tokens, or micro-batches, of a step */
-    int accumulation_mode;         /* fsdp_accumulation_mode */
-    bool sync_each_batch;          /* agrees with accumulation_mode */
-    int shard_size; /* HYBRID: ranks of a replica; 0: those of a host, or derived from `replicas` */
-    int replicas;   /* HYBRID: replicas of the model; 0: derived from shard_size */
-    int auto_wrap_policy;                           /* fsdp_auto_wrap_policy */
+    /* prefetch with the depths below, and gather the root at the beginning of a step */
+    bool explicit_prefetching;
+    /* number of units in an explicit prefetch list; 0: implicit prefetching */
+    int forward_prefetch_depth, backward_prefetch_depth;
+    fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
+    /* reshard after the backward of each micro-step, not only of the last one */
+    bool reshard_after_backward;
+    /* only the last micro-step waits for the last reduce of its backward */
+    bool set_is_last_backward;
+    /* 0: the number of label tokens, or of micro-batches, in a step */
+    double gradient_divide_factor;
+    int accumulation_mode; /* fsdp_accumulation_mode */
+    bool sync_each_batch;  /* agrees with accumulation_mode */
+    /* HYBRID: number of ranks of a replica; 0: the ranks of a host, or derived from `replicas` */
+    int shard_size;
+    int replicas;         /* HYBRID: number of replicas of the model; 0: derived from shard_size */
+    int auto_wrap_policy; /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
-    int64_t min_num_params;                         /* SIZE_BASED; 0: FSDP1's default */
-    int blocks_per_unit;                            /* consecutive blocks that form one unit */
+    /* SIZE_BASED: number of parameters that make a module a unit; 0: FSDP1's default */
+    int64_t min_num_params;
+    /* number of consecutive blocks that form one unit */
+    int blocks_per_unit;
     fsdp_named_sharding_options named;  /* options for modules and parameters given by name */
     bool activation_checkpointing;      /* recompute the blocks' forward in backward */
     int activation_checkpointing_kind;  /* fsdp_activation_checkpointing_kind */
@@ -205,51 +219,56 @@ typedef struct fsdp_train_config {
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     int device;           /* fsdp_train_device */
     const char *devices;  /* required number of ranks, or "auto": any number */
-    int threads_per_rank; /* 0: cores of this host / ranks on it, at least 1 */
+    int threads_per_rank; /* 0: the cores of this host divided by its ranks, at least 1 */
     const char *isa;      /* for fsdp_kernels_cpu_open(); NULL: the best */
 
     /* output */
     const char *output; /* folder for the model; NULL only without save_model */
     bool overwrite_output, save_model, run_validation;
-    /* The numbers of steps below are optimizer steps; below 1: a fraction of all, until the trainer
-     * knows the total. */
-    double evaluation_steps;   /* between validations; 0: at the end of each epoch */
+    /* evaluation_steps and logging_steps are numbers of optimizer steps. A value below 1 is a
+     * fraction of all steps, until the trainer knows the total and replaces it. */
+    double evaluation_steps;   /* steps between validations; 0: validate at the end of each epoch */
     int eval_strategy;         /* fsdp_strategy; agrees with evaluation_steps */
     int logging_strategy;      /* fsdp_strategy; agrees with logging_steps */
-    double logging_steps;      /* between lines when stdout is not a terminal */
+    double logging_steps;      /* steps between progress lines, if stdout is not a terminal */
     int64_t memory_limit;      /* bytes for all ranks of a host together; 0: none */
     bool track_memory;         /* report memory by purpose */
     int print_model;           /* fsdp_print_model: the module tree with its units */
-    const char *metrics;       /* JSON lines; NULL: none */
+    const char *metrics;       /* file for JSON lines; NULL: none */
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    int generate_examples;     /* how many validation rows, from the first, get texts at the end */
+    /* number of validation rows, from the first, for which texts are generated at the end */
+    int generate_examples;
 
     /* checkpoints that a run can be resumed from */
-    int save_strategy;          /* fsdp_save_strategy; if not given: STEPS with save_steps */
-    double save_steps;          /* optimizer steps between checkpoints */
-    int64_t save_total_limit;   /* number of newest checkpoints to keep; 0: all */
-    bool async_save;            /* write checkpoints while training continues */
-    int state_dict_type;        /* fsdp_state_dict_type: what a checkpoint holds */
+    int save_strategy;        /* fsdp_save_strategy; if not given: STEPS if save_steps is set */
+    double save_steps;        /* optimizer steps between checkpoints */
+    int64_t save_total_limit; /* number of newest checkpoints to keep; 0: all */
+    bool async_save;          /* write checkpoints while training continues */
+    /* fsdp_state_dict_type: the form of a checkpoint's model and optimizer */
+    int state_dict_type;
     int checkpoint_format;      /* fsdp_checkpoint_format: names of the files of a checkpoint */
     const char *checkpoint_dir; /* folder of checkpoint-<step>; NULL: <output>-checkpoints */
-    const char *resume;         /* "auto" or a folder; NULL: start from the beginning */
-    const char *checkpoint;     /* the folder that "auto" means, or NULL */
-    int64_t resume_step;        /* steps before that folder was saved; -1: the folder says */
+    const char *resume;         /* "auto", a folder or a file; NULL: start from the beginning */
+    /* the checkpoint that `--resume true` means; NULL: the newest one */
+    const char *checkpoint;
+    /* number of steps that the saved run had taken; -1: the checkpoint contains this number */
+    int64_t resume_step;
 
-    /* Not an option: an earlier attempt of the same job was not refused and may have saved. */
+    /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* not an option; once true, no save begins and the run ends; NULL: never */
+    /* Not an option. When it becomes true, the run ends: after a last checkpoint, or, if
+     * checkpoints are not saved, before the next save of the model. NULL: never */
     const atomic_bool *interrupted;
 
-    /* Options that only some tasks or rows use and that the user asked for (fsdp_options_says);
-     * they are refused where they change nothing. Not an option. */
+    /* Not an option. Whether the user asked for each of these options (fsdp_options_says()). Only
+     * some tasks or rows use them; they are refused if they change nothing. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } says;
 
-    /* spellings of other tools, folded into the fields above */
+    /* spellings of other tools, from which fields above are set */
     bool bf16, fp16, tutorial_loss;
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;
@@ -257,16 +276,17 @@ typedef struct fsdp_train_config {
 /* The option table with its checks; static storage. */
 const fsdp_options_spec *fsdp_train_options(void);
 
-/* The name that --task uses, such as "causal-lm"; static. */
+/* Return the name that --task uses, such as "causal-lm"; static. */
 const char *fsdp_train_task_name(fsdp_task task);
-/* The same for a fsdp_train_task other than AUTO. */
+/* Return the name that --task uses for a fsdp_train_task other than AUTO; static. */
 const char *fsdp_train_given_task_name(int task);
-/* The task of a model that is trained on a fsdp_train_task other than AUTO. */
+/* Return the task of a model that is trained with --task `task`, a fsdp_train_task other than AUTO.
+ */
 fsdp_task fsdp_train_model_task(int task);
-/* The default of --task-prefix; static. */
+/* Return the default of --task-prefix for a task; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
-/* Once the task is known: set the values that depend on it and were not given, then check those
- * that depend on it. */
+/* Called when the model's task is known. Set the values that depend on the task and were not given,
+ * then check the options that depend on the task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_set_task(fsdp_train_config *config, fsdp_task task);
 
 /* Does the optimizer have first and second moments? */
@@ -274,22 +294,24 @@ static inline bool fsdp_optimizer_is_adam(int optimizer)
 {
     return optimizer == FSDP_OPTIMIZER_ADAMW || optimizer == FSDP_OPTIMIZER_ADAM;
 }
-/* The name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
+/* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);
 /* Does the strategy have several replicas of the model? */
 static inline bool fsdp_sharding_is_hybrid(int strategy)
 {
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
 }
-/* Set all options of `options` except the mesh. */
+/* Set all fields of *options except the mesh. */
 void fsdp_train_config_shard_options(const fsdp_train_config *config,
                                      fsdp_fully_shard_options *options);
-/* HYBRID: the number of ranks that each replica is sharded over. FSDP_ERR_INVALID, naming both
- * numbers, if the number of ranks is not divisible. */
+/* HYBRID: set *shard_size to the number of ranks over which each replica is sharded.
+ * FSDP_ERR_INVALID, naming the numbers, if shard size, number of replicas and number of ranks do
+ * not agree. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *config,
                                                          int world_size, int ranks_of_host,
                                                          int *shard_size);
 
-/* For the option table: derive values that follow from others, and check across fields. */
+/* Called by the option table. fsdp_train_config_derive() sets values that follow from other values;
+ * fsdp_train_config_check() checks whether values agree. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options);
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options);

@@ -17,9 +17,9 @@ static const char *const only_1[] = {"1", NULL};
     "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
     "the same model; no rank ever has the whole model"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
-/* Options of other tools. An accepted one changes nothing here, for the given reason. A refused one
- * is an error with any value but `only`; the text is the reason or says what to use instead. Both
- * kinds are hidden from --help. */
+/* Options of other tools. An option that is ACCEPTED changes nothing here, for the given reason. An
+ * option that is REFUSED is an error with any value except `only`; its text is the reason or says
+ * what to use instead. Both kinds of options are hidden from --help. */
 #define ACCEPTED(flag, kind, reason)                                                               \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \

@@ -1,10 +1,10 @@
 /* Options of the FSDP tutorials, transformers' Trainer, Accelerate, Lightning and PyTorch's
- * launcher that `fsdp train` accepts but that change nothing here; each says why. All others are in
- * config_table.c. */
+ * launcher that have no effect here. Each is accepted or refused, with a reason. All other options
+ * of `fsdp train` are in config_table.c. */
 #pragma once
 #include <fsdp/options.h>
 
 enum {
-    FSDP_TRAIN_COMPAT = 203 /* rows */
+    FSDP_TRAIN_COMPAT = 203 /* number of rows */
 };
 extern const fsdp_option fsdp_train_compat[];

@@ -1,5 +1,6 @@
-/* See config_effect.h. config.c checks the options of one optimizer and those that can be judged by
- * their value alone. What depends on the rows is checked where they are opened (sources.h). */
+/* See config_effect.h. config.c checks options that belong to one optimizer, and options whose own
+ * value shows the mistake. Options that depend on the rows are checked when the rows are opened
+ * (sources.h). */
 #include "src/train/config_effect.h"
 
 #include <string.h>
@@ -156,7 +157,7 @@ static fsdp_status refuse(const fsdp_options *options, const char *option, const
     return status;
 }
 
-/* --lr-decay must agree with a schedule that is given. */
+/* Check that --lr-decay, if it is given, agrees with the schedule. */
 static fsdp_status check_lr_decay(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool decays = c->lr_schedule != FSDP_LR_CONSTANT;

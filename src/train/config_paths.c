@@ -19,7 +19,7 @@ static bool is_same_place(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Paths that do not exist yet are the same if they have the same name in the same folder. */
+/* Whether two paths, which need not exist yet, have the same name in the same folder. */
 static bool will_be_same(const char *a, const char *b)
 {
     struct stat st_a, st_b;

@@ -1,6 +1,6 @@
-/* The option table of `fsdp train`. Names are this project's; aliases are those of the FSDP
- * tutorials, transformers' Trainer and Accelerate. Their options that change nothing here are in
- * config_compat.c. */
+/* The option table of `fsdp train`. Names are this project's. Aliases are names of the FSDP
+ * tutorials, transformers' Trainer and Accelerate. Options of these tools that change nothing here
+ * are in config_compat.c. */
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
 #include "src/train/config_compat.h"

@@ -57,11 +57,12 @@ fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
 /* ---- when to validate and to log ---- */
 
 enum {
-    TRAINER_LOGGING_STEPS = 500 /* also between validations, if the number is not given */
+    /* Trainer's default number of logging steps, and of steps between validations */
+    TRAINER_LOGGING_STEPS = 500
 };
 
-/* "no" concerns the training only: Trainer's scripts evaluate once after it if --do_eval is given.
- */
+/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" concerns only
+ * the training: Trainer's scripts evaluate once after it if --do_eval is given. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool says_steps = fsdp_options_given(options, "evaluation-steps");
@@ -78,7 +79,7 @@ static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *optio
     if (!fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     else if (c->run_validation && !says_steps)
-        c->evaluation_steps = 0x1p53; /* the run ends first */
+        c->evaluation_steps = 0x1p53; /* the run ends before this step */
 }
 
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options)
@@ -119,18 +120,19 @@ static fsdp_status check_strategies(const fsdp_train_config *c, const fsdp_optio
 /* ---- the words of --fsdp ---- */
 
 typedef struct fsdp_words {
-    int strategy; /* -1: none is named */
+    int strategy; /* -1: no word names a strategy */
     bool offload;
     const char *unknown; /* the first unknown word; NULL: none */
     int unknown_length;
 } fsdp_words;
 
-/* Words in any case, separated by spaces or commas. True alone means FSDP's default strategy. */
+/* Read words in upper or lower case, separated by spaces or commas. "true" means FSDP's default
+ * strategy. */
 static fsdp_words read_words(const char *text)
 {
     static const struct {
         const char *word;
-        int strategy; /* -1: none */
+        int strategy; /* -1: the word is not a strategy */
     } known[] = {{"full_shard", FSDP_SHARDING_FULL_SHARD},
                  {"shard_grad_op", FSDP_SHARDING_SHARD_GRAD_OP},
                  {"no_shard", FSDP_SHARDING_NO_SHARD},

@@ -1,22 +1,24 @@
-/* Options of `fsdp train` that say in the words of transformers' Trainer what other options say, or
- * whose values have its forms: fractions of all steps, fractions of epochs. */
+/* Options that `fsdp train` has in the same form as transformers' Trainer. Some are other words for
+ * options of this project (--fsdp, --eval-strategy). Others are numbers of steps or epochs that may
+ * be fractions. */
 #pragma once
 #include "src/train/config.h"
 
-/* Given by a flag or a file. `accelerate launch` exports variables for options that the user did
- * not give. */
+/* Was the option given by a flag or a file? Variables do not count, since `accelerate launch` also
+ * exports variables for options that the user did not give. */
 static inline bool fsdp_train_given_by_hand(const fsdp_options *options, const char *name)
 {
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
 }
 
-/* Optimizer steps of `epochs` epochs; a fraction of a step counts as one. */
+/* Return the number of optimizer steps in `epochs` epochs, rounded up. */
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch);
 
-/* Replace numbers of steps that are fractions by their share of `total`. */
+/* Replace each number of steps below 1, which is a fraction of all steps, by this fraction of
+ * `total`. */
 void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total);
 
-/* Optimizer steps of the warmup in a run of `total` steps. */
+/* Return the number of warmup steps in a run of `total` optimizer steps. */
 int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
 
 /* Derive --eval-strategy and --evaluation-steps from each other, and --logging-strategy and
@@ -26,10 +28,10 @@ void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *opti
 /* Set the strategy and offload that --fsdp names, unless their own options are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* FSDP_ERR_INVALID for a number of steps from 1 that is not whole. */
+/* FSDP_ERR_INVALID if a number of steps is above 1 but not a whole number. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
 
-/* FSDP_ERR_INVALID for unknown words of --fsdp, and for contradictions. */
+/* FSDP_ERR_INVALID for unknown words of --fsdp, and if strategies contradict other options. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c,
                                                      const fsdp_options *options);
 

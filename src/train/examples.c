@@ -1,7 +1,7 @@
 /* Prints texts that the trained model generates for the first rows of the validation data, next to
- * the references. For a causal model the text continues a row's prompt, the part without loss; a
- * row without a prompt is continued from its first tokens. The rows are rank 0's. Its peers take
- * part with empty batches, since the model is sharded. */
+ * the references. A causal model continues the prompt of a row, which is its part without loss. If
+ * a row has no prompt, the model continues the first tokens of the row. Only rank 0 reads the rows.
+ * Its peers take part with empty batches, since the model is sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -13,10 +13,12 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    FIRST_TOKENS = 32 /* at most, and at most half of the row */
+    /* number of tokens to continue if there is no prompt; at most half of the row */
+    FIRST_TOKENS = 32
 };
 
-/* The number of tokens of a causal row that are given; the rest is the reference. */
+/* Return the number of tokens of a causal row that the model continues; the tokens after them are
+ * the reference. */
 static size_t prompt_length(const fsdp_example *example)
 {
     const size_t n = example->source.len;
@@ -44,7 +46,8 @@ static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **b
     return status;
 }
 
-/* Replaces line ends in the text, since an example takes three lines. */
+/* Print a text on one line: line ends in it are replaced by spaces, since an example has three
+ * lines. */
 static void print_line(FILE *out, const char *what, const char *text)
 {
     fprintf(out, "%s", what);
@@ -67,7 +70,7 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* The given text and the reference. */
+/* Return the text that the model is given, and the reference; both are owned by the caller. */
 static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **source, char **target)
 {
     if (t->task != FSDP_TASK_CAUSAL_LM)
@@ -83,7 +86,8 @@ static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **sour
     return status;
 }
 
-/* Without a tokenizer, prints the generated ids only. */
+/* Print an example: source, reference and generated text, or without a tokenizer the generated ids
+ * only. */
 static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_generated *output)
 {
     char *source = NULL, *target = NULL, *text = NULL;
@@ -123,8 +127,8 @@ static fsdp_status one_example(const fsdp_trainer *t, const fsdp_generation_conf
     return status;
 }
 
-/* The model's settings, checked for whether texts can be generated with them; the same on all
- * ranks. */
+/* Read the model's settings for generation, and check that texts can be generated with them. All
+ * ranks get the same status. Collective. */
 static fsdp_status read_config(const fsdp_trainer *t, fsdp_generation_config *config)
 {
     fsdp_status status = fsdp_model_generation_config(t->model, config);

@@ -1,7 +1,8 @@
 /* Forward and backward of one batch, the basic operation of any training loop. */
 #include <fsdp/train.h>
 
-/* The mean is divided in float32, as the trainer does for the mean of means. */
+/* Return the factor that makes the loss a mean. It is computed in float32, as in the trainer's mean
+ * of means. */
 static double mean_factor(const fsdp_batch *batch)
 {
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;
@@ -15,7 +16,8 @@ static fsdp_status forward(fsdp_scope *s, fsdp_module *model, float factor, fsdp
     return fsdp_device_is_meta(fsdp_scope_device(s)) ? FSDP_OK : fsdp_tensor_item(*out, loss);
 }
 
-/* If o->training, options->tape is set. */
+/* Run the forward. If o->training is set, also run the backward on o->tape, which must be set in
+ * this case. */
 static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
                            const fsdp_forward_backward_options *o, double *loss)
 {

@@ -7,7 +7,8 @@
 #include "src/tensor/tensor.h"
 #include "src/report/human.h"
 
-/* *bad is 1 if this rank's rows of p are not finite, else 0. */
+/* Set *bad to 1 if this rank's rows of p have a value that is not finite, else to 0. If it has no
+ * rows, *bad stays as it is. */
 static fsdp_status look_at(const fsdp_parameter *p, float *bad)
 {
     const fsdp_tensor *local = fsdp_parameter_local(p);
@@ -38,7 +39,7 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
-/* All parameters are finite. */
+/* Return the error for the case that all parameters are finite. */
 static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
                                          int64_t step, double lr)
 {
@@ -63,7 +64,7 @@ static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char
 fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what, int64_t step, double lr)
 {
     const fsdp_named_parameter *bad;
-    char text[512]; /* `what` may be the last error */
+    char text[512]; /* a copy, since `what` may be the last error */
     snprintf(text, sizeof text, "%s", what);
     FSDP_TRY(fsdp_find_not_finite(loop, &bad));
     if (!bad)

@@ -15,8 +15,8 @@ typedef struct group_options {
     fsdp_adafactor_options adafactor;
 } group_options;
 
-/* Adafactor's scale_parameter and relative_step are off unless given, as in transformers' Trainer.
- */
+/* Return the options of a group with this weight decay. Adafactor's scale_parameter and
+ * relative_step are off unless given, as in transformers' Trainer. */
 static group_options options_of(const fsdp_train_config *c, double weight_decay)
 {
     return (group_options){
@@ -43,7 +43,8 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .warmup_init = c->warmup_init}};
 }
 
-/* `module` NULL: create no group. */
+/* Create the optimizer with one group, the parameters of `module`, or without a group if `module`
+ * is NULL. */
 static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *module,
                                     fsdp_optimizer **optimizer)
 {
@@ -91,7 +92,9 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
     return status;
 }
 
-/* The lists borrow the names in `all`. */
+/* Split the trained parameters of `all`: `no_decay` gets those whose names contain one of `words`,
+ * `decay` the others. The lists borrow the names in `all`; their `items` are owned by the caller,
+ * also on failure. */
 static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
                                  fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
 {

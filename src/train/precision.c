@@ -1,4 +1,5 @@
-/* See precision.h. Each option that affects a dtype is a request for one field. */
+/* See precision.h. Each option that affects dtypes makes one request for each field that it
+ * affects. The request with the highest precedence sets the field. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +33,8 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* Dtypes of each precision that is not a preset. -1: does not affect the field. */
+/* The dtypes that a precision sets, unless it is a preset. -1: the precision does not set this
+ * field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1},
@@ -74,7 +76,7 @@ static fsdp_dtype *place_of(fsdp_train_config *c, field f)
 
 typedef struct request {
     const char *option;
-    char value[32]; /* as shown in messages; "": a boolean */
+    char value[32]; /* as shown in messages; "" for a boolean option */
     fsdp_option_origin origin;
     fsdp_dtype dtype;
 } request;
@@ -96,7 +98,8 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* "no" counts only on the command line: files and Accelerate write it routinely. */
+/* Does --mixed-precision make requests? "no" does so only on the command line, since files and
+ * Accelerate contain it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -200,7 +203,8 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* The check has already parsed the policies. */
+/* Does a unit's own policy compute in float16, or if `reduces` also reduce in it?
+ * fsdp_train_precision_check() has already parsed the policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;

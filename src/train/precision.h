@@ -1,20 +1,23 @@
-/* --param-dtype and the options that imply it: --bf16, --fp16, --mixed-precision. */
+/* The dtypes of a run: --param-dtype and its counterparts for other fields, and the options that
+ * imply them (--bf16, --fp16, --mixed-precision). */
 #pragma once
 #include <fsdp/fsdp.h>
 
 #include "src/train/config.h"
 
-/* Choices of --mixed-precision, NULL-terminated, in the order of fsdp_train_config's index. */
+/* The choices of --mixed-precision, NULL-terminated. The field mixed_precision of fsdp_train_config
+ * is an index of this array. */
 extern const char *const fsdp_train_precisions[];
 
-/* Use the source with the highest precedence for each dtype: a flag, then a file, then the
+/* Set each dtype from the source with the highest precedence: a flag, then a file, then the
  * environment. */
 void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *options);
-/* FSDP_ERR_INVALID, naming both flags, if two of equal precedence contradict each other. */
+/* FSDP_ERR_INVALID, naming both flags, if two flags of equal precedence contradict each other.
+ * FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot have. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
 /* Is some of the forward computed in float16? */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);
-/* Can anything overflow easily, so that losses must be scaled? */
+/* Are gradients computed or reduced in float16, so that losses must be scaled? */
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);

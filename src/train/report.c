@@ -26,7 +26,8 @@ void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
 
 /* --- memory --- */
 
-/* Rank 0 samples the processes of all ranks and their children. */
+/* Create the sampler of host memory, with which rank 0 samples the processes of all ranks and the
+ * children of these processes. Collective. */
 static fsdp_status open_hostmem(fsdp_trainer *t)
 {
     int world_size = fsdp_group_world_size(t->group);
@@ -34,7 +35,7 @@ static fsdp_status open_hostmem(fsdp_trainer *t)
     if (!all)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_all_gather(t->group, &mine, sizeof mine, all);
-    /* Ranks that are threads of one process share its pid, which is counted once. */
+    /* Ranks that are threads of one process have the same pid, which must be counted once. */
     size_t n = 0;
     for (int r = 0; r < world_size; r++) {
         size_t k = 0;
@@ -148,7 +149,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Leaves out the first step, which warms up. */
+/* Return the median of the seconds per step. If there are more than two steps, the first step is
+ * left out, since it warms up. */
 static double median_step(const fsdp_trainer *t)
 {
     size_t n = (size_t)(t->step - t->first_step), skip = n > 2 ? 1 : 0;
@@ -188,7 +190,8 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
-/* Columns of the epochs' table in addition to the losses, by task. */
+/* Return the number of columns that the table of epochs has in addition to losses, and set their
+ * headings. Both depend on the task. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";

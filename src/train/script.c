@@ -1,4 +1,4 @@
-/* The beginning of a training script's main(). */
+/* Functions that a training script calls at the beginning of main(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device)
     return fsdp_device_create(&options, device);
 }
 
-/* There is no group yet, so the environment gives the rank. */
+/* Is this rank 0? There is no group yet, so the environment gives the rank. */
 static bool is_rank_0(void)
 {
     const char *rank = getenv("RANK");

@@ -57,7 +57,8 @@ static size_t count_sources(const fsdp_train_config *c)
     return 1 + c->mix_data.count;
 }
 
-/* Source `i`; --data is the first. Those of --mix-data have been parsed before without error. */
+/* Set *out to source `i`: source 0 is --data, the others are those of --mix-data. This cannot fail
+ * after fsdp_train_sources_check() has succeeded. */
 static fsdp_status get_source(const fsdp_train_config *c, size_t i, fsdp_train_source *out)
 {
     if (i > 0)
@@ -149,7 +150,8 @@ int64_t fsdp_train_sources_target_length(const fsdp_train_config *c)
 
 /* ---- opening ---- */
 
-/* In a mixture only pairs of texts are cleaned; ids and plain texts are left as they are. */
+/* Choose how the texts of a source are cleaned. --wikihow-cleaning cleans only pairs of texts in
+ * CSV; other sources of a mixture stay as they are. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {
@@ -176,7 +178,7 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* 0 is the same default but leaves rows of ids whole */
+        /* 0 means the same default, but does not cut rows of token ids */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length
@@ -215,7 +217,7 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Not printed for a run with one ordinary source. */
+/* Print a source, unless the run has only one source and its task is not span corruption. */
 static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;
@@ -237,7 +239,8 @@ static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, cons
     fputc('\n', t->out);
 }
 
-/* Fills `parts` [count of sources] up to *n, also on failure. */
+/* Open all sources as `parts` [count_sources()]. *n is the number of parts that were opened, also
+ * on failure. */
 static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
 {
     for (*n = 0; *n < count_sources(t->config); ++*n) {

@@ -12,9 +12,9 @@
 #include "src/report/human.h"
 #include "src/train/not_finite.h"
 
-/* The contribution of a leaf; gathered over ranks as raw bytes. */
+/* What one leaf adds to the loss and the counts of a step. Ranks gather it as raw bytes. */
 typedef struct leaf_sum {
-    double loss; /* sum of its labels' losses, or their mean */
+    double loss; /* sum of the losses of the leaf's labels, or mean of these losses */
     int64_t labels, tokens, rows;
 } leaf_sum;
 
@@ -30,7 +30,8 @@ static float factor_of(const fsdp_train_loop *loop, const fsdp_batch *batch)
     return loop->mean_of_means && batch->label_tokens ? 1.0f / (float)batch->label_tokens : 1.0f;
 }
 
-/* Leaves of all ranks in leaf order: m = a * W + r. all [micro_steps * W]. */
+/* Gather the leaves of all ranks as `all` [micro_steps * W] in leaf order: leaf m = a * W + r is
+ * micro-step a of rank r, and W is the number of ranks. Collective. */
 static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mine, int micro_steps,
                                  leaf_sum *all)
 {
@@ -43,7 +44,8 @@ static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mi
     return status;
 }
 
-/* Add to `result` in leaf order. Its loss is not divided yet. */
+/* Add n leaves to `result` in leaf order; the loss is not divided yet. Return the number of leaves
+ * that have labels. */
 static int64_t add_leaves(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t leaves = 0;
@@ -63,7 +65,8 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
-/* The leaves come after those already counted in `result`. */
+/* Set result->not_finite to the rows of the first of n leaves whose loss is not finite.
+ * result->rows is the number of rows before the first leaf. */
 static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -76,7 +79,8 @@ static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *r
     }
 }
 
-/* Forward, and backward if `backward`. *loss is that of the leaf times `scale`. */
+/* Run the forward of a leaf, and also its backward if `backward`. *loss becomes the loss of the
+ * leaf times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
 {
@@ -125,15 +129,16 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is there another reason than the scale for a loss that is not finite? Multiplying by the scale
- * never gives NaN, and infinity only if the scale itself is nearly infinite. */
+/* Is the loss not finite for another reason than the loss scale? Multiplying a finite loss by the
+ * scale never gives NaN, and gives infinity only if the scale itself is nearly infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Skip the step, since another batch may not overflow. But a weight that is NaN stays NaN, and a
- * model that overflows on every batch is not trained: these end the run. */
+/* Skip a step whose loss is not finite, since another batch may not overflow. End the run if a
+ * parameter is not finite, since it will stay so, or if MOST_IN_A_ROW steps in a row overflow,
+ * since then nothing is trained. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -153,8 +158,8 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
     return fsdp_not_finite(loop, what, step, lr);
 }
 
-/* Skip the step if a smaller scale can help. Below 1 it cannot, as the overflow is not due to the
- * scale. */
+/* Skip a step whose gradients overflow, if a smaller scale can help. If the scale is below 1, it
+ * cannot help, since the scale is not the cause of the overflow. */
 static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
                              fsdp_step_result *result)
 {
@@ -203,7 +208,7 @@ static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_s
     return FSDP_OK;
 }
 
-/* The smallest power of two that is not below x. */
+/* Return the smallest power of two that is not below x. */
 static double power_above(double x)
 {
     int exponent;
@@ -211,7 +216,8 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* The last micro-step communicates for all, so that nothing is left over after a step. */
+/* Set what the backward of this micro-step communicates. The last micro-step also communicates the
+ * gradients that the micro-steps before it have kept, so that none are left after a step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;
@@ -300,7 +306,7 @@ fsdp_status fsdp_check_any_label(const char *data, int64_t labels)
 
 /* --- validation --- */
 
-/* A classifier's loss and counts from its logits. */
+/* Compute a classifier's loss from its logits, and add its predictions to `counts`. */
 static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *batch,
                                  fsdp_class_counts *counts, double *loss)
 {
@@ -335,7 +341,8 @@ fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
     return status;
 }
 
-/* All batches; *sum's loss is not divided yet. */
+/* Validate all batches of the loader. *sum becomes the sums over all leaves; its loss is not
+ * divided yet. *leaves becomes the number of leaves that have labels. */
 static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
                                     void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
                                     fsdp_step_result *sum, int64_t *leaves)

@@ -1,22 +1,27 @@
 /* One optimizer step: forward and backward of micro-batches, the global loss, clipping, the update.
  *
- * Note [Loss of a step]. Each micro-batch (leaf m = a * W + r) yields the sum of its labels' losses
- * and their count. With token-mean the loss is sum / count over all leaves of all ranks, and the
- * gradient of the sums is divided by the count once, after everything has been added. With
- * mean-of-means each leaf is divided by its own count first, and the sum of leaves by their number,
- * as PyTorch's scripts do. Leaf losses are gathered and added in leaf order, so the printed loss
- * does not depend on the world size.
+ * Note [Loss of a step]. A step has one leaf for each micro-step of each rank: leaf m = a * W + r
+ * is micro-step a of rank r, and W is the number of ranks. A leaf yields the sum of the losses of
+ * its labels, and the number of its labels. With token-mean, the loss is the sum over all leaves
+ * divided by the number of all labels. The gradients of all leaves are added first and then divided
+ * once by this number. With mean-of-means, the sum of each leaf is first divided by the number of
+ * its labels, and the sum over all leaves is then divided by the number of leaves, as in PyTorch's
+ * scripts. Leaf losses are gathered and added in leaf order, so the printed loss does not depend on
+ * the number of ranks.
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
- * the scaler's scale. PyTorch scales the mean loss. Here gradients are those of sums until the end:
- * each leaf is multiplied by scale / P, where P is the smallest power of two that is not below the
- * count, and the division is by count / P. If the scale is a power of two, neither changes a bit. A
- * step whose gradients overflow updates nothing: not the parameters, not the moments, not the
+ * the scaler's scale. PyTorch scales the mean loss. Here, gradients are those of a sum until they
+ * are divided by a number n (of labels or of leaves) at the end of the step. So the loss of each
+ * leaf is multiplied by scale / P, and the gradients are divided by n / P, where P is the smallest
+ * power of two that is not below n. If the scale is a power of two, the scale and P change only
+ * exponents, so the result has the same bits as without them.
+ *
+ * A step whose gradients overflow updates nothing: not the parameters, not the moments, not the
  * optimizer's own count of steps. It counts as a step of the run, and the schedule advances, as in
- * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). A loss that is NaN
- * before scaling is not caused by the scale. Such a step is skipped too, as GradScaler does, since
- * another batch may not overflow. It is reported as an overflow of the forward, and several in a
- * row end the run. */
+ * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). If a loss is NaN
+ * before it is scaled, the scale is not the cause. As with GradScaler, the step is then skipped,
+ * too, since another batch may not overflow. It is reported as an overflow of the forward, and
+ * several such steps in a row end the run. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -35,58 +40,62 @@ typedef struct fsdp_train_loop {
     bool mean_of_means, training_dropout;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
-    bool unshard_first; /* gather the root at the beginning of a step */
+    bool unshard_first; /* begin to gather the root at the beginning of a step */
     /* keep gathered parameters from a backward to the next forward */
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward(), true at the last micro-step only */
     bool set_is_last_backward;
-    /* divisor of the sum of all leaves; 0: the divisor of the loss */
+    /* divisor of the gradients, which are sums over all leaves; 0: the divisor of the loss */
     double gradient_divide_factor;
-    double max_grad_norm;     /* 0: no clipping; the norm is reported all the same */
-    double grad_norm_type;    /* p of that norm; 0: 2 */
-    double clip_value;        /* limit of each element of the gradients; 0: no clipping */
-    bool ignore_nonfinite;    /* a norm that is not finite scales gradients like any other */
+    double max_grad_norm;  /* 0: no clipping; the norm is reported all the same */
+    double grad_norm_type; /* p of the gradient norm; 0 means 2 */
+    double clip_value;     /* limit of each element of the gradients; 0: no clipping */
+    /* if the gradient norm is not finite, scale by it instead of ending the run */
+    bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
-    bool in_float16;          /* some of the forward is in float16 */
+    bool in_float16;          /* a part of the forward is computed in float16 */
     int overflowed_forwards;  /* consecutive steps whose loss was not finite: see skip_step() */
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {
-    double loss;      /* of the global batch */
-    double grad_norm; /* before clipping; NAN if skipped */
+    double loss;      /* loss of the global batch */
+    double grad_norm; /* norm before clipping; NAN if the step was skipped */
     bool skipped;     /* gradients overflowed: nothing was updated */
-    /* skipped because the loss itself is not finite, not because of the scale */
+    /* the step was skipped because the loss was not finite even before it was scaled */
     bool forward_overflowed;
-    double loss_scale;   /* of this step; 1 without a scaler */
-    int64_t tokens;      /* source + target, all ranks */
-    int64_t labels;      /* labels that counted, all ranks */
-    int64_t rows;        /* sequences, all ranks */
-    double accuracy, f1; /* validation of a classifier (classification.h); else not set */
+    double loss_scale;   /* scale in this step; 1 without a scaler */
+    int64_t tokens;      /* number of source and target tokens on all ranks */
+    int64_t labels;      /* number of labels that counted, on all ranks */
+    int64_t rows;        /* number of sequences on all ranks */
+    double accuracy, f1; /* measures of a classifier (classification.h); set by a validation only */
+    /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
-        int64_t first, n; /* rows, counted from 0; n 0: none */
-    } not_finite;         /* validation: the first rows of one batch whose loss is not finite */
+        int64_t first, n; /* first row, counted from 0, and number of rows; n 0: none */
+    } not_finite;
 } fsdp_step_result;
 
-/* FSDP_ERR_INVALID, naming `data`, if none of its rows had a label: the loss would be undefined. */
+/* Return FSDP_ERR_INVALID, naming `data`, if `labels`, the number of its labels, is 0: the loss
+ * would be undefined. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
 /* Take micro_steps batches from the loader and do one step with learning rate lr. `step` counts
- * from 0 and is used in messages only. FSDP_ERR_NUMERIC if the loss or the norm is not finite; with
- * a scaler, only if a smaller scale cannot help. Nothing is updated then. Collective. */
+ * from 0 and is used in messages only. FSDP_ERR_NUMERIC, without an update, if the loss or the
+ * gradient norm is not finite; with a scaler, only if a smaller scale cannot help. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double lr,
                                             int64_t step, fsdp_step_result *result);
 
-/* The same for given batches, [micro_steps]. On the meta device nothing is computed and the loss is
- * 0; only the step's memory and collectives remain. */
+/* Do one step like fsdp_train_step(), but with given batches [micro_steps]. On the meta device
+ * nothing is computed and the loss is 0; the step still allocates its memory and calls its
+ * collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches,
                                                double lr, int64_t step, fsdp_step_result *result);
 
-/* Does for one batch what fsdp_validate() does, without computing results. */
+/* Run the forward of one batch as fsdp_validate() does, and discard the results. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch);
 
-/* Loss over all rows of the loader, without gradients: (sum, count) over ranks, or the mean of
- * means. For a classifier also accuracy and F1, from the same forward. `each` is called after each
- * batch on every rank (progress) and may be NULL. Collective. */
+/* Compute the loss over all rows of the loader on all ranks, without gradients: a mean over label
+ * tokens, or a mean of means. For a classifier, also compute accuracy and F1 from the same forward.
+ * `each` is called after each batch on every rank (progress) and may be NULL. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,
                                           fsdp_step_result *result);

@@ -39,15 +39,17 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* With checkpoints, the run ends by itself after the next one. */
+    /* An interrupted run that saves checkpoints does not end here, but after the next checkpoint.
+     */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
-    /* The folder of a checkpoint that a thread is writing may be in `output`, whose files will all
-     * be moved, so wait for it. */
+    /* Wait for a checkpoint in progress: a thread may be writing it into a folder in `output`, and
+     * saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* check_outputs() has checked the owner of the folder; its content may be from this run. */
+    /* check_outputs() has refused a folder that this run may not replace, so what is in it now may
+     * be overwritten. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_say(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -55,9 +57,11 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Without validation the last state is the model. With validation it is the best one. A resumed run
- * may have saved that before its checkpoint: it is already there, or it was saved elsewhere, or not
- * at all. */
+/* Save the model at the end of the run, if it is not saved yet. Without validation, the last state
+ * is the model. With validation, the best state is the model, and it was saved when it was
+ * measured. If that was before the checkpoint that this run resumed from, the model may not be in
+ * `output`: the earlier run may have saved it elsewhere or not at all. In this case, save the last
+ * state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -124,7 +128,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 
 /* --- epochs --- */
 
-/* A step that overflowed in float16 does not count in the mean loss. */
+/* Add a step to the sums of the epoch. A step that overflowed in float16 does not count in the mean
+ * loss. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {
@@ -159,7 +164,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
 {
     fsdp_step_result result;
     double lr = fsdp_lr_at(&t->schedule, t->step), begin = fsdp_clock_s();
-    const int64_t done = t->step - t->first_step; /* by this run */
+    const int64_t done = t->step - t->first_step; /* steps done by this run */
     if (!FSDP_GROW(t->step_seconds, t->cap_step_seconds, (size_t)done + 1))
         return FSDP_ERR_NOMEM;
     FSDP_TRY(fsdp_profile_step_begin(t->profile));
@@ -175,7 +180,7 @@ static fsdp_status one_step(fsdp_trainer *t, int64_t epoch, fsdp_progress *progr
     add_step(&t->sum, &result, seconds);
     if (result.skipped)
         report_skipped(t, &result, progress);
-    lr = fsdp_optimizer_lr(t->loop.optimizer, 0); /* which Adafactor may have chosen */
+    lr = fsdp_optimizer_lr(t->loop.optimizer, 0); /* Adafactor may have chosen another rate */
     FSDP_TRY(fsdp_report_step(t, &result, lr, seconds, epoch));
     if (isfinite(result.loss))
         fsdp_progress_update(progress, 1, "loss=%.4f", result.loss);
@@ -192,7 +197,7 @@ static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
 }
 
-/* Run the epoch's steps from the next one, which may be in its middle. */
+/* Run the steps of the epoch that are left. A resumed run may begin in the middle of the epoch. */
 static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch)
 {
     const int64_t first = epoch * t->steps_per_epoch, left = t->total_steps - first;
@@ -243,8 +248,8 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     t->record.seconds = fsdp_clock_s() - begin;
     if (t->out)
         fflush(t->out);
-    /* If --max-steps ends the run in the middle of an epoch, the checkpoint leaves the epoch open
-     * and a longer run continues it. */
+    /* If --max-steps ends the run in the middle of an epoch, save the checkpoint before the epoch's
+     * record is added, so that a longer run can continue this epoch. */
     const bool cut = t->step % t->steps_per_epoch != 0;
     if (cut)
         FSDP_TRY(fsdp_checkpoint_at_step(t, true));
@@ -290,7 +295,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .started_s = fsdp_clock_s()};
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");
-    fsdp_saved_error error; /* keep the failure: closing may report others */
+    fsdp_saved_error error; /* keep the error of the run: closing may report others */
     fsdp_error_save(run(&t), &error);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)

@@ -17,16 +17,18 @@ typedef struct fsdp_train_result {
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
-    double train_loss;           /* mean over the label tokens of the last epoch */
-    double validation_loss;      /* the last one; NAN without validation */
+    double train_loss;           /* mean loss over the label tokens of the last epoch */
+    double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
-    double accuracy, f1; /* last validation of a classifier */
-    bool saved;          /* config->output holds the model */
-    bool refused; /* refused because of files at its outputs; starting again would not help */
+    double accuracy, f1; /* measures of a classifier in the last validation */
+    bool saved;          /* config->output contains the model */
+    /* the run was refused before it began, because of files at its outputs or the number of ranks;
+     * to start it again would not help */
+    bool refused;
 } fsdp_train_result;
 
 /* Train as config says, on every rank of group. Rank 0 prints to `out` (NULL: nothing). Collective.
- * A failure on one rank is a failure on all (fsdp_group_abort by the caller's cleanup).
+ * If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks fail, too.
  * config->memory_limit bounds the memory of tensors. The caller checks beforehand that the run fits
  * (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,

@@ -16,24 +16,26 @@
 /* One line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
-    double accuracy, f1; /* validation of a classifier */
+    double accuracy, f1; /* measures of a classifier in its validation */
     bool saved;
 } fsdp_epoch_record;
 
-/* Sums of the current epoch. */
+/* Sums over the steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
-    double loss;            /* sum over label tokens of the steps whose loss is finite */
-    int64_t finite, labels; /* label tokens of steps whose loss is finite, and of all steps */
+    double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
+    /* number of label tokens in steps whose loss is finite, and in all steps */
+    int64_t finite, labels;
     int64_t tokens;
-    double seconds; /* sum over steps */
+    double seconds; /* sum of the durations of the steps */
 } fsdp_epoch_sum;
 
-/* A checkpoint that was written while training continued; times in seconds. */
+/* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds;        /* from the call until the folder appeared */
-    double call_s, step_s; /* of the call, and of the step that triggered it including the call */
-    double held_s;         /* that later steps spent copying and waiting */
+    double seconds; /* time from the call until the folder appeared */
+    /* duration of the call that saves, and of that call plus the step before it */
+    double call_s, step_s;
+    double held_s; /* time that later steps spent on copies and on waiting */
     uint64_t copied_bytes;
 } fsdp_checkpoint_report;
 
@@ -41,40 +43,45 @@ typedef struct fsdp_async_checkpoint fsdp_async_checkpoint;
 
 typedef struct fsdp_trainer {
     const fsdp_train_config *config; /* &completed */
-    /* the caller's configuration, with values that depend on the task */
+    /* the caller's configuration, completed by values that depend on the task */
     fsdp_train_config completed;
-    fsdp_task task; /* of the model; known once the model is open */
+    fsdp_task task; /* the model's task; set when the model is opened */
     fsdp_group *group;
-    FILE *out;               /* NULL on ranks other than 0 */
-    fsdp_progress *progress; /* for the current steps, else NULL; borrowed */
+    FILE *out; /* NULL on ranks other than 0 */
+    /* the progress bar of the steps that are running, else NULL; borrowed */
+    fsdp_progress *progress;
     fsdp_train_result *result;
     fsdp_device *device;
     int threads; /* threads of this rank */
     fsdp_model_tokenizer tokenizer;
-    fsdp_device_mesh *mesh;           /* HYBRID_SHARD: (replicas, ranks of each), else NULL */
+    /* HYBRID_SHARD: dimensions (replicas, ranks of a replica), else NULL */
+    fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* --activation-offload, else NULL */
     fsdp_model *model;
     fsdp_dataset *train_set, *validation_set; /* validation_set NULL: none */
     fsdp_loader *train_loader, *validation_loader;
     fsdp_train_loop loop;
-    fsdp_metrics *metrics; /* rank 0, if requested */
-    fsdp_profile *profile; /* if requested */
-    fsdp_hostmem *hostmem; /* rank 0 */
+    fsdp_metrics *metrics; /* NULL without --metrics, and on ranks other than 0 */
+    fsdp_profile *profile; /* NULL without --profile, or if no steps are left */
+    fsdp_hostmem *hostmem; /* sampled by rank 0 only */
     fsdp_lr_schedule schedule;
     int64_t steps_per_epoch, total_steps, step;
-    int64_t first_step;   /* step at which this run began: 0, or that of its checkpoint */
-    double *step_seconds; /* [step - first_step], for the median */
+    /* step at which this run began: 0, or the step of the resumed checkpoint */
+    int64_t first_step;
+    double *step_seconds; /* [step - first_step] seconds of each step, for the median */
     size_t cap_step_seconds;
-    fsdp_epoch_sum sum;             /* sums of the current epoch so far */
-    fsdp_epoch_record record;       /* record of the current epoch */
-    char *checkpoint_dir;           /* NULL: no checkpoints */
-    fsdp_async_checkpoint *saving;  /* the checkpoint in progress, else NULL */
-    int64_t n_saved;                /* checkpoints that were completed in the background */
-    fsdp_checkpoint_report slowest; /* the largest value of each figure over these checkpoints */
-    char *resumed_from;             /* NULL: not resumed */
+    fsdp_epoch_sum sum;            /* sums of the current epoch so far */
+    fsdp_epoch_record record;      /* record of the current epoch */
+    char *checkpoint_dir;          /* NULL: no checkpoints */
+    fsdp_async_checkpoint *saving; /* the checkpoint in progress, else NULL */
+    int64_t n_saved;               /* rank 0: number of checkpoints that were saved */
+    /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
+    fsdp_checkpoint_report slowest;
+    char *resumed_from; /* NULL: not resumed */
     /* a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    bool saved_model;    /* by this run, not by the one that it continues */
+    /* this run has saved the model; an earlier run that it continues does not count */
+    bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;
     fsdp_epoch_record *epochs;
@@ -87,26 +94,29 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* May the run overwrite files at its outputs? Yes if they are its own, because it resumes from one
- * of its own checkpoints (checkpoint.h), or if the user allows it. */
+/* May the run overwrite files at its outputs? It may if the user allows it, if it resumes from one
+ * of its own checkpoints (checkpoint.h), or if an earlier attempt of the same job may have written
+ * them. */
 bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
 
 /* Open all that is needed before a checkpoint can be resumed. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open(fsdp_trainer *t);
-/* After resuming: open metrics and profile, and print what is trained on what. Collective. */
+/* After resuming: open metrics and profile, and print the model, the ranks and the data.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t);
-/* Parts of the set-up that a plan of the run shares: first the model with its units, which needs
- * `group` and `device`, then tape and optimizer. */
+/* Parts of fsdp_trainer_open() that a plan of the run also calls. fsdp_trainer_open_model() opens
+ * the model with its units, and needs `group` and `device`. After it, fsdp_trainer_open_loop()
+ * opens tape and optimizer. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the form of --print-model. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever was opened, including the device */
 
-/* Record what this rank is doing, after the last finished step; an error message of a lost rank
- * reports it. */
+/* Record what this rank is doing after its last finished step. If the rank is lost, the error
+ * message says what was recorded. */
 static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 {
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
@@ -118,21 +128,22 @@ void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Sample the host memory of all ranks; called outside timed steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
-/* Write one JSON line each; no effect without --metrics. */
+/* fsdp_report_step() and fsdp_report_validation() each write one JSON line to --metrics; without
+ * --metrics they have no effect. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch);
-/* Report a checkpoint that was written while training continued. Rank 0. */
+/* Count a checkpoint that was saved, and write a JSON line to --metrics. Rank 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
 /* Before the first step: find out whether texts can be generated at the end (--generate-examples).
  * If not, the reason is printed; it is not an error, because the training matters more than its
  * examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
-/* Print the generated texts and their references, if fsdp_examples_prepare() found that it is
- * possible. Collective. */
+/* Generate texts for the first validation rows, and print them with their references. Called if
+ * fsdp_examples_prepare() has set makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
-/* Print the tables at the end: epochs, memory of each rank by purpose, host memory, step time. Adds
- * a summary line to the metrics. Collective (memory is gathered). */
+/* Print the tables at the end (epochs, memory of each rank by purpose), host memory and step time,
+ * and add a summary line to the metrics. Collective, since memory is gathered. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_summary(fsdp_trainer *t);

@@ -1,4 +1,5 @@
-/* Opens what a run of `fsdp train` needs in this order: device, model, data, optimizer, reports. */
+/* Opens what a run of `fsdp train` needs, in this order: device, model, data, optimizer, reports.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ static bool is_inside(const char *path, const char *dir)
     return path && strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* Create the folder of the model if another output is written into it before the model is. */
+/* Create the folder of the model if another output will be written into it before the model is
+ * saved. */
 static fsdp_status make_output(const fsdp_train_config *c)
 {
     const char *files[] = {c->metrics, c->profile, c->plot};
@@ -37,7 +39,7 @@ static fsdp_status make_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Creates only the last folder of the path, so that a typing error in the others is reported. */
+/* Create --offload-dir, but not its parents, so that a typing error in them is reported. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
     const char *dir = t->config->offload_dir;
@@ -55,7 +57,8 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Outputs that are written after hours must be writable now. */
+/* Check before the training that all outputs can be written, since some are written only after
+ * hours. */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -81,7 +84,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* This rank's share of --memory-limit for its tensors. 0: no limit. */
+/* Return this rank's share of --memory-limit for its tensors, in bytes. 0: no limit. */
 static int64_t tensor_bytes_limit(const fsdp_trainer *t)
 {
     const int64_t limit = t->config->memory_limit;
@@ -107,7 +110,8 @@ static fsdp_status open_device(fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Find out the model's task and set what follows from it. */
+/* Set t->task to the model's task, and set the values of the configuration that depend on the task.
+ * Return an error if --task names another task. */
 static fsdp_status choose_task(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -130,7 +134,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     return fsdp_train_config_set_task(&t->completed, t->task);
 }
 
-/* Number of trained elements. */
+/* Return the number of trained elements. */
 static int64_t count_trained(const fsdp_trainer *t)
 {
     const fsdp_parameter_list *list = &t->loop.parameters;
@@ -148,7 +152,7 @@ static fsdp_status check_any_trained(const fsdp_trainer *t)
     return fsdp_error(FSDP_ERR_INVALID, "--frozen-prefixes leaves nothing to train");
 }
 
-/* Collective. `wrap` NULL: the default units. */
+/* Open the model with the units that `wrap` chooses; NULL: the default units. Collective. */
 static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
 {
     const fsdp_train_config *c = t->config;
@@ -177,7 +181,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     return fsdp_model_open(&options, t->group, t->device, &t->model);
 }
 
-/* Converts the list of classes to the form that a policy takes. */
+/* Open the model with a unit for each module of these classes. Collective. */
 static fsdp_status open_by_class(fsdp_trainer *t, const fsdp_option_list *classes)
 {
     const char **names = fsdp_calloc(classes->count + 1, sizeof *names);
@@ -261,8 +265,8 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
-/* Causal models shift the labels, so the first token does not count; for others every token does.
- */
+/* Does a label of the example count in the loss? In a causal model the first label does not count,
+ * since the model shifts the labels. */
 static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
@@ -274,8 +278,8 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Without a label there is no loss, and the first epoch need not reveal it. Most sets have a label
- * in their first row. */
+/* Check that a row has a label. Without labels there is no loss, and the run would notice this only
+ * at the end of an epoch. The search is short, since most sets have a label in their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -290,7 +294,8 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
-/* --max-steps may end given epochs early; without epochs it is the number of steps. */
+/* Set the number of steps. --max-steps may end the run before --epochs do; if only --max-steps is
+ * given, it is the number of steps. */
 static void count_steps(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -398,7 +403,8 @@ static fsdp_status open_training(fsdp_trainer *t)
     return open_schedule(t);
 }
 
-/* Metrics of a resumed run are appended after those of the steps before its checkpoint. */
+/* Open the metrics file. A resumed run keeps the lines of the steps up to its checkpoint, and
+ * appends its own. */
 static fsdp_status open_metrics(fsdp_trainer *t)
 {
     const char *metrics = t->config->metrics;

@@ -4,7 +4,8 @@
 #include "src/base/alloc.h"
 #include "src/fsdp/name_patterns.h"
 
-/* Units below the root, parents first. The first module represents a unit of several modules. */
+/* The units below the root, parents before children. A unit of several modules is represented by
+ * its first module. */
 typedef struct unit_list {
     fsdp_module **items;
     size_t n, cap;
@@ -30,7 +31,8 @@ static size_t at_most(size_t n, int most)
     return n < (size_t)most ? n : (size_t)most;
 }
 
-/* `before` [n] has room for the deepest list: the units before the current one, nearest first. */
+/* Set the prefetch lists of all units. The backward list of a unit contains the units before it,
+ * nearest first; `before` is scratch space for it, with room for all units. */
 static fsdp_status set_prefetch(const unit_list *units, int forward, int backward,
                                 fsdp_module **before)
 {

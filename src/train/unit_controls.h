@@ -1,10 +1,10 @@
-/* Controls of a run's units that are set once before its first step. */
+/* Sets the controls of a run's units, once before the first step. */
 #pragma once
 #include "src/train/config.h"
 
-/* Sets --forward-prefetch-depth and --backward-prefetch-depth as lists over the units below `root`
- * in tree order, which is the order of forward, as the FSDP2 tutorial sets them over its layers;
- * and --no-unshard-in-backward. FSDP_ERR_INVALID, naming the unit and the nearest name, if there is
- * no such unit. */
+/* Apply --forward-prefetch-depth, --backward-prefetch-depth and --no-unshard-in-backward. Each
+ * depth becomes one prefetch list for each unit below `root`, as in the FSDP2 tutorial. The lists
+ * are in tree order, which is the order of forward. FSDP_ERR_INVALID, naming the unit and the
+ * nearest name, if --no-unshard-in-backward names a unit that does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_set_unit_controls(const fsdp_train_config *config,
                                                          fsdp_module *root);
