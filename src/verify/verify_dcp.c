@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/dtensor.h>
 #include <fsdp/state_dict.h>
 
 #include "src/base/alloc.h"
