@@ -285,7 +285,7 @@ void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_
 typedef struct keeping {
     const fsdp_atomic_directory *d;
     const char *old, *fresh;
-    dev_t device; /* of `old` */
+    dev_t device; /* device that contains `old` */
 } keeping;
 
 /* Give the copy `to` the permissions, the times and, if possible, the owner of the original. */
@@ -341,7 +341,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     return status == FSDP_OK ? copy_attributes(to, st) : status;
 }
 
-/* Keep a file or a whole folder. */
+/* Keep a file, or a folder with everything in it. */
 static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 {
     struct stat st;
@@ -355,7 +355,7 @@ static fsdp_status keep_entries(const keeping *k, const char *folder);
 /* An entry of the old directory. The folder that contains the entry is stale or exists in both
  * directories. */
 typedef struct entry {
-    char *name; /* relative to both directories */
+    char *name; /* path relative to both directories */
     bool is_stale;
 } entry;
 

@@ -242,8 +242,8 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* Start to write the blocks that have become complete to the disk, so that little is left for the
- * final sync. This is only a hint: errors are ignored. */
+/* If an append has completed blocks, start to write them to the disk, so that little is left for
+ * the final sync. This is only a hint: errors are ignored. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,

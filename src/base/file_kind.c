@@ -10,10 +10,9 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64, /* no header begins with as many zeros */
-    CERTAIN_MAGIC =
-        4, /* bytes of a magic; numbers are unlikely to begin with a magic of this length */
-    CERTAIN_TEXT = 32, /* bytes of text; numbers are unlikely to begin with text of this length */
+    SHOWN_ZEROS = 64,  /* leading zero bytes, more than any header has */
+    CERTAIN_MAGIC = 4, /* length of a magic that numbers are unlikely to begin with */
+    CERTAIN_TEXT = 32, /* length of text that numbers are unlikely to begin with */
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* footer of an SSTable, the format of TensorFlow's checkpoints */
 };

@@ -63,7 +63,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mappin
 void fsdp_file_unmap(fsdp_mapping *mapping); /* sets *mapping to {0}; may be called again */
 
 /* Read the whole file, with a NUL appended. The text is owned by the caller and freed by
- * fsdp_free(). Also reads pipes. FSDP_ERR_INVALID if the file is larger than `max_bytes`. */
+ * fsdp_free(). Also reads pipes. Returns FSDP_ERR_INVALID if the file is larger than
+ * `max_bytes`. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text,
                                            size_t *bytes);
 
@@ -86,9 +87,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, cons
 typedef fsdp_status fsdp_append_fn(void *context, const void *data, size_t bytes);
 /* Call `see` with all bytes that are appended after this call. If `see` fails, the append fails. */
 void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context);
-/* Bytes appended so far. */
+/* Return the number of bytes appended so far. */
 uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file);
-/* Write at `offset`. Several threads may do this at the same time. */
+/* Write `data` [bytes] at `offset`. Several threads may do this at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset,
                                                       const void *data, size_t bytes);
 /* Sync the file, rename it to its path, and sync the folder. Frees `file`, also on failure. On
@@ -112,8 +113,8 @@ typedef enum fsdp_existing {
 } fsdp_existing;
 
 /* Create an empty directory next to `path`. commit() will move it to `path`. Missing parents are
- * created. FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory, or
- * contains the working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount
+ * created. Returns FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory,
+ * or contains the working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount
  * point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);

@@ -6,7 +6,7 @@
  * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
  *
  * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, floats are printed like repr. Strings with NUL characters are refused.
+ * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused.
  * Values that are not accessed survive changes to others, so a config.json keeps keys that this
  * library does not know. */
 #pragma once
@@ -123,7 +123,7 @@ void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* empty */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* empty */
-void fsdp_json_remove(fsdp_json_node object, const char *key);               /* may be absent */
+void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
 void fsdp_json_append_f64(fsdp_json_node array, double value);
 void fsdp_json_append_str(fsdp_json_node array, const char *value);

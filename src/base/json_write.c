@@ -209,8 +209,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print what separates entry `i` of a container from the text before it. After the last entry, `i`
- * is 0. */
+/* Print the comma and the line break before entry `i` of a container. With `i` = 0 there is no
+ * comma; this also prints the line break after the last entry. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

@@ -112,8 +112,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Whether this process may use a processor for each of its threads. Other processes may want the
- * processors too. */
+/* Whether this process may use at least `threads` processors. Other processes may want to use them
+ * too. */
 static bool have_cores(int threads)
 {
     return fsdp_available_cpus() >= threads;

@@ -1,4 +1,5 @@
-/* Temporary names of files being written, and whether their writers still run.
+/* Makes temporary names for files that are being written, and finds out whether the writers of such
+ * files still run.
  *
  * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
  * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
@@ -52,7 +53,7 @@ static bool is_zombie(int pid)
         return false;
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    const char *fields = strrchr(text, ')'); /* after the name, which may contain anything */
+    const char *fields = strrchr(text, ')'); /* after the process name, which may contain ')' */
     char state = 0;
     int threads = 0;
     /* The state is the third field, the number of threads the twentieth. */

@@ -5,10 +5,9 @@
 
 /* The arrays of a batch, writable while it is being built. */
 typedef struct fsdp_batch_arrays {
-    int32_t *input_ids, *position_ids,
-        *token_type_ids; /* token_type_ids is NULL if no row has such ids */
+    int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids: NULL if no row has any */
     int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    int64_t *source_positions, *target_positions; /* NULL without origins */
+    int64_t *source_positions, *target_positions; /* NULL if `origins` was false */
 } fsdp_batch_arrays;
 
 /* Create a batch, as fsdp_batch_create() does. With `origins`, the batch also has source_positions

@@ -39,10 +39,9 @@ struct fsdp_parameter {
     fsdp_tensor *data;   /* the leaf that operations read; NULL before the parameter has memory */
     fsdp_tensor *local;  /* own rows of the master weights, for the optimizer; the same tensor as
                             `data` if not sharded */
-    fsdp_parameter_owner
-        *owner; /* NULL: the parameter owns its memory, and every rank has the whole parameter */
-    void *extension; /* state of the parameter's all-gather (src/fsdp), opaque here; owned; may be
-                        NULL */
+    fsdp_parameter_owner *owner; /* NULL: the parameter owns its memory and is not sharded */
+    void *extension; /* state of the parameter's all-gather (src/fsdp), opaque here; owned; NULL if
+                        there is none */
     bool loaded;     /* the parameter has values from a file, or is about to get them */
     fsdp_dtype loaded_dtype; /* dtype of the values in the file; a frozen parameter is kept in this
                                 dtype if that saves memory */
@@ -75,8 +74,8 @@ struct fsdp_module {
     bool checkpointed; /* the module's forward runs again in backward */
     fsdp_activation_checkpointing_options checkpointing;
     void *fsdp_state; /* state of src/fsdp, opaque here */
-    /* Allocate the memory of the module's unit on `device` if the unit is on meta. NULL if
-     * fsdp_state is NULL. */
+    /* Allocate the memory of the module's unit on `device` if the unit is on meta. The pointer is
+     * NULL if fsdp_state is NULL. */
     fsdp_status (*to_empty)(void *fsdp_state, fsdp_device *device);
 };
 

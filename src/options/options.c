@@ -10,12 +10,12 @@
 #include "src/base/assert.h"
 #include "src/options/options_parse.h"
 
-/* State of parsing argv. */
+/* The state while argv is parsed. */
 typedef struct command_line {
     fsdp_options *options;
     int argc;
     char **argv;
-    int at;                   /* next word */
+    int at;                   /* index of the next word */
     fsdp_option_given *given; /* in the order of the command line */
     size_t n_given, cap;
     const char **files; /* values of --config */

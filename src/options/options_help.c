@@ -299,8 +299,8 @@ static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *re
     return own && strcmp(own, reason) == 0;
 }
 
-/* Whether an earlier option has no effect for the same reason. The line of that option then also
- * names option `i`. */
+/* Whether an option before option `i` has no effect for the same reason. The line of that option
+ * then also names option `i`. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

@@ -22,11 +22,9 @@ typedef struct fsdp_option_given {
 } fsdp_option_given;
 
 struct fsdp_options {
-    const fsdp_options_spec
-        *spec; /* the caller's spec, or `joined` if that spec has a table `compat` */
-    fsdp_options_spec
-        joined;        /* the caller's spec with `rows`, the rows of both tables, as its table */
-    fsdp_option *rows; /* owned; NULL without `compat` */
+    const fsdp_options_spec *spec; /* the caller's spec, or `joined` if there is a table `compat` */
+    fsdp_options_spec joined;      /* the caller's spec, but with `rows` as its table */
+    fsdp_option *rows; /* owned; the rows of `table` and `compat`; NULL without `compat` */
     fsdp_options_action action;
     char **positional; /* owned array of pointers to strings of argv */
     int n_positional;
@@ -50,13 +48,13 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
 /* Return FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest name. */
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
                                  const char *name);
-/* Make `p` the property of `options`, which free it when they are destroyed, and return `p`. When
- * out of memory, free `p` and return NULL. */
+/* Give ownership of `p` to `options`, which keeps it until fsdp_options_destroy(), and return `p`.
+ * When out of memory, free `p` and return NULL. */
 void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert, check and store a value, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
-/* Return why option `i` has no effect, even if no user gave it, or NULL if it has an effect. */
+/* Return why option `i` has no effect, even if it was not given, or NULL if it has an effect. */
 const char *fsdp_options_in_vain(const fsdp_options *options, size_t i);
 /* Store the value that an option without a default has if no source gives it. */
 void fsdp_option_clear(const fsdp_option *option, void *place);

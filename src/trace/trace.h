@@ -31,8 +31,7 @@ typedef enum fsdp_trace_category {
 enum {
     FSDP_TRACE_LABEL = 64,   /* bytes of an event's label, NUL included */
     FSDP_TRACE_COUNTERS = 8, /* maximum number of counters (memory by purpose) */
-    FSDP_TRACE_NAMES =
-        256 /* maximum number of sums by name; further names count only in their category */
+    FSDP_TRACE_NAMES = 256   /* places for sums by name; further names count only by category */
 };
 
 /* A span or an operation. */
@@ -50,10 +49,9 @@ typedef struct fsdp_trace_sum {
     int64_t wall_ns, cpu_ns, calls;
 } fsdp_trace_sum;
 
-/* The sum of all pieces with one name; for operations, with one name and `detail`. */
+/* The sum of all pieces with the same name or, for operations, with the same name and `detail`. */
 typedef struct fsdp_trace_entry {
-    const char *name,
-        *detail; /* static; `detail` is NULL if there is none, or if the sum is over all details */
+    const char *name, *detail; /* static; detail is NULL if there is none, or for all details */
     fsdp_trace_category category;
     fsdp_trace_sum sum;
 } fsdp_trace_entry;
