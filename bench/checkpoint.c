@@ -124,9 +124,9 @@ static const figure reads[] = {{"read", read_plain}, {"load", load}};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Remove the files that would be overwritten and wait until the disk is idle, because freed blocks
- * and old pages would be additional work for the disk. Before a read, also drop the pages of the
- * file that will be read from the page cache. */
+/* Before a write, remove the files that would be overwritten. Before a read, remove the pages of
+ * the file from the page cache. In both cases wait until the disk is idle, because freed blocks and
+ * old pages are also work for the disk. */
 static fsdp_status prepare(const bench *b, bool is_read)
 {
     if (!is_read) {

@@ -341,8 +341,8 @@ static const char *checkpoint_folder(const run *r)
     return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
 }
 
-/* Get the time of the newest run, or 0 if there is none. Only rank 0 reads the folder, and
- * broadcasts the time, so all ranks agree. */
+/* Get the time of the newest run, or 0 if there is none. Rank 0 reads the folder and broadcasts the
+ * time, so all ranks agree. */
 static fsdp_status last_training_time(const run *r, int64_t *time_ms)
 {
     int64_t newest = 0;

@@ -302,9 +302,9 @@ static fsdp_status validation(const job *j, double *val_loss)
 
 /* ---- save and stats -------------------------------------------------------------------------- */
 
-/* Print rank 0's memory. "allocated" is the memory of tensors: first now, then its maximum in this
- * epoch, which shows the difference between strategies. "reserved" is the memory that the allocator
- * has for tensors. */
+/* Print rank 0's memory. "allocated" is the memory that tensors have now, and "at most" is its
+ * maximum in this epoch, which shows the difference between strategies. "reserved" is the memory
+ * that the allocator has for tensors. */
 static void print_memory(const job *j)
 {
     fsdp_memory_stats memory;
