@@ -30,7 +30,7 @@ typedef struct bench {
 
 typedef void bench_fn(bench *b);
 
-/* Best of several runs, each of at least 20 ms. */
+/* Return the duration of one call in seconds: the best of several runs, each of at least 20 ms. */
 static double seconds_of(bench *b, bench_fn *fn)
 {
     double best = 1e9;
@@ -247,7 +247,8 @@ static void sgd(bench *b)
 
 /* --- running them --- */
 
-/* Values for any dtype: every 16-bit pattern that occurs is a small number. */
+/* Fill the operands with values that suit any dtype: every 16-bit pattern that occurs is a small
+ * number. */
 static bool prepare(bench *b)
 {
     size_t bytes = (size_t)4 * LOSS_ROWS * VOCAB + (1 << 22);

@@ -1,9 +1,9 @@
-/* Speed of saving and loading a checkpoint, compared with plain write() and fsync() or read(), as
- * in dd, of the same number of bytes by the same number of processes on the same disk. The
- * measurements alternate, in a different order in each round, and are compared within a round,
- * because the disk of a virtual machine may be three times as fast in one minute as in the next.
- * The data to read is not in the page cache (of this machine; there may be caches below a virtual
- * disk).
+/* Measures the speed of saving and loading a checkpoint. It is compared with the speed of plain
+ * write() and fsync(), or read(), as in dd, for the same number of bytes and processes on the same
+ * disk. The measurements alternate, in a different order in each round, and are compared within a
+ * round, because the disk of a virtual machine may be three times as fast in one minute as in the
+ * next. The data that is read is not in the page cache of this machine, but a virtual disk may have
+ * caches of its own.
  *
  *     fsdp launch -n 2 build/bench/checkpoint DIR [MIB] [ROUNDS] */
 #include <errno.h>
@@ -35,17 +35,17 @@ typedef struct bench {
     char *block;         /* [BLOCK] */
     char plain[PATH];    /* this rank's file for plain writes */
     char saved[PATH];    /* the checkpoint */
-    char own[PATH + 32]; /* this rank's file in it */
+    char own[PATH + 32]; /* this rank's file in the checkpoint */
     int64_t mib;
 } bench;
 
-/* Bytes that this rank writes or reads. */
+/* Return the number of bytes that this rank writes or reads. */
 static int64_t bytes_per_rank(const bench *b)
 {
     return b->mib * (1 << 20) / fsdp_group_world_size(b->group) / BLOCK * BLOCK;
 }
 
-/* This rank's rows, with different values. */
+/* Add this rank's rows of tensor `i`, which have different values, to the state dict. */
 static fsdp_status add_tensor(bench *b, int i)
 {
     const int64_t own = bytes_per_rank(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
@@ -67,7 +67,7 @@ static fsdp_status add_tensor(bench *b, int i)
 
 /* ---- measured operations --------------------------------------------------------------------- */
 
-/* dd bs=1M conv=fsync: writes this rank's share of the bytes to a file of its own. */
+/* Write this rank's share of the bytes to a file of its own, as dd bs=1M conv=fsync does. */
 static fsdp_status write_plain(const bench *b)
 {
     const int fd = open(b->plain, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -80,7 +80,7 @@ static fsdp_status write_plain(const bench *b)
     return ok ? FSDP_OK : fsdp_error(FSDP_ERR_IO, "%s: %s", b->plain, strerror(errno));
 }
 
-/* dd bs=1M of=/dev/null for the file that load reads. */
+/* Read the file that load() reads, as dd bs=1M of=/dev/null does. */
 static fsdp_status read_plain(const bench *b)
 {
     ssize_t n = -1;
@@ -118,14 +118,15 @@ typedef struct figure {
     fsdp_status (*run)(const bench *b);
 } figure;
 
-/* The others are compared with the first of each list. */
+/* In each list, the first operation is the one with which the others are compared. */
 static const figure writes[] = {{"write", write_plain}, {"save", save}, {"async save", save_async}};
 static const figure reads[] = {{"read", read_plain}, {"load", load}};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Wait until the disk is idle, and remove files that would be overwritten, or drop those that will
- * be read from the page cache. Freed blocks and old pages would also be work for the disk. */
+/* Before a write, remove the files that would be overwritten. Before a read, remove the pages of
+ * the file from the page cache. In both cases wait until the disk is idle, because freed blocks and
+ * old pages are also work for the disk. */
 static fsdp_status prepare(const bench *b, bool is_read)
 {
     if (!is_read) {
@@ -159,7 +160,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of values [n], which are sorted in place. */
+/* Return the median of values [n], and sort them in place. */
 static double median(double *values, int n)
 {
     qsort(values, (size_t)n, sizeof *values, compare);
@@ -194,8 +195,9 @@ static void print_medians(const figure *figures, int n, int rounds, double (*rat
     }
 }
 
-/* Each operation begins a round equally often and follows each of the others, because the speed of
- * the disk changes from one second to the next. */
+/* Measure each operation in each round. The order changes between rounds, because the speed of the
+ * disk changes from one second to the next: each operation is equally often the first, and follows
+ * each of the others. */
 static fsdp_status measure(const bench *b, const figure *figures, int n, int rounds)
 {
     const bool is_read = figures == reads, prints = fsdp_group_rank(b->group) == 0;

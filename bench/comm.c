@@ -1,5 +1,5 @@
-/* Cost of the process group between processes on this host: phases, barrier, small reductions,
- * creating buffers. usage: comm [ranks] */
+/* Measures what a process group between processes on this host costs: phases, barriers, small
+ * reductions, and the creation of buffers. usage: comm [ranks] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ static fsdp_status bench_phases(fsdp_group *group, int count)
     report(group, "WRITE + READ, ranks in lock step", count, fsdp_clock_s() - start);
     double without_wait = 0;
     for (int i = 0; i < count; i++) {
-        if (i % 20 == 0) /* below the number of records that a rank may be ahead */
+        if (i % 20 == 0) /* 20 is less than the number of records that a rank may be ahead */
             FSDP_TRY(fsdp_barrier(group));
         start = fsdp_clock_s();
         FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));

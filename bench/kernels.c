@@ -1,9 +1,10 @@
 /* usage: kernels [--isa NAME] [--threads N] [--seconds S]
  *
- * GFLOP/s of matrix products and of attention, on the shapes of T5-small: the products of its
- * layers for 512 and 2048 tokens, and attention of long and of short sequences. Each is the best of
- * the runs within S seconds (0.2), on one thread by default. Attention counts 4 (forward) and 10
- * (backward) times queries x keys x head width, and half of that if causal. */
+ * Measures GFLOP/s of matrix products and of attention with the shapes of T5-small: the products of
+ * its layers for 512 and 2048 tokens, and attention for long and short sequences. Each figure is
+ * the best of the runs within S seconds (by default 0.2), on N threads (by default one). Attention
+ * counts 4 (forward) and 10 (backward) times queries x keys x head width, and half of that if
+ * causal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static void exit_on_failure(fsdp_status status)
     exit(1);
 }
 
-/* The first and the best duration of run(bench, args). */
+/* A function that best_of() measures. best_of() returns the best duration of a call in seconds, and
+ * sets *first to the duration of the first call. */
 typedef fsdp_status run_fn(const bench *b, const void *args);
 
 static double best_of(const bench *b, run_fn *run, const void *args, double *first)

@@ -35,15 +35,15 @@ enum {
 /* ---- the model -------------------------------------------------------------------------------
  *
  * A module has a class name, children, parameters and a forward. It is written for one device,
- * without any code for sharding. Activations are [tokens, DIM]; the batch of the scope has the
- * first token of each sequence. */
+ * without any code for sharding. Activations are [tokens, DIM]; the batch of the scope says where
+ * each sequence begins. */
 
 static fsdp_args result(fsdp_tensor *t)
 {
     return (fsdp_args){.t = {t}, .n = 1};
 }
 
-/* self.name(x) of a torch.nn.Linear */
+/* Compute self.name(x), where self.name is a torch.nn.Linear. */
 static fsdp_tensor *linear(fsdp_scope *s, fsdp_module *self, const char *name, fsdp_tensor *x)
 {
     return fsdp_linear_forward(s, fsdp_module_find(self, name), x);
@@ -110,7 +110,7 @@ static fsdp_status add_module(fsdp_module *parent, const char *name, const char 
     return fsdp_module_add_child(parent, name, *module);
 }
 
-/* torch.nn.Linear(in, out), with weights N(0, 1 / (3 in)). */
+/* Add a torch.nn.Linear(in, out), with weights drawn from N(0, 1 / (3 in)). */
 static fsdp_status add_linear(fsdp_module *parent, const char *name, int in, int out, bool bias)
 {
     static const float std[] = {[DIM] = 0.1443f, [HIDDEN] = 0.0722f};
@@ -152,7 +152,8 @@ static fsdp_status add_block(fsdp_module *layers, int i)
     return add_linear(feed_forward, "w2", HIDDEN, DIM, true);
 }
 
-/* The caller owns *model even after a failure, when it is incomplete. */
+/* Create the model. The caller owns *model even after a failure, which leaves the model
+ * incomplete. */
 static fsdp_status transformer(fsdp_module **model)
 {
     fsdp_module *layers;
@@ -169,7 +170,7 @@ static fsdp_status transformer(fsdp_module **model)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* A row of a table replaces argparse's add_argument(). */
+/* A row of the table `flags` replaces a call of argparse's add_argument(). */
 typedef struct arguments {
     bool explicit_prefetching, mixed_precision, dcp_api;
 } arguments;
@@ -209,8 +210,9 @@ static fsdp_status assert_holds(bool holds, const char *what)
     return FSDP_ERR_STATE;
 }
 
-/* The tree has no memory until it is sharded (the tutorial's meta device), so no rank ever holds
- * the whole model. Layers come first; the root takes the remaining parameters. */
+/* The tree has no memory until it is sharded (the tutorial's meta device), so no rank ever has
+ * memory for the whole model. The layers are sharded first; the root's unit gets the remaining
+ * parameters. */
 static fsdp_status shard(run *r)
 {
     fsdp_fully_shard_options fsdp_kwargs = {0};
@@ -223,7 +225,8 @@ static fsdp_status shard(run *r)
     return fsdp_fully_shard(r->model, r->group, r->device, &fsdp_kwargs);
 }
 
-/* Parameters are DTensors, sharded on dimension 0. In a world of one nothing is sharded. */
+/* Check that parameters are DTensors, sharded on dimension 0. With only one rank, nothing is
+ * sharded. */
 static fsdp_status inspect_model(const run *r)
 {
     FSDP_TRY(assert_holds(fsdp_module_is_unit(r->model), "the model is an FSDP module"));
@@ -238,7 +241,8 @@ static fsdp_status inspect_model(const run *r)
                                           : FSDP_OK;
 }
 
-/* Sharded parameters are float32; unsharded ones, which the model computes with, are bfloat16. */
+/* Check that sharded parameters are float32, and that unsharded parameters, with which the model
+ * computes, are bfloat16. */
 static fsdp_status inspect_mixed_precision(const run *r)
 {
     const fsdp_parameter *own = /* a parameter of the root's unit */
@@ -253,7 +257,7 @@ static fsdp_status inspect_mixed_precision(const run *r)
     return assert_holds(!fsdp_tensor_has_data(fsdp_parameter_data(own)), "it is resharded");
 }
 
-/* While layer i computes, layers i + step to i + step * TO_PREFETCH are gathered. */
+/* Request that layers i + step to i + step * TO_PREFETCH are gathered while layer i computes. */
 static fsdp_status prefetch_from(const run *r, int i, int step, bool backward)
 {
     fsdp_module *layers_to_prefetch[TO_PREFETCH], *layer = fsdp_module_child(r->layers, i);
@@ -337,7 +341,8 @@ static const char *checkpoint_folder(const run *r)
     return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
 }
 
-/* The time of the newest run, 0 if there is none. Only rank 0 looks, so all ranks agree. */
+/* Get the time of the newest run, or 0 if there is none. Rank 0 reads the folder and broadcasts the
+ * time, so all ranks agree. */
 static fsdp_status last_training_time(const run *r, int64_t *time_ms)
 {
     int64_t newest = 0;
@@ -357,9 +362,9 @@ static void file_path(const run *r, int64_t time_ms, const char *name, char path
     snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
 }
 
-/* DTensor API: every rank reads the file, and each full tensor is split into DTensors with the mesh
- * and placements of the parameter. DCP API: only rank 0 reads it, and broadcasts what the others
- * need. */
+/* With the DTensor API, every rank reads the file, and each full tensor is split into DTensors with
+ * the mesh and placements of the parameter. With the DCP API, only rank 0 reads the file, and
+ * broadcasts what the other ranks need. */
 static fsdp_state_dict_options loading(const run *r)
 {
     return (fsdp_state_dict_options){
@@ -396,7 +401,8 @@ static fsdp_status load_optim(const run *r, int64_t time_ms)
     return status;
 }
 
-/* Sharded state dicts cost nothing. Saving gathers one tensor at a time, and rank 0 writes it. */
+/* Sharded state dicts cost nothing. Saving gathers the tensors one after another, and rank 0 writes
+ * them. */
 static fsdp_status save(const run *r)
 {
     char path[PATH_BYTES];

@@ -15,8 +15,9 @@
  * There are two definitions of the loss. By default this program prints the mean over all label
  * tokens of the epoch: each token has the same weight, and padding is not counted. The original
  * pads labels to 150 tokens, trains on the padding, and prints the sum of the batches' means
- * divided by the sum of len(batch), which is 4 because a batch is a dict of 4 keys. --tutorial-loss
- * does both, for comparison with its logs. */
+ * divided by the sum of len(batch), which is 4 because a batch is a dict of 4 keys. With
+ * --tutorial-loss this program trains on padding and prints the loss in the same way, for
+ * comparison with the original's logs. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -42,7 +43,8 @@ static const char *const precisions[] = {"auto",        "bfSixteen", "fpSixteen"
 #define ADD(flag, kind, field, preset, text)                                                       \
     .name = flag, .type = FSDP_OPTION_##kind, .offset = offsetof(arguments, field),                \
     .value = preset, .help = text
-/* The original's flags are store_false: what they turn off there is turned on here. */
+/* In the original these flags are store_false: there a flag turns off what the same flag turns on
+ * here. */
 #define STORE_FALSE .note = "is on by default; in T5_training.py this flag turns it off"
 #define N .bounds = FSDP_AT_LEAST(1), .metavar = "N"
 static const fsdp_option flags[] = {
@@ -107,7 +109,7 @@ static fsdp_status setup(job *j)
 }
 
 /* from_pretrained() without the weights: the model is a tree without memory, as on torch's meta
- * device. The weights are loaded after sharding, so no rank ever holds the whole model. */
+ * device. The weights are loaded after sharding, so no rank ever has memory for the whole model. */
 static fsdp_status setup_model(job *j)
 {
     FSDP_TRY(fsdp_pretrained_open(j->args.model, false, &j->pretrained));
@@ -150,7 +152,7 @@ static fsdp_status wikihow(const job *j, fsdp_split type_path, int64_t num_sampl
 
 /* DataLoader(dataset, sampler=DistributedSampler(dataset, rank, world_size), num_workers=2).
  * Batches have no padding, so only real tokens are computed. For validation each row is used once;
- * a DistributedSampler would repeat some if the number of ranks does not divide the number of
+ * a DistributedSampler would repeat some rows if the number of ranks does not divide the number of
  * rows. */
 static fsdp_status data_loader(const job *j, const fsdp_dataset *dataset, bool shuffle,
                                int batch_size, fsdp_loader **loader)
@@ -181,7 +183,7 @@ static fsdp_status load_data(job *j)
 
 /* ---- the model, sharded ---------------------------------------------------------------------- */
 
-/* mp_policy = bfSixteen if bf16_ready else None, unless another is requested. A CPU without
+/* mp_policy = bfSixteen if bf16_ready else None, unless another policy is requested. A CPU without
  * instructions for bfloat16 products widens the operands before each product. */
 static fsdp_status mixed_precision(const job *j, fsdp_mixed_precision *mp_policy)
 {
@@ -219,8 +221,8 @@ static fsdp_status wrap(job *j)
     return fsdp_pretrained_load(&j->pretrained, j->model, j->group, (uint64_t)j->args.seed, NULL);
 }
 
-/* AdamW(model.parameters(), lr=args.lr). The original has no ShardedGradScaler, which float16
- * gradients need; for other dtypes it is disabled. */
+/* AdamW(model.parameters(), lr=args.lr). Gradients in float16 need a ShardedGradScaler, which the
+ * original does not have. For other dtypes the scaler is disabled. */
 static fsdp_status setup_optimizer(job *j)
 {
     const bool half = strcmp(precisions[j->args.mixed_precision], "fpSixteen") == 0;
@@ -233,7 +235,8 @@ static fsdp_status setup_optimizer(job *j)
 
 /* ---- train and validate ---------------------------------------------------------------------- */
 
-/* fsdp_loss: the sum of the losses, and the divisor for their mean. */
+/* Run one batch. Adds its loss to fsdp_loss[0], and the divisor for the mean of the losses to
+ * fsdp_loss[1]. */
 static fsdp_status run_batch(const job *j, const fsdp_batch *batch, bool training,
                              double fsdp_loss[2])
 {
@@ -251,7 +254,8 @@ static fsdp_status run_batch(const job *j, const fsdp_batch *batch, bool trainin
     return FSDP_OK;
 }
 
-/* All of this rank's batches of the loader, with tqdm's progress bar. *mean is over all ranks. */
+/* Run all of this rank's batches of the loader, with a progress bar like tqdm's. *mean becomes the
+ * mean loss over all ranks. */
 static fsdp_status run_pass(const job *j, fsdp_loader *loader, bool training, double *mean)
 {
     const fsdp_progress_options options = {
@@ -278,7 +282,8 @@ static fsdp_status run_pass(const job *j, fsdp_loader *loader, bool training, do
     return FSDP_OK;
 }
 
-/* set_epoch() gives each epoch its own order, the same on all ranks. */
+/* Train for one epoch. set_epoch() gives each epoch its own order of rows, which is the same on all
+ * ranks. */
 static fsdp_status train(const job *j, int epoch, double *train_accuracy)
 {
     fsdp_loader_set_epoch(j->train_loader, epoch - 1);
@@ -297,8 +302,9 @@ static fsdp_status validation(const job *j, double *val_loss)
 
 /* ---- save and stats -------------------------------------------------------------------------- */
 
-/* Prints rank 0's memory. allocated: bytes that tensors have now, and the most in this epoch, which
- * shows the difference between strategies. reserved: bytes that the allocator holds for them. */
+/* Print rank 0's memory. "allocated" is the memory that tensors have now, and "at most" is its
+ * maximum in this epoch, which shows the difference between strategies. "reserved" is the memory
+ * that the allocator has for tensors. */
 static void print_memory(const job *j)
 {
     fsdp_memory_stats memory;
@@ -310,8 +316,8 @@ static void print_memory(const job *j)
 }
 
 /* FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and torch.save(). The state dict is
- * sharded; fsdp_torch_save() gathers one tensor at a time, and rank 0 writes it. Only the file
- * holds the whole model; torch.load(weights_only=True) can read it. */
+ * sharded; fsdp_torch_save() gathers the tensors one after another, and rank 0 writes them. The
+ * whole model is only in the file, which torch.load(weights_only=True) can read. */
 static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
 {
     char curr_epoch[64], save_name[256];
@@ -327,7 +333,7 @@ static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
     return status;
 }
 
-/* Train, validate, and save the model if it has improved. */
+/* Train, validate, and save the model if its validation loss has improved. */
 static fsdp_status run_epoch(const job *j, int epoch, double *best_val_loss)
 {
     double train_accuracy, curr_val_loss = (double)INFINITY;

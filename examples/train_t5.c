@@ -41,7 +41,7 @@ static fsdp_status shard(job *j)
     return fsdp_fully_shard(j->model, j->group, j->device, &options);
 }
 
-/* The tree has no memory until it is sharded, so no rank ever holds the whole model. */
+/* The tree has no memory until it is sharded, so no rank ever has memory for the whole model. */
 static fsdp_status open_model(job *j, const char *folder)
 {
     fsdp_t5_config config;

@@ -5,8 +5,8 @@
 
 #include <fsdp/base.h>
 
-/* Zero-filled (fsdp_calloc). A size of 0 gives a unique pointer. NULL with an error message when
- * out of memory. */
+/* Allocate memory; fsdp_calloc() fills it with zeros. A size of 0 gives a unique pointer. The
+ * functions return NULL, with an error message, when out of memory. */
 void *fsdp_calloc(size_t count, size_t size);
 void *fsdp_realloc(void *p, size_t count, size_t size);
 char *fsdp_strdup(const char *s);
@@ -14,9 +14,10 @@ char *fsdp_strndup(const char *s, size_t n);
 FSDP_PRINTF(1, 2) char *fsdp_strdup_printf(const char *format, ...);
 void fsdp_free(void *p); /* accepts NULL */
 
-/* FSDP_ERR_NOMEM for a caller that got NULL from the functions above. */
+/* Set the error message for an allocation that failed, and return FSDP_ERR_NOMEM. */
 fsdp_status fsdp_error_nomem(void);
 
-/* A growing array: T *items; size_t len, cap. Grows by doubling; false when out of memory. */
+/* Grow an array by doubling until it has room for `need` items; *cap is the number of items that it
+ * has room for. Returns false when out of memory. */
 bool fsdp_grow(void **items, size_t *cap, size_t need, size_t item_size);
 #define FSDP_GROW(items, cap, need) fsdp_grow((void **)&(items), &(cap), (need), sizeof *(items))

@@ -10,7 +10,8 @@
 #pragma once
 #include <stdbool.h>
 
-/* The n-th allocation of the calling thread from now on fails (1: the next). 0: none fails. */
+/* Make the n-th allocation of the calling thread after this call fail (n = 1: the next one). With n
+ * = 0, no allocation fails. */
 void fsdp_alloc_fail_at(long n);
 
 /* Called by alloc.c: counts an allocation and returns whether it must fail. */

@@ -1,4 +1,6 @@
-/* An arena is a list of blocks. Each is as large as all before it together, within bounds. */
+/* An arena is a list of blocks. A new block has as many bytes as the arena has allocated so far,
+ * but at least MIN_BLOCK_BYTES and at most MAX_BLOCK_BYTES. It is larger only if one allocation
+ * needs more. */
 #include <stdint.h>
 
 #include "src/base/alloc.h"

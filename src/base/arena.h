@@ -3,11 +3,12 @@
 #include <stddef.h>
 
 typedef struct fsdp_arena {
-    struct fsdp_arena_block *newest; /* owned; each block points to the one before it */
+    struct fsdp_arena_block *newest; /* owned; each block points to the next older one */
     size_t used;                     /* bytes of `newest` in use */
     size_t taken;                    /* bytes allocated in total */
 } fsdp_arena;
 
-/* Zero-filled and aligned for any type; NULL with an error message when out of memory. */
+/* Return `bytes` bytes, zero-filled and aligned for any type, or NULL with an error message when
+ * out of memory. */
 void *fsdp_arena_alloc(fsdp_arena *arena, size_t bytes);
-void fsdp_arena_fini(fsdp_arena *arena); /* may be called again; all zero afterwards */
+void fsdp_arena_fini(fsdp_arena *arena); /* sets *arena to {0}; may be called again */

@@ -18,20 +18,20 @@
 
 enum {
     WALK_OPEN_FOLDERS = 16,
-    MOUNT_BYTES = 16 << 10 /* of a line of /proc/self/mounts */
+    MOUNT_BYTES = 16 << 10 /* size of the buffer for a line of /proc/self/mounts */
 };
 
 struct fsdp_atomic_directory {
-    char *path;      /* links resolved if it exists, without final slashes */
+    char *path;      /* the final path, without trailing slashes; links are resolved if it exists */
     char *temporary; /* see Note [Names of what is unfinished] in unfinished.c */
     char *aside;
     fsdp_existing existing;
-    fsdp_is_stale_fn *is_stale; /* NULL: everything that the new directory lacks is kept */
+    fsdp_is_stale_fn *is_stale; /* NULL: all old entries that the new directory lacks are kept */
     void *context;              /* argument of is_stale */
 };
 
-/* The path to rename: the resolved path of an existing directory, so that a link to a directory
- * remains a link. */
+/* Return the path to rename, owned by the caller. For an existing directory this is the resolved
+ * path, so that a link to the directory remains a link. */
 static char *real_place(const char *path)
 {
     char *resolved = realpath(path, NULL);
@@ -61,8 +61,9 @@ static bool contains_path(const char *path, const char *inner)
     return yes;
 }
 
-/* Replacing the working directory would pull it away from the caller. A home directory as the
- * target is a mistake, and contains more than can be linked. */
+/* Refuse a path that contains the working directory or the home directory. If the working directory
+ * were replaced, the caller would be left in a removed one. A home directory as the target is a
+ * mistake, and it contains more files than can be linked. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -118,7 +119,8 @@ static fsdp_status make_parent(const char *path)
     return status;
 }
 
-/* Create and remove a folder next to `path`, or in the nearest parent that exists. */
+/* Check that a folder can be created next to `path` or in its nearest parent that exists: create
+ * one and remove it. */
 static fsdp_status probe_writable(const char *path)
 {
     struct stat st;
@@ -205,7 +207,8 @@ bool fsdp_atomic_directory_is_unfinished(const char *name)
                    fsdp_unfinished_owner(end, "", FSDP_ASIDE));
 }
 
-/* Try several times: threads, also of other ranks, may still be writing there. */
+/* Remove `path`. Try several times, because threads of this and of other ranks may still be writing
+ * there. */
 static void remove_if_possible(const char *path)
 {
     enum {
@@ -215,7 +218,8 @@ static void remove_if_possible(const char *path)
         ;
 }
 
-/* An old directory that is being removed. If the new one never took its place, it is moved back. */
+/* Handle `aside`, the old directory that a process moved away from `path` before it was killed. If
+ * nothing is at `path`, move the old directory back, else remove it. */
 static void sweep_aside(const char *path, const char *aside)
 {
     struct stat st;
@@ -225,7 +229,8 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-/* Count what was left, and remove it if `removing`. */
+/* Count the directories that process `pid` (0: any process that has ended) left next to `path`, and
+ * remove them if `removing`. */
 static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
@@ -276,14 +281,14 @@ void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_
     directory->context = context;
 }
 
-/* Arguments for keeping entries of one directory in another. */
+/* Arguments of the functions that keep entries of the directory `old` in the directory `fresh`. */
 typedef struct keeping {
     const fsdp_atomic_directory *d;
     const char *old, *fresh;
-    dev_t device; /* of `old` */
+    dev_t device; /* device that contains `old` */
 } keeping;
 
-/* A copy gets the permissions and times of the original. */
+/* Give the copy `to` the permissions, the times and, if possible, the owner of the original. */
 static fsdp_status copy_attributes(const char *to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
@@ -309,7 +314,7 @@ static fsdp_status keep_file(const char *from, const char *to, const struct stat
                           from);
     if (!S_ISREG(st->st_mode))
         return fsdp_io_error(from, "cannot keep");
-    FSDP_TRY(fsdp_file_copy(from, to)); /* a file system without links */
+    FSDP_TRY(fsdp_file_copy(from, to)); /* the file system does not support links */
     return copy_attributes(to, st);
 }
 
@@ -336,7 +341,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     return status == FSDP_OK ? copy_attributes(to, st) : status;
 }
 
-/* Keep a file or a whole folder. */
+/* Keep a file, or a folder with everything in it. */
 static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 {
     struct stat st;
@@ -347,9 +352,10 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of a folder that both directories have, or that is stale itself. */
+/* An entry of the old directory. The folder that contains the entry is stale or exists in both
+ * directories. */
 typedef struct entry {
-    char *name; /* relative to both directories */
+    char *name; /* path relative to both directories */
     bool is_stale;
 } entry;
 
@@ -366,7 +372,8 @@ static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, c
         return keep_entries(k, e->name);
     if (is_new || e->is_stale)
         return FSDP_OK;
-    FSDP_TRY(make_parent(to)); /* the parent may be a stale folder, which has not been created */
+    /* The parent may be a stale folder, which the new directory does not have yet. */
+    FSDP_TRY(make_parent(to));
     return keep_tree(k, from, to);
 }
 
@@ -379,8 +386,8 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale for all entries before the first one is kept: kept entries are not part of the new
- * directory. */
+/* Call is_stale for all entries before the first one is kept, because is_stale must not see kept
+ * entries as parts of the new directory. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -407,8 +414,8 @@ static fsdp_status keep_listed(const keeping *k, const char *folder, char *const
     return status;
 }
 
-/* Keep the entries of `folder` ("" or relative to both directories) that are neither new nor
- * stale. */
+/* Keep the entries of `folder` ("" or relative to both directories) that are neither in the new
+ * directory nor stale. */
 static fsdp_status keep_entries(const keeping *k, const char *folder)
 {
     char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);
@@ -421,8 +428,8 @@ static fsdp_status keep_entries(const keeping *k, const char *folder)
     return status;
 }
 
-/* Keep in `fresh` the entries of `old` that must be kept. Entries that already exist are part of
- * the new directory, or were kept by an earlier call. */
+/* Keep in `fresh` the entries of `old` that must be kept. Entries that already exist in `fresh` are
+ * part of the new directory, or were kept by an earlier call. */
 static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
@@ -446,7 +453,7 @@ static fsdp_status sync_tree(const char *path)
     return result == -1 ? fsdp_io_error(path, "cannot sync") : (fsdp_status)result;
 }
 
-/* The new directory gets the permissions of the old one. */
+/* Give the new directory the permissions and, if possible, the owner of the old one. */
 static fsdp_status take_permissions(const fsdp_atomic_directory *d)
 {
     struct stat st, now;
@@ -464,8 +471,8 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* After exchange_names(), `temporary` is the old directory, which must not keep that name: it would
- * be removed with what other programs created in it. */
+/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`: under
+ * the name `temporary` it would be removed together with what other programs created in it. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -475,7 +482,7 @@ static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
     return status;
 }
 
-/* Exchange the directories; afterwards `aside` is the old one. */
+/* Move the new directory to `path` and the old one to `aside`. */
 static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 {
     if (exchange_names(d))
@@ -494,14 +501,14 @@ static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 
 static fsdp_status move_into_place(const fsdp_atomic_directory *d)
 {
-    if (is_empty(d->path)) /* not if it is missing */
+    if (is_empty(d->path)) /* a missing directory does not count as empty */
         FSDP_TRY(take_permissions(d));
-    /* Succeeds if the directory is missing or empty. */
+    /* This rename succeeds if the directory at `path` is missing or empty. */
     if (rename(d->temporary, d->path) == 0)
         return FSDP_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return fsdp_io_error(d->path, "cannot rename the finished directory");
-    FSDP_TRY(check_place(d->path, d->existing)); /* it may have appeared since */
+    FSDP_TRY(check_place(d->path, d->existing)); /* the directory may have appeared since begin() */
     FSDP_TRY(keep_others(d, d->path, d->temporary));
     FSDP_TRY(take_permissions(d));
     FSDP_TRY(sync_tree(d->temporary));
@@ -532,7 +539,8 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* Keep the message of the failure that led here; its status is the caller's. */
+    /* Keep the message of the failure that led here. The caller keeps the status of that failure,
+     * so FSDP_ERR_IO only means "not FSDP_OK". */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

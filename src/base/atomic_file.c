@@ -1,4 +1,5 @@
-/* A file that appears atomically: temporary name, sync, rename, sync of the folder. */
+/* A file that appears atomically: it is written under a temporary name, synced and renamed, and
+ * then its folder is synced. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +16,11 @@
 
 enum {
     MAX_NAME_TRIES = 100,
-    MAX_WRITE = 1 << 30, /* bytes of one call; Linux stops at 2 GiB anyway */
+    MAX_WRITE = 1 << 30, /* bytes per call of write(); Linux writes at most 2 GiB per call */
     COPY_BYTES = 1 << 20,
-    PIECE_BYTES = 256 << 10, /* bytes of an append that are written and observed at a time */
-    SYNC_BYTES = 8 << 20,    /* bytes that are passed to the disk at a time */
-    HOLE_BYTES = 64 << 10    /* bytes that are checked for zeros at a time */
+    PIECE_BYTES = 256 << 10, /* bytes that are written and passed to the observer together */
+    SYNC_BYTES = 8 << 20,    /* appended data is passed to the disk in blocks of this size */
+    HOLE_BYTES = 64 << 10    /* size of the blocks that are checked for zeros */
 };
 
 struct fsdp_atomic_file {
@@ -27,7 +28,7 @@ struct fsdp_atomic_file {
     char *temporary; /* NULL if `path` is a pipe or a device, which is written directly */
     int fd;
     bool keeps_holes;
-    uint64_t end;        /* only with holes: one past the last byte written or skipped */
+    uint64_t end; /* used only if keeps_holes: the offset after the last byte written or skipped */
     uint64_t appended;   /* offset of the next append */
     fsdp_append_fn *see; /* may be NULL */
     void *context;       /* argument of `see` */
@@ -57,8 +58,9 @@ fsdp_status fsdp_io_sync_path(const char *path)
 
 /* ---- what killed processes left -------------------------------------------------------------- */
 
-/* The writer may run nevertheless: another thread of this process, or a process of another
- * container, whose pids this one cannot see. Then it holds the lock; see lock_temporary(). */
+/* Remove a temporary file, unless its writer still runs. The writer may be another thread of this
+ * process, or a process in another container, whose pids are not visible here. A writer that runs
+ * holds a lock on the file; see lock_temporary(). */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -68,8 +70,9 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove what processes that have ended left of the same file. One of them may have had this
- * process's pid, as is common in containers. What cannot be removed is left. */
+/* Remove the temporary files of `path` that processes which have ended left behind. One of those
+ * processes may have had the pid of this process, as is common in containers. Files that cannot be
+ * removed stay. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -87,8 +90,8 @@ static fsdp_status sweep_left_files(const char *path)
     return FSDP_OK;
 }
 
-/* Lock the file, so that until the descriptor is closed no process takes it for one that was left.
- * Returns false if a process has just removed it. */
+/* Lock the file, so that no process treats it as left behind before the descriptor is closed.
+ * Returns false if another process has just removed the file or locked it to remove it. */
 static bool lock_temporary(int fd)
 {
     struct stat st;
@@ -173,7 +176,8 @@ fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
     return FSDP_OK;
 }
 
-/* `at` < 0: at the current position of the descriptor, for pipes. */
+/* Write all bytes at offset `at` or, if `at` < 0, at the current position of the descriptor (for
+ * pipes). */
 static fsdp_status write_all(const fsdp_atomic_file *file, int64_t at, const void *data,
                              size_t bytes)
 {
@@ -203,7 +207,8 @@ static bool is_zero(const char *data, size_t bytes)
     return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-/* Blocks of zeros are skipped; finish_holes() sets the size of the file. */
+/* Write `data` [bytes] at offset `at`, but skip blocks of zeros. finish_holes() sets the size of
+ * the file. */
 static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, const char *data,
                                        size_t bytes)
 {
@@ -229,7 +234,7 @@ void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file)
     file->keeps_holes = file->temporary != NULL;
 }
 
-/* `at` < 0: as in write_all(). */
+/* `at` < 0 means the current position, as in write_all(). */
 static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *data, size_t bytes)
 {
     if (file->keeps_holes)
@@ -237,8 +242,8 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* Start writing complete blocks to the disk, so that little is left for the final sync. Only a
- * hint. */
+/* If an append has completed blocks, start to write them to the disk, so that little is left for
+ * the final sync. This is only a hint: errors are ignored. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
@@ -256,9 +261,10 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* Writes in pieces that stay in the cache for the observer. With 8 MiB at a time, a checkpoint of 1
- * GiB took three times as long. Presumably Linux makes page cache folios as large as a write, and
- * one under writeback accepts no more bytes until it has reached the disk. */
+/* Write in pieces that stay in the processor's cache until the observer reads them. With pieces of
+ * 8 MiB, a checkpoint of 1 GiB took three times as long. Presumably Linux makes the folios of the
+ * page cache as large as a write, and a folio under writeback accepts no more bytes until it has
+ * reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -288,8 +294,8 @@ fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, c
     return write_data(file, (int64_t)offset, data, bytes);
 }
 
-/* Memory is allocated before the rename, since a failure after it could not restore the old
- * file. */
+/* Rename the file to its path and sync the folder. Memory is allocated before the rename, because
+ * after the rename an allocation failure could not restore the old file. */
 static fsdp_status move_into_place(fsdp_atomic_file *file)
 {
     char *parent = fsdp_path_parent(file->path);

@@ -1,4 +1,5 @@
-/* bfloat16 and float16 <-> float32, scalar. Round to nearest even, NaN stays NaN. */
+/* Scalar conversions between float32 and bfloat16 or float16. They round to nearest even, and a NaN
+ * stays a NaN. */
 #pragma once
 #include <stdint.h>
 #include <string.h>

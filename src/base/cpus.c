@@ -1,11 +1,11 @@
 /* See cpus.h. A container with 2 CPUs on a host with 64 has all 64 in its affinity mask. Its quota
- * limits how long its threads may run in each period, and more threads than that only wait for each
- * other.
+ * limits how much CPU time its threads may use together in each period. If it has more threads than
+ * its quota has CPUs, they only wait for each other.
  *
- * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; the line of version 2 has
- * no controllers. The limits of a cgroup's ancestors apply too. In a container PATH may be the
- * host's, while the mount shows the container's own cgroup at its root. A missing folder is
- * therefore ignored, and the search ends at that root. */
+ * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; in the line of version 2,
+ * CONTROLLERS is empty. The limits of a cgroup's ancestors apply too. In a container, PATH may be
+ * the path on the host, although the root of the mounted hierarchy is the container's own cgroup. A
+ * missing folder is therefore ignored, and the search ends at the root of the mount. */
 #include "src/base/cpus.h"
 
 #include <limits.h>
@@ -18,7 +18,7 @@
 /* Limits are in processors; this value means no limit. */
 static const double no_limit = 1e9;
 
-/* The first line of root/dir/path/name, without its end. */
+/* Read the first line of the file root/dir/path/name, without its newline. */
 static bool read_line(const char *root, const char *dir, const char *path, const char *name,
                       char *line, int size)
 {
@@ -39,7 +39,8 @@ static double cpus_of_quota(double quota, double period)
     return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
 }
 
-/* cpu.max: "QUOTA PERIOD" in microseconds, or "max PERIOD". */
+/* Return the limit of a cgroup of version 2. Its file cpu.max contains "QUOTA PERIOD" in
+ * microseconds, or "max PERIOD". */
 static double limit_2(const char *root, const char *dir, const char *path)
 {
     char line[128];
@@ -50,7 +51,8 @@ static double limit_2(const char *root, const char *dir, const char *path)
     return cpus_of_quota(quota, period);
 }
 
-/* cpu.cfs_quota_us is -1 where there is no limit. */
+/* Return the limit of a cgroup of version 1. Its file cpu.cfs_quota_us contains -1 if there is no
+ * limit. */
 static double limit_1(const char *root, const char *dir, const char *path)
 {
     char quota[128], period[128];
@@ -62,8 +64,8 @@ static double limit_1(const char *root, const char *dir, const char *path)
 
 typedef double limit_fn(const char *root, const char *dir, const char *path);
 
-/* The smallest limit from `path` up to the root of the hierarchy, which is mounted at `dir`.
- * Truncates `path`. */
+/* Return the smallest limit of the cgroup `path` and its ancestors, up to the root of the
+ * hierarchy, which is mounted at `dir`. Truncates `path`. */
 static double smallest_limit(limit_fn *limit, const char *root, const char *dir, char *path)
 {
     double least = no_limit;
@@ -86,7 +88,8 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* The limit of one line, at the usual mount points of its hierarchy. */
+/* Return the limit for one line of /proc/self/cgroup, read at the usual mount points of the line's
+ * hierarchy. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -98,7 +101,7 @@ static double limit_of_line(const char *root, const char *controllers, const cha
         return least;
     for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
         char copy[PATH_MAX];
-        /* "/.." is a cgroup outside this namespace. */
+        /* A path with "/.." is the path of a cgroup outside this namespace. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
         const double limit =
             smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);

@@ -1,9 +1,10 @@
 /* How many processors this process may keep busy. */
 #pragma once
 
-/* The minimum of the number of processors in its affinity mask and the CPU quota of its cgroups,
- * rounded up; at least 1. */
+/* Return the smaller of the number of processors in the affinity mask and the CPU quota, but at
+ * least 1. */
 int fsdp_available_cpus(void);
-/* The quota alone: the smallest of the process's own cgroup and its ancestors, in version 2 or 1.
- * `root` is prepended to /proc and /sys; "" is this machine. 0: no quota. */
+/* Return the CPU quota in processors, rounded up, or 0 if there is no quota. It is the smallest
+ * quota of the process's cgroup and the ancestors of that cgroup, in version 2 or 1 of cgroups.
+ * `root` is prepended to /proc and /sys; it is "" for this machine. */
 int fsdp_cpu_quota(const char *root);

@@ -1,8 +1,8 @@
 /* Slicing by eight: M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
  * Software-based CRC Generators, 2005. Long pieces on x86-64 are folded by carry-less
  * multiplication: V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009. It is about ten times as fast, and three times faster still if one
- * instruction multiplies four pairs. */
+ * Instruction, Intel, 2009. Folding is about ten times as fast as slicing, and another three times
+ * as fast if one instruction multiplies four pairs. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -15,7 +15,7 @@ enum {
     SLICES = 8,
     LANES = 4,        /* blocks that are folded in parallel */
     BLOCK_BYTES = 16, /* bytes of a block */
-    WIDE_BYTES = 64   /* bytes of a block if registers hold four */
+    WIDE_BYTES = 64   /* bytes of a register of crc32_wide(), which contains four blocks */
 };
 
 void fsdp_crc32_init(fsdp_crc32_table *table)
@@ -36,7 +36,7 @@ void fsdp_crc32_init(fsdp_crc32_table *table)
 #if defined(__x86_64__)
 #define FOLDING __attribute__((target("pclmul,sse4.1")))
 
-/* `x` shifted by the distance that the constants k encode, plus `next`. */
+/* Return `x` shifted by the distance that the constants `k` encode, plus `next`. */
 FOLDING static __m128i fold(__m128i x, __m128i k, __m128i next)
 {
     return _mm_xor_si128(
@@ -48,12 +48,12 @@ FOLDING static __m128i load(const unsigned char *p)
     return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-/* Reduce 128 bits to 32: figure 12 of the paper, for reflected bits. */
+/* Reduce 128 bits to 32, as in figure 12 of the paper by Gopal et al., for reflected bits. */
 FOLDING static uint32_t reduce(__m128i x)
 {
     const __m128i k5 = _mm_set_epi64x(0, 0x0163cd6124), low = _mm_setr_epi32(~0, 0, ~0, 0);
-    const __m128i poly =
-        _mm_set_epi64x(0x01f7011641, 0x01db710641); /* and the constant of the Barrett reduction */
+    /* The polynomial and the constant of the Barrett reduction. */
+    const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
     const __m128i k4 = _mm_set_epi64x(0x00ccaa009e, 0);
     x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, k4, 0x10));
     x = _mm_xor_si128(_mm_srli_si128(x, 4), _mm_clmulepi64_si128(_mm_and_si128(x, low), k5, 0x00));
@@ -62,8 +62,8 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* Fold the rest of a piece into `x`, the state after the blocks before it. `bytes` is a multiple of
- * 16. */
+/* Fold the rest of a piece into `x`, the state after the earlier blocks of the piece, and return
+ * the inverted checksum. `bytes` is a multiple of 16. */
 FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
@@ -78,7 +78,8 @@ FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size
     return reduce(x[0]);
 }
 
-/* `bytes` is a multiple of 16 and at least 64. `crc` is inverted, as is the result. */
+/* Return the checksum after `bytes` more bytes, a multiple of 16 and at least 64. `crc` and the
+ * result are inverted. */
 FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     __m128i x[LANES];
@@ -101,7 +102,7 @@ WIDE static __m512i load_wide(const unsigned char *p)
     return _mm512_loadu_si512((const void *)p);
 }
 
-/* Like crc32_folded(), for 256 bytes or more. */
+/* Do the same as crc32_folded(), for at least 256 bytes. */
 WIDE static uint32_t crc32_wide(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     const size_t round = (size_t)LANES * WIDE_BYTES;
@@ -128,7 +129,7 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* The number of bytes at the beginning of a piece that crc32_long() can process. */
+/* Return how many bytes at the beginning of a piece crc32_long() can process. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

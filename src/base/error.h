@@ -2,23 +2,24 @@
  *
  *     fsdp_saved_error error;
  *     fsdp_error_save(status, &error);
- *     clean_up();                         may fail on its own
- *     return fsdp_error_restore(&error);  the first failure, on any thread
+ *     clean_up();                         may fail and set a message of its own
+ *     return fsdp_error_restore(&error);  restores the message; any thread may do this
  */
 #pragma once
 #include <fsdp/base.h>
 
 enum {
-    FSDP_ERROR_BYTES = 1024 /* of a message, the terminating 0 included */
+    FSDP_ERROR_BYTES = 1024 /* size of a message, including the terminating 0 */
 };
 
-/* All zero: no error. */
+/* If all fields are zero, there is no error. */
 typedef struct fsdp_saved_error {
     fsdp_status status;
-    char message[FSDP_ERROR_BYTES]; /* of `status`; unspecified for FSDP_OK */
+    char message[FSDP_ERROR_BYTES]; /* belongs to `status`; unspecified for FSDP_OK */
 } fsdp_saved_error;
 
 /* Save `status` with this thread's message. */
 void fsdp_error_save(fsdp_status status, fsdp_saved_error *error);
-/* Make it this thread's error. Returns its status; FSDP_OK leaves the thread's message as it is. */
+/* Make `error` the error of this thread, and return its status. If the status is FSDP_OK, the
+ * thread's message does not change. */
 fsdp_status fsdp_error_restore(const fsdp_saved_error *error);

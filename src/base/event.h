@@ -1,11 +1,12 @@
 /* A point in asynchronous work that any thread may wait for, like cudaEvent_t. An implementation
- * embeds this struct and sets both functions. One owner. NULL is an event that has occurred. */
+ * embeds this struct and sets both function pointers. An event has one owner. A NULL pointer means
+ * an event that has already occurred. */
 #pragma once
 #include <fsdp/base.h>
 
 typedef struct fsdp_event fsdp_event;
 struct fsdp_event {
-    /* Wait until the work before the event has run; returns its first failure. */
+    /* Wait until the work before the event has run, and return the first failure of that work. */
     fsdp_status (*synchronize)(fsdp_event *event);
     void (*destroy)(fsdp_event *event);
 };

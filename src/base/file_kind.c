@@ -10,11 +10,11 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64,  /* more than any header begins with */
-    CERTAIN_MAGIC = 4, /* bytes of a magic that numbers hardly begin with */
-    CERTAIN_TEXT = 32, /* bytes of text that numbers hardly begin with */
+    SHOWN_ZEROS = 64,  /* leading zero bytes, more than any header has */
+    CERTAIN_MAGIC = 4, /* length of a magic that numbers are unlikely to begin with */
+    CERTAIN_TEXT = 32, /* length of text that numbers are unlikely to begin with */
     MAX_LINK_BYTES = 4096,
-    TABLE_FOOTER_BYTES = 48 /* of an SSTable, the format of TensorFlow's checkpoints */
+    TABLE_FOOTER_BYTES = 48 /* footer of an SSTable, the format of TensorFlow's checkpoints */
 };
 
 typedef struct content {
@@ -64,7 +64,7 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
-/* Magics of at least `shortest` bytes count. */
+/* Return the kind of file that begins with a known magic of at least `shortest` bytes, or NULL. */
 static const char *kind_by_magic(content c, size_t shortest)
 {
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
@@ -77,7 +77,8 @@ static const char *kind_by_magic(content c, size_t shortest)
 
 /* ---- by structure ---------------------------------------------------------------------------- */
 
-/* Protocol buffers: ir_version, a small number, then producer_name. */
+/* An ONNX file is a protocol buffer that begins with ir_version, a small number, and then
+ * producer_name. */
 static bool is_onnx(content c)
 {
     return c.bytes > 4 && c.data[0] == 0x08 && c.data[1] > 0 && c.data[1] < 32 &&
@@ -90,7 +91,7 @@ static bool is_tensorflow_index(content c)
     return c.bytes >= TABLE_FOOTER_BYTES && has_at(c, c.bytes - 8, footer, 8);
 }
 
-/* MessagePack: a map whose first key is text. */
+/* A Flax file is a MessagePack map whose first key is text. */
 static bool is_flax(content c)
 {
     const bool is_map =
@@ -102,14 +103,15 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* A header length below 2^32, then JSON. */
+/* A safetensors file begins with the length of its header in 8 bytes, less than 2^32, and then
+ * JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
-/* Does the file begin with zeros? A file system leaves this if a file's space was reserved, but
- * not written. */
+/* Does the file begin with zeros? A file system leaves zeros where space of a file was reserved but
+ * never written. */
 static bool begins_with_zeros(content c)
 {
     size_t n = 0;
@@ -169,7 +171,7 @@ static bool is_html(content c)
     return false;
 }
 
-/* Number of leading printable ASCII characters, at most SHOWN_TEXT. */
+/* Return the number of leading printable ASCII characters, at most SHOWN_TEXT. */
 static size_t printable_length(content c)
 {
     size_t n = 0;
@@ -208,7 +210,7 @@ static fsdp_status explain_text(const char *path, const char *what, content c)
                       (int)printable_length(c), (const char *)c.data);
 }
 
-/* Text at the beginning, or the whole of it. */
+/* Report a file that begins like a web page, or that contains only the target of a link. */
 static fsdp_status explain_any_text(const char *path, const char *what, content c)
 {
     if (is_html(c))

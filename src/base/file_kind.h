@@ -6,12 +6,14 @@
 typedef enum fsdp_file_wanted {
     FSDP_WANTED_TEXT, /* JSON; other text is not reported as another kind of file */
     FSDP_WANTED_BINARY,
-    FSDP_WANTED_NUMBERS /* any bytes may be right: only a certain other kind is reported */
+    FSDP_WANTED_NUMBERS /* any bytes may be valid, so another kind of file is reported only if it is
+                           certain */
 } fsdp_file_wanted;
 
-/* Called after reading `data` [bytes] of the file `path` as `what` ("a safetensors file") has
- * failed. Returns FSDP_ERR_FORMAT with a message that names the actual kind of file and how to get
- * the right one. Returns FSDP_OK if the kind is unknown; the caller then reports its own error. */
+/* Explain why the file `path`, which begins with `data` [bytes], could not be read as `what` ("a
+ * safetensors file"). Returns FSDP_ERR_FORMAT with a message that names the actual kind of file and
+ * says how to get the right one. Returns FSDP_OK if the kind is unknown; the caller then reports
+ * its own error. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_explain(const char *path, const char *what,
                                               fsdp_file_wanted wanted, const void *data,
                                               size_t bytes);

@@ -1,5 +1,5 @@
-/* See file_stage.h. A ring of requests between the caller, which appends, and the worker, which
- * takes the oldest. Both sleep on condition variables. */
+/* See file_stage.h. The caller appends requests to a ring, from which the worker takes the oldest
+ * one. Both threads sleep on condition variables. */
 #include "src/base/error.h"
 #include "src/base/file_stage.h"
 
@@ -17,7 +17,7 @@
 
 enum {
     QUEUE = 64,            /* maximum number of queued requests */
-    MAX_TRANSFER = 1 << 30 /* bytes of one call; Linux stops at 2 GiB anyway */
+    MAX_TRANSFER = 1 << 30 /* bytes per system call; Linux moves at most 2 GiB per call */
 };
 
 typedef struct request {
@@ -34,19 +34,20 @@ struct fsdp_file_stage {
     uint64_t reserved;
     pthread_t worker;
     pthread_mutex_t lock;
-    pthread_cond_t queued,
-        done; /* queued: a request was added, or stopping; done: a request completed */
+    pthread_cond_t queued, done; /* queued: a request was added, or `stopping` was set; done: a
+                                    request has completed */
     /* Under lock: */
     bool stopping;
-    fsdp_file_ticket last, completed; /* last: newest request; completed: all up to it have run */
+    fsdp_file_ticket last, completed; /* last: the newest request; completed: this request and all
+                                         earlier ones have run */
     request requests[QUEUE];          /* request i is requests[i % QUEUE] */
     fsdp_file_ticket failed;          /* the first failed request; 0: none */
-    fsdp_saved_error error;           /* of that request */
+    fsdp_saved_error error;           /* the error of the first failed request */
 };
 
 /* --- the worker --- */
 
-/* Bytes moved by one call, or -1 with errno. */
+/* Move bytes with one call. Returns how many were moved, or -1 with errno. */
 static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
@@ -132,7 +133,7 @@ static const char *default_dir(void)
     return dir && *dir ? dir : "/tmp";
 }
 
-/* Free what exists before the worker runs. */
+/* Free everything except the worker thread, which must not run. */
 static void free_stage(fsdp_file_stage *stage)
 {
     if (stage->fd >= 0)

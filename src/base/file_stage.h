@@ -17,30 +17,32 @@ typedef struct fsdp_file_stage fsdp_file_stage;
 /* Number of a request, counted from 1. Ticket 0 is always complete. */
 typedef uint64_t fsdp_file_ticket;
 
-/* Create a file in `dir` and its worker thread. `dir` is created if it is missing; NULL: $TMPDIR,
- * else /tmp. If `bytes` > 0, they are reserved at once, as by reserve(). An error names `dir` and
- * the system's message. */
+/* Create a file in `dir` and its worker thread. `dir` is created if it is missing. If `dir` is
+ * NULL, the file is created in $TMPDIR or, if that is not set, in /tmp. If `bytes` > 0, that many
+ * bytes are reserved, as by reserve(). An error names `dir` and the system's message. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_create(const char *dir, uint64_t bytes,
                                                    fsdp_file_stage **stage);
-/* Requests that have not begun are dropped. Accepts NULL. */
+/* Stop the worker and free `stage`. Requests that have not begun are dropped. Accepts NULL. */
 void fsdp_file_stage_destroy(fsdp_file_stage *stage);
 
-/* Allocate the blocks of the first `bytes` bytes on the disk, so that it cannot become full later.
- * The file never shrinks. FSDP_ERR_IO names the folder and the number of bytes if there is no
- * room. */
+/* Reserve disk space for the first `bytes` bytes of the file, so that a later write cannot find the
+ * disk full. The file never shrinks. FSDP_ERR_IO names the folder and the number of bytes if there
+ * is no room. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes);
 
-/* Queue a copy of [bytes] between `data` and the file at `offset`, to run once `after` (which the
- * request owns) has occurred. Waits only while the queue is full. Never fails: wait() returns the
- * error of a failed request, and requests after it are dropped. */
+/* Queue a copy of `bytes` bytes between `data` and the file at `offset`. The copy runs after the
+ * event `after`, which the request owns, has occurred. The functions wait only while the queue is
+ * full. They never fail: wait() returns the error of a failed request, and later requests are
+ * dropped. */
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
                                        size_t bytes, fsdp_event *after);
 fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, void *data,
                                       size_t bytes, fsdp_event *after);
-/* Copy [bytes] of the file at `offset` now, in the calling thread, which may be any thread. The
- * bytes must have been written and waited for, and no request may touch them. */
+/* Copy `bytes` bytes of the file at `offset` to `data` immediately, in the calling thread, which
+ * may be any thread. The caller must have waited for the requests that wrote these bytes, and no
+ * queued request may touch them. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_peek(const fsdp_file_stage *stage, uint64_t offset,
                                                  void *data, size_t bytes);
-/* Wait for a request and all before it. FSDP_OK if all of them succeeded. The first failure is
- * returned by every wait for that request or a later one. */
+/* Wait for a request and all earlier ones. Returns FSDP_OK if all of them succeeded. After a
+ * request has failed, every wait for that request or for a later one returns its error. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket);

@@ -1,11 +1,12 @@
 /* A float32 in two halves of 16 bits, scalar; src/kernels/cpu/isa/halves.h has the vector version.
  *
  * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as in every cast (bf16.h).
- * `lo` is the lower half of the float32's bits. The upper half of the bits is then `hi`, or one
- * less if rounding went up. `lo` shows which: rounding went up above 0x8000. At 0x8000, a tie, `hi`
- * is even in both cases; there the bit `mark` says that it went up. A NaN is not rounded but made
- * quiet; for a NaN, the bit says that it was not quiet. Overflow to infinity and the step from 0 to
- * the smallest denormal are steps of one like all others. */
+ * `lo` is the lower half of the float32's bits. The upper half of the bits is `hi`, or `hi` - 1 if
+ * the value was rounded up. A value is rounded up if `lo` is above 0x8000, and down if `lo` is
+ * below 0x8000. If `lo` is 0x8000, a tie, `hi` is even in both cases, and the bit `mark` is set if
+ * the value was rounded up. A NaN is not rounded but made quiet; for a NaN, `mark` is set if the
+ * original was not quiet. Rounding up adds one to the upper half even if the result is infinity or,
+ * from 0, the smallest denormal. */
 #pragma once
 #include <stdbool.h>
 
@@ -26,7 +27,7 @@ static inline int64_t fsdp_halves_words(int64_t n)
     return (n + FSDP_HALVES_WORD - 1) / FSDP_HALVES_WORD;
 }
 
-/* The elements from i on; i is a multiple of FSDP_HALVES_WORD. */
+/* Return the array that begins at element i of `h`; i must be a multiple of FSDP_HALVES_WORD. */
 static inline fsdp_halves fsdp_halves_at(fsdp_halves h, int64_t i)
 {
     return (fsdp_halves){h.hi + i, h.lo + i, h.marks + i / FSDP_HALVES_WORD};

@@ -26,8 +26,8 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
-/* Opening a dangling link fails as if no file existed, although the link is visible in its
- * folder. */
+/* Report that `path` cannot be opened. If it is a dangling link, name the link's target: the
+ * system's message says that no file exists, although the link is visible in its folder. */
 static fsdp_status cannot_open(const char *path)
 {
     const int code = errno;
@@ -61,7 +61,7 @@ fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
 {
     int fd;
     struct stat st;
-    /* Without O_NONBLOCK, opening a pipe would wait for a writer before it is refused. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer, before the pipe is refused. */
     FSDP_TRY(open_to_read(path, O_NONBLOCK, &fd, &st));
     fsdp_status status = FSDP_OK;
     void *data = NULL;
@@ -87,7 +87,7 @@ static fsdp_status read_all(int fd, const char *path, size_t max_bytes, char **t
 {
     size_t cap = 0, len = 0;
     for (;;) {
-        /* Read one byte more than expected, to detect the end without growing once more. */
+        /* Keep one byte free for the final NUL. */
         if (!FSDP_GROW(*text, cap, len + 4096))
             return FSDP_ERR_NOMEM;
         ssize_t n = read(fd, *text + len, cap - len - 1);

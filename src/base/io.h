@@ -10,40 +10,44 @@
 #include <fsdp/base.h>
 
 /* ---- paths ---- */
-/* "a/b"; only `name` if it is absolute or `dir` is empty. Owned by the caller; NULL when out of
- * memory. */
+/* Return "dir/name", or only `name` if it is absolute or `dir` is empty. The path is owned by the
+ * caller; it is NULL when out of memory. */
 char *fsdp_path_join(const char *dir, const char *name);
-/* Everything before the last name: "a" for "a/b/", "." for "b", "/" for "/b". */
+/* Return everything before the last name, owned by the caller: "a" for "a/b/", "." for "b", "/" for
+ * "/b". */
 char *fsdp_path_parent(const char *path);
-/* The last name: "b" for "a/b"; a pointer into `path`. */
+/* Return the last name, a pointer into `path`: "b" for "a/b". */
 const char *fsdp_path_name(const char *path);
-/* Length without trailing slashes: "out/" and "out" are the same folder. */
+/* Return the length of `path` without trailing slashes: "out/" and "out" are the same folder. */
 size_t fsdp_path_length(const char *path);
-char *fsdp_path_stripped(const char *path);    /* a copy of that length, owned by the caller */
-bool fsdp_path_is_file(const char *path);      /* regular, links followed */
-bool fsdp_path_is_directory(const char *path); /* links followed */
-/* Whether anything of that name exists, including a dangling link. For a dangling link,
- * fsdp_path_is_file() is false, but opening it reports why it cannot be read. */
+/* Return a copy of `path` without trailing slashes, owned by the caller. */
+char *fsdp_path_stripped(const char *path);
+bool fsdp_path_is_file(const char *path);      /* a regular file; follows links */
+bool fsdp_path_is_directory(const char *path); /* follows links */
+/* Whether anything exists at `path`, including a dangling link. For a dangling link
+ * fsdp_path_is_file() is false, but an attempt to open the link gives an error that says why it
+ * cannot be read. */
 bool fsdp_path_is_there(const char *path);
-/* Whether `dir` has a regular file of that name, links followed; also false if the joined path is
- * longer than PATH_MAX. */
+/* Whether `dir` contains a regular file `name`; follows links. The result is false if the joined
+ * path is longer than PATH_MAX. */
 bool fsdp_directory_has_file(const char *dir, const char *name);
-/* FSDP_OK for a regular file, a directory, or a path that does not exist. FSDP_ERR_INVALID for
- * pipes and devices; FSDP_ERR_IO if the path cannot be examined, as with a cycle of links. */
+/* Return FSDP_OK for a regular file, a directory, or a path that does not exist. Return
+ * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
+ * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* Whether less than half of a regular file is on the disk: the rest are holes, which read as zeros.
- * Also true for a file that its file system compresses to that size. A copy with holes reads the
- * same. */
+/* Whether less than half of a regular file is on the disk. The rest are holes, which read as zeros,
+ * or the file system compresses the file. A copy of the file that has holes reads the same. */
 bool fsdp_path_is_sparse(const char *path);
-/* mkdir -p. */
+/* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
-/* The entries of a directory without "." and "..", sorted by bytes. One block, freed by
- * fsdp_free(). */
+/* List the names in a directory, without "." and "..", sorted by bytes. *names is one block of
+ * memory, owned by the caller and freed by fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_list(const char *path, char ***names, size_t *count);
-/* rm -r; links are removed, not followed. FSDP_OK if the path does not exist. */
+/* Remove a file, or a directory with its contents (rm -r). Links are removed, not followed. Returns
+ * FSDP_OK if the path does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tree_remove(const char *path);
-/* FSDP_ERR_IO, with both numbers, if the file system of `path` has fewer than `bytes` free. `path`
- * need not exist yet; then its nearest existing parent is examined. */
+/* Return FSDP_ERR_IO if the file system of `path` has fewer than `bytes` bytes free; the message
+ * gives both numbers. If `path` does not exist yet, its nearest existing parent is examined. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_free_space(const char *path, uint64_t bytes);
 
 /* ---- reading ---- */
@@ -52,42 +56,44 @@ typedef struct fsdp_mapping {
     size_t bytes;
 } fsdp_mapping;
 
-/* Map a regular file read-only. The file must not be truncated while it is mapped: touching pages
- * beyond its end raises SIGBUS. FSDP_ERR_NOT_FOUND or FSDP_ERR_IO names the path. */
+/* Map a regular file read-only. The file must not be truncated while it is mapped: touching
+ * pages beyond its end raises SIGBUS. The messages of FSDP_ERR_NOT_FOUND and FSDP_ERR_IO name
+ * the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping);
-void fsdp_file_unmap(fsdp_mapping *mapping); /* may be called again; all zero afterwards */
+void fsdp_file_unmap(fsdp_mapping *mapping); /* sets *mapping to {0}; may be called again */
 
 /* Read the whole file, with a NUL appended. The text is owned by the caller and freed by
- * fsdp_free(). Also reads pipes. FSDP_ERR_INVALID if the file is larger than `max_bytes`. */
+ * fsdp_free(). Also reads pipes. Returns FSDP_ERR_INVALID if the file is larger than
+ * `max_bytes`. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text,
                                            size_t *bytes);
 
 /* ---- writing a file ---- */
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
-/* Begin a file that will become `path`. Removes what killed processes left of it. `reserve_bytes` >
- * 0: the size of the file, which is reserved on the disk now so that a full disk is reported before
- * the work. */
+/* Begin a file that will become `path`, and remove the temporary files of `path` that killed
+ * processes left. If `reserve_bytes` > 0, it is the size of the file, and begin() reserves that
+ * space on the disk, so that a full disk is reported before the work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
-/* From now on, blocks of zeros are not written: they become holes of the file, which take no space
- * on the disk. Nothing may be written twice, since zeros would not replace earlier data. Only for
- * files that were begun without a size, and for one thread at a time. */
+/* After this call, blocks of zeros are not written: they become holes of the file, which need no
+ * space on the disk. No byte may be written twice, because zeros would not replace earlier data.
+ * The file must have been begun with `reserve_bytes` 0, and only one thread may write to it. */
 void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file);
 /* Append `data` [bytes] after the data of earlier appends. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data,
                                                     size_t bytes);
-/* Receives the bytes of each append. */
+/* An observer. It is called with the bytes of each append, in one or more pieces. */
 typedef fsdp_status fsdp_append_fn(void *context, const void *data, size_t bytes);
-/* Call `see` with everything that is appended from now on. If it fails, the append fails. */
+/* Call `see` with all bytes that are appended after this call. If `see` fails, the append fails. */
 void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context);
-/* Bytes appended so far. */
+/* Return the number of bytes appended so far. */
 uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file);
-/* Write at `offset`. Several threads may do this at the same time. */
+/* Write `data` [bytes] at `offset`. Several threads may do this at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset,
                                                       const void *data, size_t bytes);
-/* Sync, rename, and sync the folder. Frees `file`, also on failure; then the temporary file is
- * removed. */
+/* Sync the file, rename it to its path, and sync the folder. Frees `file`, also on failure. On
+ * failure, the temporary file is removed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file);
 /* Remove the temporary file and free `file`. Accepts NULL. */
 void fsdp_atomic_file_discard(fsdp_atomic_file *file);
@@ -102,44 +108,47 @@ typedef struct fsdp_atomic_directory fsdp_atomic_directory;
 
 typedef enum fsdp_existing {
     FSDP_EXISTING_REFUSE, /* an error unless the directory is missing or empty */
-    FSDP_EXISTING_UPDATE, /* files of the new one replace those of the same name; others are kept,
+    FSDP_EXISTING_UPDATE, /* new files replace old files of the same name; other old files are kept,
                              except those that fsdp_atomic_directory_drop() selects */
 } fsdp_existing;
 
-/* Create an empty directory next to `path`, which will become `path`. Missing parents are created.
- * FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory, or contains the
- * working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount point. */
+/* Create an empty directory next to `path`. commit() will move it to `path`. Missing parents are
+ * created. Returns FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory,
+ * or contains the working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount
+ * point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
-/* Check whether begin() and commit() could work there. Creates nothing, not even missing parents.
- * For programs that write only after hours of work and check before. */
+/* Check whether begin() and commit() could succeed for `path`. Leaves nothing behind and does not
+ * create missing parents. A program that writes only after hours of work calls this before the
+ * work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove what an unfinished write of `path` by process `pid` of this host has left; 0: by any
- * process that no longer runs. Called by begin(), and by code that ends a process or survives one.
- * What cannot be removed is left. */
+/* Remove what unfinished writes of `path` by process `pid` of this host have left or, if `pid` is
+ * 0, by all processes that no longer run. begin() calls this, and so does code that ends a process
+ * or that runs after a process was killed. Directories that cannot be removed stay. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
-/* A path next to `path`, owned by the caller, that sweep() removes if this process does not. */
+/* Return a temporary path next to `path`, owned by the caller. If this process does not remove what
+ * it creates there, sweep() does. */
 char *fsdp_atomic_directory_temporary(const char *path);
-/* Whether `name` is one that only an unfinished write uses for files that it creates or moves
- * away. */
+/* Whether `name` has the form of the temporary names that only unfinished writes use. */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
 /* Whether there is anything that sweep() would remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
-/* The path to write to until commit(). */
+/* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Whether a file of the old directory is part of what the new one replaces, so that it is deleted
- * even if the new one has no file of that name: stale shards, an index of another format.
+/* Whether a file of the old directory is stale: it belongs to what the new directory replaces, such
+ * as an old shard or an index of another format. A stale file is deleted even if the new directory
+ * has no file of the same name.
  *
- * @param old, fresh the old and the new directory, both complete, before anything is kept
+ * @param old, fresh paths of the old and the new directory, both complete, before anything is kept
  *
  * @param name       a file or folder in `old`, relative to it. For a folder that is stale or that
- * `fresh` has too, the function is called for each entry. */
+ * `fresh` has too, the function is also called for each entry of the folder. */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);
-/* Sync every file in the directory, then move it into place, in one step if the file system
- * supports it. Frees `directory`, also on failure; then `path` is unchanged, unless the message
- * says that only the old directory could not be removed. */
+/* Sync every file in the directory, then move the directory to its path, in one step if the file
+ * system supports it. Frees `directory`, also on failure. After a failure, `path` is unchanged,
+ * unless the message says that only the old directory could not be removed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory);
 /* Remove the temporary directory and free `directory`. Accepts NULL. */
 void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory);

@@ -2,18 +2,20 @@
 #pragma once
 #include "src/base/io.h"
 
-/* "path: what: <errno's text>", with the status that fits errno. */
+/* Set the message "path: what: <text of errno>" and return the status that fits errno. */
 FSDP_PRINTF(2, 3) fsdp_status fsdp_io_error(const char *path, const char *what, ...);
-/* Sync a file or folder to the disk. FSDP_OK for kinds that cannot be synced (pipes, devices). */
+/* Sync a file or folder to the disk. Returns FSDP_OK for kinds of files that cannot be synced
+ * (pipes, devices). */
 fsdp_status fsdp_io_sync(int fd, const char *path);
 fsdp_status fsdp_io_sync_path(const char *path);
 
 /* Infixes of temporary names; see Note [Names of what is unfinished] in unfinished.c. */
 #define FSDP_UNFINISHED ".fsdp-tmp-"
 #define FSDP_ASIDE ".fsdp-old-"
-/* A temporary name next to `path`, owned by the caller. */
+/* Return a new temporary name next to `path`, owned by the caller. */
 char *fsdp_unfinished_name(const char *path, const char *infix);
-/* The process id in `name` if it is a temporary name next to `base`; else 0. */
+/* Return the process id in `name` if `name` is a temporary name next to `base`, else 0. */
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
-/* Whether `name` was left next to `base` by process `pid`; 0: by any process that has ended. */
+/* Whether `name` is a temporary name next to `base` of process `pid` or, if `pid` is 0, of any
+ * process that has ended. */
 bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid);

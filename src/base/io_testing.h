@@ -6,15 +6,15 @@ typedef enum fsdp_io_call {
     FSDP_IO_WRITE,
     FSDP_IO_SYNC,
     FSDP_IO_LINK,
-    FSDP_IO_RENAME /* only of a directory that was exchanged */
+    FSDP_IO_RENAME /* only the rename of the old directory after an exchange */
 } fsdp_io_call;
 
-/* The n-th such call of the calling thread from now on (1: the next) fails with `error`, an errno
- * value. n 0: none fails. */
+/* Make a later system call of the calling thread fail with `error`, an errno value: the n-th one of
+ * kind `call` (n = 1: the next one). With n = 0, no call fails. */
 void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
 
-/* Called by atomic_file.c and atomic_directory.c: counts a call. Returns true and sets errno if it
- * must fail. */
+/* Called by atomic_file.c and atomic_directory.c: counts a call. Returns true and sets errno if the
+ * call must fail. */
 #ifdef FSDP_TESTING
 bool fsdp_io_should_fail(fsdp_io_call call);
 #else

@@ -16,8 +16,9 @@
 
 /* ---- preparing the text ------------------------------------------------------------------------
  *
- * One pass before jansson limits the nesting, refuses \u0000, and finds the literals that jansson
- * cannot hold. Only if there are any is the text copied, with `"\u0000literal"` in their places. */
+ * A pass over the text before jansson limits the nesting, refuses \u0000, and finds the literals
+ * that jansson cannot represent (json_internal.h). If there are any, jansson reads a copy of the
+ * text that has `"\u0000literal"` in their places. */
 
 typedef struct literal {
     size_t at, bytes; /* in the original text */
@@ -55,7 +56,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The length of a valid integer literal that does not fit 64 bits, or 0. */
+/* Return the length of the literal at `p` if it is a valid integer that does not fit in 64 bits,
+ * else 0. */
 static size_t big_integer(const char *p, const char *end)
 {
     const char *digits = p + (*p == '-');
@@ -163,7 +165,7 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* Convert a position in the replaced text to one in the original. */
+/* Convert a position in the copy with replaced literals to the position in the original text. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;
@@ -342,8 +344,8 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Append the path of `container`, "a.b[2]". A container occurs once in a document, so its path can
- * be searched when an error needs it instead of being stored. */
+/* Append the path from `from` to `container`, such as "a.b[2]". Paths are not stored: a container
+ * occurs once in a document, so an error can search for its path. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)
@@ -405,7 +407,7 @@ static void put_value(fsdp_text *t, json_t *value)
     }
 }
 
-/* The node of `key`, or `node` itself if key is NULL. */
+/* Return the node of `key`, or `node` itself if `key` is NULL. */
 static fsdp_json_node node_of_key(fsdp_json_node node, const char *key)
 {
     return key ? fsdp_json_find(node, key) : node;

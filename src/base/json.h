@@ -6,7 +6,7 @@
  * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
  *
  * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, floats are printed like repr. Strings with NUL characters are refused.
+ * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused.
  * Values that are not accessed survive changes to others, so a config.json keeps keys that this
  * library does not know. */
 #pragma once
@@ -18,17 +18,17 @@ typedef struct fsdp_json fsdp_json;
 
 typedef struct fsdp_json_node {
     fsdp_json *doc;
-    struct json_t *value;  /* NULL: no such value */
+    struct json_t *value;  /* NULL: the value does not exist */
     struct json_t *parent; /* the container of `value`; NULL for the root */
-    const char *key;       /* of `value` in an object, owned by the document; NULL in an array */
-    size_t index;          /* of `value` in an array */
+    const char *key; /* the key of `value` in an object, owned by the document; NULL in an array */
+    size_t index;    /* the index of `value` in an array */
 } fsdp_json_node;
 
 typedef enum fsdp_json_kind {
-    FSDP_JSON_NONE, /* no such value */
+    FSDP_JSON_NONE, /* the value does not exist */
     FSDP_JSON_NULL,
     FSDP_JSON_BOOL,
-    FSDP_JSON_INT, /* of any length */
+    FSDP_JSON_INT, /* an integer of any length */
     FSDP_JSON_REAL,
     FSDP_JSON_STRING,
     FSDP_JSON_ARRAY,
@@ -42,29 +42,31 @@ typedef enum fsdp_json_style {
 } fsdp_json_style;
 
 enum {
-    FSDP_JSON_MAX_BYTES = 100000000, /* of a file */
-    FSDP_JSON_MAX_DEPTH = 256        /* of nested arrays and objects */
+    FSDP_JSON_MAX_BYTES = 100000000, /* maximum size of a file */
+    FSDP_JSON_MAX_DEPTH = 256        /* maximum depth of nested arrays and objects */
 };
 
-/* Read a file: an object or an array. FSDP_ERR_FORMAT names path, line and column. */
+/* Read a file that contains an object or an array. The message of FSDP_ERR_FORMAT names path, line
+ * and column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_read(const char *path, fsdp_json **doc);
-/* Parse `text` [bytes], which need not end in NUL and is not kept. Errors refer to it as `name` and
- * count lines from `first_line` (1, or the number of the line in JSON lines). */
+/* Parse `text` [bytes]. The text need not end in NUL and is not kept. Errors call the text `name`
+ * and count its lines from `first_line`, which is 1 or, for JSON lines, the number of the line in
+ * its file. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text,
                                             size_t bytes, fsdp_json **doc);
-/* A document whose root is an empty object. */
+/* Create a document whose root is an empty object. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_create(const char *name, fsdp_json **doc);
 void fsdp_json_destroy(fsdp_json *doc); /* accepts NULL */
 
 const char *fsdp_json_name(const fsdp_json *doc);
 fsdp_json_node fsdp_json_root(fsdp_json *doc);
 
-/* ---- lookup: never an error; the kind of a value that does not exist is NONE ---- */
+/* ---- lookup: these functions never fail; a value that does not exist has kind NONE ---- */
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
-size_t fsdp_json_len(fsdp_json_node node); /* entries of an array or object, else 0 */
-/* NONE if `node` is not an object or lacks the key. */
+size_t fsdp_json_len(fsdp_json_node node); /* number of entries of an array or object, else 0 */
+/* Return the value of `key`. Its kind is NONE if `node` is not an object or lacks the key. */
 fsdp_json_node fsdp_json_find(fsdp_json_node node, const char *key);
-/* NONE beyond the end. */
+/* Return item `index` of an array. Its kind is NONE beyond the end. */
 fsdp_json_node fsdp_json_at(fsdp_json_node node, size_t index);
 /* Iterate over an object in order of insertion: `for (fsdp_json_node v = fsdp_json_first(object);
  * v.value; v = fsdp_json_next(v))`; the key is v.key. */
@@ -73,26 +75,26 @@ fsdp_json_node fsdp_json_next(fsdp_json_node value);
 /* Whether the key exists with a value other than null. */
 bool fsdp_json_has(fsdp_json_node node, const char *key);
 
-/* ---- getters: of `key` in the object `node`, or of `node` itself if key is NULL.
- * FSDP_ERR_NOT_FOUND if there is no value, FSDP_ERR_FORMAT if it is not what was expected. The opt_
- * forms return `fallback` if the key is absent or null. ---- */
+/* ---- getters: each reads the value of `key` in the object `node`, or `node` itself if `key` is
+ * NULL. It returns FSDP_ERR_NOT_FOUND if there is no value, and FSDP_ERR_FORMAT if the value is not
+ * what was expected. The opt_ forms set *out to `fallback` if the key is absent or null. ---- */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t fallback, int64_t *out);
-/* A finite number; may be an integer. */
+/* Get a finite number, which may be an integer. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_f64(fsdp_json_node node, const char *key, double *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *key, double fallback,
                                               double *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
-/* Borrowed from the document until the value is set again. */
+/* *out is borrowed from the document until the value is set again. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
                                               const char *fallback, const char **out);
-/* opt_: the node has kind NONE when the key is absent or null. */
+/* The opt_ forms set *out to a node of kind NONE if the key is absent or null. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key,
                                                  fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key,
@@ -101,24 +103,27 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_get_array(fsdp_json_node node, const char 
                                                 fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char *key,
                                                 fsdp_json_node *out);
-/* An array of integers; *items is owned by the caller and freed by fsdp_free(). */
+/* Get an array of integers. *items is owned by the caller and freed by fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min,
                                                int64_t max, int64_t **items, size_t *count);
 
-/* "name: path: expected <format>, found <value>", for checks that the getters do not have. */
+/* Set the message "name: path: expected <format>, found <value>" and return the status, for checks
+ * that the getters do not make. */
 FSDP_PRINTF(3, 4)
 fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...);
 
-/* ---- building: setters replace a key in place or add it at the end. The document keeps an
- * allocation failure, which writing it returns. Setting on a node of another kind is a bug. ---- */
+/* ---- building: a setter replaces the value of a key in place, or adds the key at the end. The
+ * document remembers an allocation failure, which is returned when the document is written. It
+ * is a bug to pass a node that is not an object to a setter, or not an array to an append
+ * function. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
-/* NULL sets null. Bytes that are not UTF-8 are an error of the document. */
+/* If `value` is NULL, the value becomes null. If it is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* empty */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* empty */
-void fsdp_json_remove(fsdp_json_node object, const char *key);               /* may be absent */
+void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
 void fsdp_json_append_f64(fsdp_json_node array, double value);
 void fsdp_json_append_str(fsdp_json_node array, const char *value);
@@ -126,9 +131,10 @@ fsdp_json_node fsdp_json_append_object(fsdp_json_node array);
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array);
 
 /* ---- writing ---- */
-/* *text ends in NUL, is owned by the caller and freed by fsdp_free(). `bytes` may be NULL. */
+/* Print a document. *text ends in NUL; it is owned by the caller and freed by fsdp_free(). `bytes`
+ * may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style,
                                             char **text, size_t *bytes);
-/* Atomic (fsdp_file_write). */
+/* Write a document to `path` atomically, as fsdp_file_write() does. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_write(const fsdp_json *doc, fsdp_json_style style,
                                             const char *path);

@@ -5,11 +5,12 @@
 #include "src/base/json.h"
 
 struct fsdp_json {
-    char *name;         /* what errors call it */
+    char *name;         /* the name of the document in errors */
     json_t *root;       /* an object or an array */
-    fsdp_status status; /* first failure while building; writing returns it */
+    fsdp_status status; /* the first failure while the document was built; writing returns it */
 };
 
-/* jansson supports neither integers beyond 64 bits nor NaN and Infinity. They are kept as strings
- * that begin with a NUL followed by the literal. Strings from parsed text cannot contain a NUL. */
-const char *fsdp_json_raw_number(const json_t *value); /* the literal, or NULL */
+/* jansson supports neither integers beyond 64 bits nor NaN and Infinity. Such a number is kept as a
+ * string: a NUL followed by the literal. Strings from parsed text cannot contain a NUL. The
+ * function returns the literal of such a number, or NULL for any other value. */
+const char *fsdp_json_raw_number(const json_t *value);

@@ -30,7 +30,8 @@ static json_t *make_string(fsdp_json *doc, const char *value)
     return empty;
 }
 
-/* Takes ownership of `value`. NULL means that its allocation failed. */
+/* Set `key` to `value` and take ownership of `value`, which is NULL if its allocation has
+ * failed. */
 static void set_value(fsdp_json_node object, const char *key, json_t *value)
 {
     if (object.doc->status != FSDP_OK && !object.value) {
@@ -136,7 +137,7 @@ fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
 /* ---- printing -------------------------------------------------------------------------------- */
 
 typedef struct printer {
-    char *text; /* no terminating NUL until the end */
+    char *text; /* NUL-terminated only at the end */
     size_t len, cap;
     bool failed; /* out of memory; later output is dropped */
     fsdp_json_style style;
@@ -157,7 +158,8 @@ static void put_text(printer *p, const char *s)
     put_bytes(p, s, strlen(s));
 }
 
-/* Decodes one character of valid UTF-8 (jansson has checked it); returns its length in bytes. */
+/* Decode the first character of `s`, which jansson has checked to be valid UTF-8. Returns the
+ * length of the character in bytes. */
 static size_t decode(const unsigned char *s, uint32_t *code)
 {
     static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -207,7 +209,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Printed before entry `i` of a container, and with i 0 after its last one. */
+/* Print the comma and the line break before entry `i` of a container. With `i` = 0 there is no
+ * comma; this also prints the line break after the last entry. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

@@ -1,4 +1,4 @@
-/* Levels by component, parsed once from FSDP_LOG. */
+/* The log level of each component, parsed once from FSDP_LOG. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Log lines for people, on stderr. FSDP_LOG=info,comm:debug sets the level, for all components or
  * by component. Lines begin with [rank/world_size]. Only rank 0 prints info; every rank prints
- * warnings and errors. The library never prints an error: it returns it. */
+ * warnings and errors. The library itself never prints errors; it returns them. */
 #pragma once
 #include <stdarg.h>
 
@@ -17,7 +17,8 @@ typedef enum fsdp_log_level {
 /* Whether `level` of `component` ("comm", "fsdp", ...) is printed. Reads FSDP_LOG once. */
 bool fsdp_log_enabled(const char *component, fsdp_log_level level);
 
-/* `rank` < 0: no prefix. A newline is added. */
+/* Print a line and a newline if `level` of `component` is printed. If `rank` < 0, the line has no
+ * [rank/world_size]. */
 FSDP_PRINTF(5, 6)
 void fsdp_log(const char *component, fsdp_log_level level, int rank, int world_size,
               const char *format, ...);

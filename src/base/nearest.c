@@ -8,7 +8,7 @@
 
 enum {
     MAX_WORD = 63,
-    EDIT = 2,     /* cost of an insertion, deletion, replacement or swap, in halves */
+    EDIT = 2,     /* cost of an insertion, deletion, replacement or swap */
     CASE_EDIT = 1 /* cost of a letter in the other case */
 };
 
@@ -63,7 +63,8 @@ static bool differs_in_case_only(const char *a, const char *b)
     return !*a && !*b;
 }
 
-/* Whether `word` consists of whole words of `name`, as dtype does of param-dtype. */
+/* Whether `word` consists of one or more of the words that dashes separate in `name`, such as
+ * "dtype" in "param-dtype". */
 static bool is_part(const char *word, const char *name)
 {
     enum {
@@ -81,7 +82,7 @@ static bool is_part(const char *word, const char *name)
     return false;
 }
 
-/* The shortest name that has `word` as a part. */
+/* Return the index of the shortest name that has `word` as a part, or -1. */
 static int name_with_part(const char *word, const char *const *names, size_t count)
 {
     int best = -1;

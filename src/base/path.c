@@ -127,7 +127,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Append the names, each with its NUL, to one text. */
+/* Append the names in a directory to *text, each with its NUL. */
 static fsdp_status read_names(DIR *dir, const char *path, char **text, size_t *bytes, size_t *count)
 {
     size_t cap = 0;

@@ -27,15 +27,16 @@ static inline fsdp_philox fsdp_philox4x32(uint64_t key, uint64_t counter_low, ui
     return (fsdp_philox){{c0, c1, c2, c3}};
 }
 
-/* Uniform in [0, 1), 24 bits. */
+/* Convert random bits to a uniform number in [0, 1) that has 24 bits. */
 static inline float fsdp_uniform_from_bits(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* Dropout of probability p (Srivastava et al. 2014): element e is kept if half e % 8 of the words
- * of counter e / 8 is at least this threshold; half 2 w is the lower half of word w. So p is
- * rounded to a multiple of 2^-16, and only p = 1 drops all elements. */
+/* Return the threshold for dropout of probability p (Srivastava et al. 2014). The four words at
+ * counter e / 8 have eight halves of 16 bits; half 2 w is the lower half of word w. Element e is
+ * kept if half e % 8 is at least the threshold. p is thus rounded to a multiple of 2^-16, and only
+ * p = 1 drops all elements. */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;
@@ -49,7 +50,8 @@ static inline float fsdp_keep_factor(float p)
     return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
 }
 
-/* Mixes a 64-bit value (splitmix64's finalizer) to make keys from (seed, step, leaf, operation). */
+/* Mix the bits of a value (splitmix64's finalizer), to make keys from (seed, step, leaf,
+ * operation). */
 static inline uint64_t fsdp_mix64(uint64_t x)
 {
     x += 0x9E3779B97F4A7C15u;

@@ -12,7 +12,7 @@ enum {
 };
 
 /* Round `x` > 0 to `n` significant digits. Returns the decimal exponent of the first digit. Only
- * the digits of printf's text are used, so its decimal point does not matter. */
+ * the digits of printf's text are used, so the locale's decimal point does not matter. */
 static int rounded_digits(double x, int n, char digits[MAX_DIGITS + 1])
 {
     char text[64];
@@ -33,8 +33,9 @@ static bool reads_back(double x, const char *digits, int exponent)
     return strtod(text, NULL) == x;
 }
 
-/* The next decimal, one unit up in the last digit. Doubles are denser below a power of two, so
- * there the nearest n digits may not read back although the next ones up do. */
+/* Add one unit to the last digit, and return the exponent of the result. Doubles are denser below a
+ * power of two than above it. The n-digit decimal nearest to a power of two may therefore not read
+ * back, although the next larger one does. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

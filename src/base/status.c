@@ -1,4 +1,4 @@
-/* Status codes and the per-thread message that belongs to the last one. */
+/* Status codes, and the message of each thread's last error. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

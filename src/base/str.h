@@ -1,5 +1,5 @@
-/* A growable string. Initialize with {0}. Appending does not report errors: out of memory is
- * remembered and returned by fsdp_str_take(). */
+/* A growable string. Initialize with {0}. Appending does not report errors: if an append runs out
+ * of memory, fsdp_str_take() reports it. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -11,13 +11,13 @@ typedef struct fsdp_str {
 
 void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n);
 FSDP_PRINTF(2, 3) void fsdp_str_printf(fsdp_str *s, const char *format, ...);
-/* The text, owned by the caller (fsdp_free); `s` is empty afterwards. NULL with an error if an
- * append ran out of memory. */
+/* Return the text, owned by the caller (fsdp_free), and make `s` empty. Returns NULL with an error
+ * message if an append ran out of memory. */
 char *fsdp_str_take(fsdp_str *s);
 void fsdp_str_fini(fsdp_str *s);
 
-/* The rest of a buffer of fixed size: `left` bytes including the final NUL. Text that does not fit
- * is truncated. */
+/* The rest of a buffer of fixed size: `left` bytes at `at`, including the final NUL. Text that does
+ * not fit is truncated. */
 typedef struct fsdp_text {
     char *at;
     size_t left;

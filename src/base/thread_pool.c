@@ -1,7 +1,7 @@
 /* Workers sleep on a condition variable. A job is one atomic counter from which every thread takes
  * the next task. A worker that wakes late finds the job closed and sleeps again: the caller waits
- * only for workers that have entered the job. If every thread may have a core, all threads spin for
- * a moment before they sleep, since waking up takes as long as a short job. */
+ * only for workers that have entered the job. If each thread can have a processor of its own, all
+ * threads spin for a moment before they sleep, because waking up takes as long as a short job. */
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef struct worker {
 } worker;
 
 struct fsdp_thread_pool {
-    int size, started; /* started: threads to join, size - 1 once created */
+    int size, started; /* started: workers to join, size - 1 after creation */
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
@@ -34,7 +34,8 @@ struct fsdp_thread_pool {
     /* Written under lock: */
     _Atomic uint64_t job; /* number of the job; a worker enters each job once */
     _Atomic int inside;   /* workers in the job */
-    /* The job. Written before it opens, constant until the last worker has left it: */
+    /* The job. Apart from `next`, it is written before `open` is set and does not change until the
+     * last worker has left: */
     fsdp_task_fn *task;
     void *arg;
     int64_t n;
@@ -69,7 +70,8 @@ static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
     return atomic_load_explicit(&pool->inside, memory_order_relaxed) == 0;
 }
 
-/* Spin until `done`, for at most SPIN_NS. The caller checks again under the lock. */
+/* Spin until done() is true, for at most SPIN_NS nanoseconds. Afterwards the caller checks again
+ * under the lock. */
 static void spin_until(const fsdp_thread_pool *pool,
                        bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
 {
@@ -110,7 +112,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Whether each thread may have a core. Other processes may want the cores too. */
+/* Whether this process may use at least `threads` processors. Other processes may want to use them
+ * too. */
 static bool have_cores(int threads)
 {
     return fsdp_available_cpus() >= threads;

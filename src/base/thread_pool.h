@@ -1,6 +1,6 @@
 /* One pool of threads per rank; our code does not use OpenMP. Work is divided by shape, never by
- * the number of threads, so results do not depend on it: the caller defines task i of n, and any
- * thread may run it. */
+ * the number of threads, so results do not depend on that number. The caller defines task i of n,
+ * and any thread may run it. */
 #pragma once
 #include <stdint.h>
 
@@ -14,7 +14,7 @@ void fsdp_thread_pool_destroy(fsdp_thread_pool *pool); /* accepts NULL */
 int fsdp_thread_pool_size(const fsdp_thread_pool *pool);
 
 /* Run task(arg, i, worker) for i in [0, n), with worker in [0, size); worker 0 is the caller.
- * Returns when all tasks are done. Must not be called from a task. pool NULL: a plain loop with
- * worker 0. */
+ * Returns when all tasks are done. Must not be called from a task. If `pool` is NULL, this is a
+ * plain loop with worker 0. */
 typedef void fsdp_task_fn(void *arg, int64_t i, int worker);
 void fsdp_parallel_for(fsdp_thread_pool *pool, int64_t n, fsdp_task_fn *task, void *arg);

@@ -1,10 +1,11 @@
-/* Temporary names of files being written, and whether their writers still run.
+/* Makes temporary names for files that are being written, and finds out whether the writers of such
+ * files still run.
  *
  * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
  * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
- * removed. PID is the process id, HEX the time in 16 digits. Anything with such a name is removed
- * or moved back once the process has ended and PATH is written again. The form was chosen so that
- * no user gives it to a file or folder, as they might PATH.old-20251122. */
+ * removed. PID is the process id, and HEX is the time in 16 hexadecimal digits. If the process has
+ * ended, anything with such a name is removed or moved back when PATH is written again. The names
+ * have this form because no user gives a file or folder such a name, unlike PATH.old-20251122. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +42,8 @@ int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
 }
 
 /* Whether the whole process has ended although its parent has not waited for it yet. The first
- * thread of a killed process may end before the others, which still count. */
+ * thread of a killed process may be a zombie while other threads still run; such a process has not
+ * ended. */
 static bool is_zombie(int pid)
 {
     char path[64], text[1024];
@@ -51,7 +53,7 @@ static bool is_zombie(int pid)
         return false;
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
-    const char *fields = strrchr(text, ')'); /* after the name, which may contain anything */
+    const char *fields = strrchr(text, ')'); /* after the process name, which may contain ')' */
     char state = 0;
     int threads = 0;
     /* The state is the third field, the number of threads the twentieth. */

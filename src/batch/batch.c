@@ -11,7 +11,7 @@
 
 /* The public struct with its private reference count. */
 typedef struct batch {
-    fsdp_batch head; /* first, so that the pointers convert */
+    fsdp_batch head; /* first, so that pointers to `head` and to the batch are equal */
     atomic_int refs;
 } batch;
 
@@ -22,7 +22,7 @@ typedef struct sizes {
 
 /* ---- sizes ---- */
 
-/* Number of labels without the ignored ones at the end. */
+/* Return the number of labels, not counting ignored labels at the end. */
 static int32_t kept_labels(const fsdp_batch_row *row)
 {
     int32_t n = row->labels_len;
@@ -163,7 +163,7 @@ static void copy_ids(int32_t *to, const int32_t *from, int32_t n)
 }
 
 /* Fill in the source of one row, whose first token is at `token` and whose first sequence is
- * `sequence`. Returns the sequence after its last one. */
+ * `sequence`. Returns the index after the row's last sequence. */
 static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *to, int32_t token,
                            int32_t sequence)
 {
@@ -182,8 +182,9 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* The label of each token is the next token of the same document, as transformers shifts them. The
- * label of the last token is known if there is one more label than tokens. */
+/* Set the label of each token to the next token of the same document, as transformers does when it
+ * shifts labels. The label of the last token is known only if the row has one more label than
+ * tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;
@@ -217,7 +218,7 @@ static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batc
 
 /* ---- arrays that are computed from the others ---- */
 
-/* Shift the labels right. */
+/* Set the decoder's input to the labels, shifted right by one token. */
 static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
                                const fsdp_batch_format *format)
 {

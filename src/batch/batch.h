@@ -1,22 +1,23 @@
-/* Internals of batches: how they are built, and the rule for masks, shared by padded arrays and
- * ready-made rows. */
+/* Internals of batches: how a batch is built, and the rule for masks, which applies to padded
+ * arrays and to ready-made rows. */
 #pragma once
 #include <fsdp/batch.h>
 
 /* The arrays of a batch, writable while it is being built. */
 typedef struct fsdp_batch_arrays {
-    int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids NULL: no row has them */
+    int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids: NULL if no row has any */
     int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    int64_t *source_positions, *target_positions; /* NULL without origins */
+    int64_t *source_positions, *target_positions; /* NULL if `origins` was false */
 } fsdp_batch_arrays;
 
-/* Like fsdp_batch_create(). With `origins`, the batch also has source_positions and
- * target_positions, which the caller fills in through *arrays. */
+/* Create a batch, as fsdp_batch_create() does. With `origins`, the batch also has source_positions
+ * and target_positions, which the caller fills in through *arrays. */
 FSDP_MUST_CHECK fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t count,
                                              const fsdp_batch_format *format, bool origins,
                                              fsdp_batch_arrays *arrays, fsdp_batch **out);
 
-/* Find the range [*first, *end) of the ones in a mask [width]. FSDP_ERR_INVALID, with the column,
- * if an entry is neither 0 nor 1, all entries are 0, or there is a zero between ones. */
+/* Find the range [*first, *end) of the ones in mask [width]. Returns FSDP_ERR_INVALID if an entry
+ * is neither 0 nor 1, if there is a zero between ones (the message names the column), or if all
+ * entries are 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first,
                                            int64_t *end);

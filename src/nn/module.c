@@ -75,7 +75,8 @@ fsdp_status fsdp_module_set_extra_repr(fsdp_module *m, const char *text)
     return FSDP_OK;
 }
 
-/* Names are parts of paths, and paths are the keys of checkpoints. */
+/* Check the name of a new child or parameter. Names are parts of paths, and paths are the keys of
+ * checkpoints. */
 static fsdp_status check_name(const fsdp_module *m, const char *name)
 {
     bool taken = fsdp_module_parameter(m, name) != NULL;
@@ -145,7 +146,7 @@ fsdp_status fsdp_module_add_parameter(fsdp_module *m, const char *name, int ndim
     p->init = init;
     p->sink.requires_grad = true;
     p->sink.target = fsdp_grad_sink_default_target;
-    p->refs = 1; /* held by this function */
+    p->refs = 1; /* the reference of this function */
     fsdp_status status = fsdp_module_share_parameter(m, name, p);
     parameter_release(p);
     if (status == FSDP_OK && parameter)
@@ -296,11 +297,13 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /* --- calling --- */
 
-/* The call of a module that is run again in backward: src/autograd/checkpoint.h. */
+/* A call of a module. With activation checkpointing, it runs again in backward:
+ * src/autograd/checkpoint.h. */
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
-    fsdp_embed_fn *embed; /* It makes the first input, for `embeds`; NULL: the input is given. */
+    fsdp_embed_fn *embed; /* makes the first input from the module `embeds`; NULL: the caller gives
+                             the input */
     const fsdp_module *embeds;
 } forward_call;
 
@@ -316,8 +319,8 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* What the hooks of m and of the modules around it, up to `top`, make of an input; x is dropped if
- * that is another tensor. */
+/* Cast an input as the hooks of the modules between `top` and `m` and then the hooks of `m` do.
+ * Drops `x` if the result is another tensor. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
                                fsdp_tensor *x)
 {
@@ -358,9 +361,9 @@ static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in,
         run_call(s, call, in, out);
 }
 
-/* post_forward runs only if everything succeeded. A failure cancels everything: with a tape, by
- * resetting it when the outermost call returns; without one, by each module's hooks as its call
- * returns. */
+/* Run the hooks and the forward of a call. post_forward hooks run only if everything before them
+ * succeeded. After a failure with a tape, the outermost call resets the tape, which cancels all
+ * open calls. Without a tape, the call of each module cancels through its own hooks. */
 static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
     const fsdp_module *m = call->module;

@@ -98,8 +98,8 @@ fsdp_status fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *para
     return FSDP_OK;
 }
 
-/* Write the dotted path of m below its root, followed by a dot. If it is too long, write only its
- * end. */
+/* Write the dotted path of `m` below its root, followed by a dot, and return its length. If the
+ * path is too long, write only its end. */
 static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
 {
     if (!m || !m->parent)
@@ -132,8 +132,8 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Number of parameters of m and below that are on meta, each counted once. Sets *first to the first
- * of them unless it is set. */
+/* Return the number of parameters of `m` and of the modules below it that are on meta; a shared
+ * parameter counts once. If *first is NULL, set it to the first of these parameters. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -238,7 +238,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* A parameter on meta has no memory to keep. Holders of the tensor see the new memory. */
+/* Give a parameter on meta memory on `device`. There are no old values to keep. All references to
+ * the parameter's tensor see the new memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;
@@ -259,7 +260,8 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Handles one module: its unit, if it is one, and the parameters without a unit. */
+/* Give memory to the unit of one module, if the module is a unit, and to its parameters that belong
+ * to no unit. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;

@@ -1,19 +1,20 @@
-/* A slice of a tensor: the entries [begin, end) of one dimension, as held by a rank of a sharded
- * parameter. The slice is contiguous. It consists of pieces that are at equal distances in the
- * whole (row-major) tensor; a slice of dimension 0 is a single piece. */
+/* A slice of a tensor is the entries [begin, end) of one dimension, such as the part of a sharded
+ * parameter that a rank has. The memory of the slice is contiguous. In the whole tensor, which is
+ * row-major, the slice consists of pieces at equal distances; a slice of dimension 0 is a single
+ * piece. */
 #pragma once
 #include "src/tensor/device.h"
 
 typedef struct fsdp_slice {
     int64_t runs, length; /* number of pieces, and elements of each */
     int64_t first;        /* element of the whole tensor at which the first piece begins */
-    int64_t stride;       /* elements of the whole tensor from the beginning of one piece to the
-                             next */
+    int64_t stride; /* elements of the whole tensor from the beginning of one piece to the beginning
+                       of the next */
 } fsdp_slice;
 
 fsdp_slice fsdp_slice_of(int ndim, const int64_t *shape, int dim, int64_t begin, int64_t end);
 
-/* Copy the slice out of `whole`, or into it, converting the dtype. */
+/* Copy the slice from `whole` to `own`, or from `own` to `whole`, and convert the dtype. */
 void fsdp_slice_read(const fsdp_device *device, const fsdp_slice *slice, void *own,
                      fsdp_dtype dtype, const void *whole, fsdp_dtype whole_dtype);
 void fsdp_slice_write(const fsdp_device *device, const fsdp_slice *slice, const void *own,

@@ -1,6 +1,6 @@
 /* Parses the command line and the environment, and applies all sources in order of precedence.
- * Names: options_names.c, values: options_value.c, YAML: options_yaml.c, help and other output:
- * options_help.c. */
+ * Names are in options_names.c, values in options_value.c, YAML in options_yaml.c, and help and
+ * other output in options_help.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #include "src/base/assert.h"
 #include "src/options/options_parse.h"
 
-/* State of parsing argv. */
+/* The state while argv is parsed. */
 typedef struct command_line {
     fsdp_options *options;
     int argc;
     char **argv;
-    int at;                   /* next word */
+    int at;                   /* index of the next word */
     fsdp_option_given *given; /* in the order of the command line */
     size_t n_given, cap;
     const char **files; /* values of --config */
@@ -30,7 +30,7 @@ static fsdp_status add_file(command_line *line, const char *path)
     return FSDP_OK;
 }
 
-/* The next word as a value, unless it is an option. */
+/* Return the next word as a value, or NULL if there is no word or it is an option. */
 static const char *next_value(command_line *line)
 {
     if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)
@@ -88,7 +88,7 @@ static fsdp_status read_built_in(command_line *line, const char *name, const cha
     return FSDP_OK;
 }
 
-/* --name, --name=value, --no-name */
+/* Read --name, --name=value or --no-name. */
 static fsdp_status read_long(command_line *line, const char *word)
 {
     const fsdp_options_spec *spec = line->options->spec;
@@ -106,7 +106,7 @@ static fsdp_status read_long(command_line *line, const char *word)
     return built_in ? FSDP_OK : fsdp_options_unknown(spec, "--", name);
 }
 
-/* -n value, -n=value, -nvalue */
+/* Read -n value, -n=value or -nvalue. */
 static fsdp_status read_short(command_line *line, const char *word)
 {
     const char name[2] = {word[1], 0};
@@ -116,7 +116,7 @@ static fsdp_status read_short(command_line *line, const char *word)
         line->options->action = FSDP_OPTIONS_HELP;
         return FSDP_OK;
     }
-    /* -lr 0.1 is a long name with a missing dash, unless l is an option's letter. */
+    /* Unless an option has the letter l, -lr 0.1 is treated as a long name with a missing dash. */
     if (index < 0)
         return word[2] ? fsdp_options_unknown(line->options->spec, "-", word + 1)
                        : fsdp_error(FSDP_ERR_INVALID, "unknown option '%s'", word);
@@ -175,7 +175,8 @@ static fsdp_status set_defaults(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
-/* "FSDP_" + "batch-size" gives FSDP_BATCH_SIZE. */
+/* Return the name of an option's environment variable, owned by the caller: "FSDP_BATCH_SIZE" for
+ * the option "batch-size". */
 static char *env_name(const fsdp_options_spec *spec, const fsdp_option *option)
 {
     if (option->env)
@@ -245,7 +246,8 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 
-/* Join both tables into one, so that one index identifies any row. */
+/* Join the tables `table` and `compat` of the spec into one, so that one index identifies any
+ * row. */
 static fsdp_status join_tables(fsdp_options *options, const fsdp_options_spec *spec)
 {
     options->spec = spec;

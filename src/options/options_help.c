@@ -11,8 +11,9 @@ enum {
     MIN_COLUMNS = 60
 };
 
-/* Append `text`, wrapped, starting at column `at`; later lines are indented by `indent`. Ends with
- * a newline. Counts code points, so that accents do not shorten lines. */
+/* Append `text`, wrapped to `columns` columns, and a newline. The text starts at column `at`; later
+ * lines are indented by `indent`. Columns are counted in code points, so that accents do not
+ * shorten lines. */
 static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, int columns)
 {
     bool first = true;
@@ -52,7 +53,7 @@ static const char *metavar(const fsdp_option *option)
     return option->metavar ? option->metavar : by_type[option->type];
 }
 
-/* "-n, --nproc-per-node N": one-letter aliases come first. */
+/* Append the left column, such as "-n, --nproc-per-node N". One-letter aliases come first. */
 static void append_left(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "  ");
@@ -68,7 +69,7 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", metavar(option));
 }
 
-/* Help text, allowed values, default, other names. */
+/* Append the right column: help text, allowed values, default and other names. */
 static void append_right(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "%s", option->help ? option->help : "");
@@ -118,7 +119,8 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append the options of a table that have no effect, below one heading for all tables. */
+/* Append the options of a table that have no effect. All tables share one heading; *any says
+ * whether it has been appended. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -191,7 +193,7 @@ char *fsdp_options_help(const fsdp_options_spec *spec, int columns)
     return fsdp_str_take(&out);
 }
 
-/* A double-quoted YAML scalar. */
+/* Append `text` as a double-quoted YAML scalar. */
 static void append_quoted(fsdp_str *out, const char *text)
 {
     fsdp_str_printf(out, "\"");
@@ -231,7 +233,7 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append "name: value", such that reading it back gives the same setting. */
+/* Append "name: value", so that a file with this line gives the same setting. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {
@@ -285,7 +287,7 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     return fsdp_str_take(&out);
 }
 
-/* The reason why option `i`, which the user gave, has no effect; or NULL. */
+/* Return why option `i` has no effect although the user gave it, or NULL. */
 static const char *in_vain(const fsdp_options *options, size_t i)
 {
     return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_in_vain(options, i) : NULL;
@@ -297,7 +299,8 @@ static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *re
     return own && strcmp(own, reason) == 0;
 }
 
-/* Whether an earlier option has the same reason, and therefore a line that includes this one. */
+/* Whether an option before option `i` has no effect for the same reason. The line of that option
+ * then also names option `i`. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

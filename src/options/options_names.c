@@ -1,4 +1,5 @@
-/* Finding options by name: aliases, dash equal to underscore, and the nearest name for an error. */
+/* Finds options by name or alias, where a dash equals an underscore, and suggests the nearest name
+ * in errors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
-/* Collect every name and alias of the table for suggestions, truncated to OPTION_NAME_BYTES. */
+/* Collect the names and aliases of all options, truncated to OPTION_NAME_BYTES, for suggestions. */
 static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
                             size_t room)
 {

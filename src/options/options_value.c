@@ -64,7 +64,7 @@ bool fsdp_option_choice_matches(const char *choice, const char *word)
     }
 }
 
-/* The shortest decimal that reads back as the same double. */
+/* Append the shortest decimal that reads back as the same double. */
 static void append_double(fsdp_str *out, double value)
 {
     char text[32] = "null";
@@ -237,7 +237,7 @@ static fsdp_status number_from_text(const fsdp_option *option, const char *text,
     return read && in_bounds(&option->bounds, *real) ? FSDP_OK : wrong_value(option, text);
 }
 
-/* A copy without leading and trailing spaces. */
+/* Return a copy of text [length] without leading and trailing spaces, owned by the caller. */
 static char *trimmed(const char *text, size_t length)
 {
     while (length && isspace((unsigned char)*text))
@@ -293,7 +293,9 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
-/* One of `choices`. Some have numbers as other spellings, which are read as integers here. */
+/* Whether `text` is a spelling of one of the option's choices; sets *index. Some choices have
+ * numbers as other spellings. Those are not matched here, because text that begins with a digit is
+ * read as an integer. */
 static bool word_from_text(const fsdp_option *option, const char *text, int *index)
 {
     for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
@@ -334,7 +336,7 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
     return FSDP_OK;
 }
 
-/* Convert and store in `place`, which has room for the option's type. */
+/* Convert the given value and store it in `place`, which has room for the option's type. */
 static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
                                const fsdp_option_given *given, void *place)
 {
@@ -401,7 +403,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Whether the given text is the option's default in any spelling. `place` contains the value. */
+/* Whether the given text is the option's default in any spelling. `place` contains the converted
+ * value. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -421,7 +424,7 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
     }
 }
 
-/* The error of an option with `instead`. */
+/* Report that the value of an option with `instead` is not supported. */
 static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
@@ -430,14 +433,14 @@ static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_opti
                       *value ? " is " : "", option->instead);
 }
 
-/* See `false_is_silence` of fsdp_option. `place` contains the value. */
+/* Whether the value at `place` counts as not given; see `false_is_silence` of fsdp_option. */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
     return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
            !*(const bool *)place;
 }
 
-/* Room for any value. */
+/* Has room for a value of any type. */
 typedef union any_value {
     long long integer;
     double real;
@@ -445,8 +448,8 @@ typedef union any_value {
     fsdp_option_list list;
 } any_value;
 
-/* Whether the value at `place` is the default. Without a default: 0, false, an empty text or
- * list. */
+/* Whether the value at `place` is the option's default. For an option without a default, this is 0,
+ * false, an empty text or an empty list. */
 static bool is_default(fsdp_options *options, const fsdp_option *option, const void *place)
 {
     any_value value = {0};
@@ -461,9 +464,10 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
-/* Whether the value states no wish of the user (see fsdp_options_says()). For a switch that is its
- * default; for other types, a default of 0 or an empty one. In files and the environment it is any
- * default, since files list everything. */
+/* Whether the value asks for nothing; see fsdp_options_says(). A flag asks for nothing if its value
+ * is the default of a switch, or a default of another type that is 0 or empty (CHOICE and DTYPE
+ * always ask for something). In files and the environment, every default asks for nothing, because
+ * files list all options. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

@@ -1,5 +1,6 @@
-/* --config FILE.yaml: the keys are option names. Nested maps are only headings: only the innermost
- * key counts. A sequence is the value of a list option. null leaves an option unchanged. */
+/* Reads the file of --config FILE.yaml. Its keys are option names. Keys of nested maps are only
+ * headings: the innermost key names the option. A sequence is the value of a list option. null
+ * leaves an option unchanged. */
 #include "src/options/options_parse.h"
 
 #ifdef FSDP_HAVE_YAML
@@ -13,7 +14,7 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_PAIRS = 10000, /* nested aliases can multiply the number of pairs */
+    MAX_PAIRS = 10000, /* maximum number of keys, which nested aliases can multiply */
     HEAD_BYTES = 512   /* bytes that are examined if a file is not YAML */
 };
 
@@ -22,7 +23,7 @@ typedef struct yaml_reader {
     void *target;
     const char *path;
     yaml_document_t document;
-    int pairs; /* seen so far */
+    int pairs; /* number of pairs read so far */
     int *seen; /* [spec->count]: line on which this file set the option, 0 if not yet */
 } yaml_reader;
 
@@ -31,7 +32,7 @@ static int line_of(const yaml_node_t *node)
     return (int)node->start_mark.line + 1;
 }
 
-/* The text of a scalar; NULL if it contains a NUL byte. */
+/* Return the text of a scalar, or NULL if it contains a NUL byte. */
 static const char *scalar_text(const yaml_node_t *node)
 {
     const char *text = (const char *)node->data.scalar.value;
@@ -114,7 +115,8 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Depth is limited because an alias may refer to a map that contains it. */
+/* Read a map and its nested maps. Their depth is limited, because an alias may refer to a map that
+ * contains the alias. */
 static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)
@@ -149,7 +151,7 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
                       parser->problem ? parser->problem : "not YAML");
 }
 
-/* Read the first document. An empty file is an empty map. */
+/* Read the only document of a file. An empty file counts as an empty map. */
 static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
 {
     if (!yaml_parser_load(parser, &r->document))
@@ -174,7 +176,7 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     return status;
 }
 
-/* `status`, or what else the file is. */
+/* Return `status`, or an error that names the actual kind of a file that is not YAML. */
 static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path)
 {
     char head[HEAD_BYTES];

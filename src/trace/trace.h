@@ -1,14 +1,15 @@
-/* Traces what the thread of a rank does: a ring of named spans of time, and time by category.
+/* Traces what the thread of a rank does: records named spans of time in a ring, and adds up time by
+ * category.
  *
  * Note [Tracing]. A rank computes on one thread, so its time is one line that is divided into
  * pieces. Each call below ends a piece and begins the next. A piece belongs to the innermost open
  * span, or to the operation that a lap names. Nothing is counted twice, and the pieces add up to
  * the steps. The trace is attached to the thread, like the message of the last error, so that
  * layers which share no object (callers of kernels, process groups, the loader) all find it. While
- * none is attached, a call is one branch on a pointer. Nothing is allocated during a step: the ring
- * overwrites its oldest events, and sums by category and name are separate from it. In addition to
- * wall-clock time, each piece has the thread's CPU time, which shows what the work costs even if
- * other processes compete for the cores. */
+ * no trace is attached, a call is one branch on a pointer. Nothing is allocated during a step: the
+ * ring overwrites its oldest events, and sums by category and name are stored outside the ring. In
+ * addition to wall-clock time, each piece has the thread's CPU time, which shows what the work
+ * costs even if other processes compete for the cores. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +23,7 @@ typedef enum fsdp_trace_category {
     FSDP_TRACE_OPERATION, /* all other operations */
     FSDP_TRACE_OPTIMIZER,
     FSDP_TRACE_SHARDING, /* hooks, casts of the rank's own rows, phases, sums over ranks */
-    FSDP_TRACE_WAITING,  /* for peers */
+    FSDP_TRACE_WAITING,  /* waits for peers */
     FSDP_TRACE_DATA,
     FSDP_TRACE_CATEGORIES
 } fsdp_trace_category;
@@ -30,7 +31,7 @@ typedef enum fsdp_trace_category {
 enum {
     FSDP_TRACE_LABEL = 64,   /* bytes of an event's label, NUL included */
     FSDP_TRACE_COUNTERS = 8, /* maximum number of counters (memory by purpose) */
-    FSDP_TRACE_NAMES = 256   /* sums by name; further names count only in their category */
+    FSDP_TRACE_NAMES = 256   /* places for sums by name; further names count only by category */
 };
 
 /* A span or an operation. */
@@ -48,18 +49,19 @@ typedef struct fsdp_trace_sum {
     int64_t wall_ns, cpu_ns, calls;
 } fsdp_trace_sum;
 
-/* The sum of all pieces with one name; for operations, with one name and `detail`. */
+/* The sum of all pieces with the same name or, for operations, with the same name and `detail`. */
 typedef struct fsdp_trace_entry {
-    const char *name, *detail; /* static; detail NULL: none, or any */
+    const char *name, *detail; /* static; detail is NULL if there is none, or for all details */
     fsdp_trace_category category;
     fsdp_trace_sum sum;
 } fsdp_trace_entry;
 
 typedef struct fsdp_trace fsdp_trace;
 
-/* Keeps `max_events` events and a quarter as many samples of counters. */
+/* Create a trace that keeps the last `max_events` events and about a quarter as many samples of
+ * counters. */
 FSDP_MUST_CHECK fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **trace);
-/* Accepts NULL. If the trace is still attached, must be called on its thread. */
+/* Accepts NULL. If the trace is still attached to a thread, that thread must call this. */
 void fsdp_trace_destroy(fsdp_trace *trace);
 
 /* Begin a step, with a span `name`, and attach the trace to the calling thread. */
@@ -78,8 +80,8 @@ void fsdp_trace_add_lap(fsdp_trace *trace, fsdp_trace_category category, const c
                         const char *detail);
 void fsdp_trace_add_sample(fsdp_trace *trace, const int64_t *values, size_t n);
 
-/* Begin a span, which must end on the same thread; spans nest. `name` is static, `detail` (may be
- * NULL) is copied; the label is "name detail". With REST, `name` need not be static. */
+/* Begin a span, which must end on the same thread; spans nest. `name` must be static, unless the
+ * category is REST. `detail` may be NULL; it is copied. The label is "name detail". */
 static inline void fsdp_trace_begin(fsdp_trace_category category, const char *name,
                                     const char *detail)
 {
@@ -91,7 +93,7 @@ static inline void fsdp_trace_end(void)
     if (fsdp_trace_current)
         fsdp_trace_close(fsdp_trace_current);
 }
-/* End a piece, which was this operation; name and detail are static. */
+/* End a piece that was the operation `name`. `name` and `detail` must be static. */
 static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -101,15 +103,16 @@ static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name
 
 /* --- afterwards --- */
 
-/* Events and samples, oldest first; NULL if `i` is not below their number. */
+/* Return event or sample `i`, where 0 is the oldest one in the ring, or NULL if `i` is too
+ * large. */
 const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i);
 const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i);
-/* Number of events that were overwritten in the ring. */
+/* Return the number of events that were overwritten in the ring. */
 uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
-/* Sums over all steps by category; `calls` are events. */
+/* Return the sums over all steps by category. In these sums, `calls` is the number of events. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
-/* Sums by name, [*n], in no particular order. */
+/* Return the *n sums by name, in no particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);
 int64_t fsdp_trace_steps(const fsdp_trace *trace);
-/* "matmul", "sharding", ...: the name of a category in the file; static. */
+/* Return the name of a category in the file, such as "matmul" or "sharding". The text is static. */
 const char *fsdp_trace_category_name(fsdp_trace_category category);

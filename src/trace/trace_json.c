@@ -5,7 +5,7 @@
 
 #include "src/base/assert.h"
 
-/* Tracks of a process, by number. */
+/* The names of the tracks of a process, by number. */
 static const char *const tracks[] = {"compute", "collectives", "optimizer", "data"};
 static const int track_of[FSDP_TRACE_CATEGORIES] = {[FSDP_TRACE_OPTIMIZER] = 2,
                                                     [FSDP_TRACE_SHARDING] = 1,
@@ -22,7 +22,7 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print the name of the process or of one of its tracks. Returns 0 beyond the last. */
+/* Print the name of the process (i = 0) or of track i - 1. Returns 0 after the last track. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

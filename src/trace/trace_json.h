@@ -6,22 +6,22 @@
 
 /* Position in the text of one trace; zero at the beginning. */
 typedef struct fsdp_trace_cursor {
-    size_t names, events, samples; /* written so far */
+    size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;
 
 enum {
-    FSDP_TRACE_JSON_MIN = 1024 /* maximum bytes of one entry */
+    FSDP_TRACE_JSON_MIN = 1024 /* maximum size of one entry in bytes */
 };
 
 /* The beginning and end of a file. Entries come between them, each with a comma before it. */
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
-/* Write as many whole entries of `trace` as fit into text [size >= FSDP_TRACE_JSON_MIN]. Returns
- * the number of bytes, 0 if no entries are left. Times are relative to base_ns. Counter i has the
- * name counters[i]; there are n_counters. */
+/* Write as many complete entries of `trace` as fit into text [size >= FSDP_TRACE_JSON_MIN]. Returns
+ * the number of bytes, or 0 if no entries are left. Times are relative to base_ns. There are
+ * n_counters counters; counter i has the name counters[i]. */
 size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,
                        const char *const *counters, size_t n_counters, fsdp_trace_cursor *cursor,
                        char *text, size_t size);
-/* The earliest time in the trace; INT64_MAX if it is empty. */
+/* Return the earliest time in the trace, or INT64_MAX if the trace is empty. */
 int64_t fsdp_trace_begin_ns(const fsdp_trace *trace);
