@@ -113,8 +113,8 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
 }
 
 /* Find a parameter in the checkpoint under any of its names, and add it to the tensors that will be
- * read. Tensors under its other names must be equal to the first one. *found counts the
- * parameters. */
+ * read. Tensors under its other names must be equal to the first one. *found is the number of
+ * parameters that have been found. */
 static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;

@@ -16,7 +16,7 @@ static const char GROUPS[] = "param_groups.";
 
 /* ---- the state and the group of each parameter ----------------------------------------------- */
 
-/* Get the list `key` of group g; NULL if there is none. */
+/* Get the list `key` of group g; *list is NULL if there is none. */
 static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
                            const fsdp_pickle_value **list)
 {
@@ -105,7 +105,7 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
 typedef struct numbered {
     int64_t number;
     size_t group;
-    const char *name; /* from param_names; NULL: unknown */
+    const char *name; /* the name in param_names; NULL if unknown */
 } numbered;
 
 typedef struct numbers {
@@ -162,7 +162,7 @@ static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
 /* An order in which a script may have passed the parameters to its optimizer. */
 typedef struct order {
     const fsdp_parameter **items; /* [n] */
-    size_t n, first; /* parameters in the first group; the rest are in a second one. n: one group */
+    size_t n, first; /* size of the first group; a second group has the other parameters, if any */
 } order;
 
 static fsdp_status add_all(order *o, const fsdp_parameter_list *list, bool trained)

@@ -9,10 +9,10 @@
 typedef struct fsdp_foreign_slot {
     fsdp_parameter *parameter;
     const char *name;      /* first name of the parameter in the module */
-    const char *key;       /* key of its state below "state." in the checkpoint, such as
-                              "module.lm_head.weight" or "3"; NULL if it has no state */
-    const char *group_key; /* key of its options below "param_groups.": a group such as "0", or a
-                              parameter's name; NULL if unknown */
+    const char *key;       /* key of the parameter's state below "state." in the checkpoint, such as
+                              "module.lm_head.weight" or "3"; NULL if there is no state */
+    const char *group_key; /* key of the parameter's options below "param_groups.": a group such as
+                              "0", or a parameter's name; NULL if unknown */
 } fsdp_foreign_slot;
 
 typedef struct fsdp_foreign_run {
@@ -23,10 +23,10 @@ typedef struct fsdp_foreign_run {
     fsdp_foreign_report *report;
     fsdp_foreign_names model, own_optim; /* own_optim is unused if optim is &model */
     fsdp_foreign_names *optim;           /* the optimizer's source: &model or &own_optim */
-    fsdp_parameter_list all, once;       /* every name of each parameter; one name of each */
-    char *prefix;                        /* prefix of the model's keys */
-    fsdp_foreign_optimizer at;           /* place of the optimizer in its source */
-    fsdp_foreign_slot *slots;            /* [n_slots] in the optimizer's order */
+    fsdp_parameter_list all, once; /* all: every name of each parameter; once: only one name */
+    char *prefix;                  /* prefix of the model's keys */
+    fsdp_foreign_optimizer at;     /* place of the optimizer in its source */
+    fsdp_foreign_slot *slots;      /* [n_slots] in the optimizer's order */
     size_t n_slots;
     fsdp_arena arena; /* texts and plain values */
     /* The tensors that will be read, under the checkpoint's keys: [0] from the model's source, [1]

@@ -3,7 +3,7 @@
  *
  * Scripts choose their own keys: {"model", "optim"}, {"app": AppState}, {"state_dict",
  * "optimizer"}, a model at the top, names with the prefix of a wrapper. So parameters are found by
- * the end of their names, and the prefix is the one under which most parameters are found.
+ * the end of their names, and the model's prefix is the one under which most parameters are found.
  * Optimizer state is keyed by parameter name (get_state_dict(), FSDP.optim_state_dict()) or by
  * parameter number (optimizer.state_dict()). Parts of names that wrappers of modules add are
  * ignored: "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and "_orig_mod.". */
@@ -50,8 +50,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *na
 
 /* The place of the optimizer's state. */
 typedef struct fsdp_foreign_optimizer {
-    char *base;    /* prefix of "state." and "param_groups.", such as "app.optim."; owned. NULL: not
-                      found */
+    char *base;    /* prefix of "state." and "param_groups.", such as "app.optim."; owned; NULL if
+                      nothing was found */
     char *wrapper; /* prefix of the parameters' names, such as "module."; "" if by_number; owned */
     bool by_number;
 } fsdp_foreign_optimizer;
