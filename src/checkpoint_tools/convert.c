@@ -173,8 +173,8 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return report_note(run, note);
 }
 
-/* If no key leads to a model, the tensors at the top were selected as the model. Note that tensors
- * below other keys are left out, since the model may be one of these. */
+/* Add a note if tensors below other keys are left out because no key leads to a model. The tensors
+ * at the top were then selected as the model, but the model may be below one of these keys. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -196,8 +196,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Find an object in a plain value, which is an instance of a class and therefore not read; *object
- * is NULL if there is none. */
+/* Find an object in a plain value: an instance of a class, which is not read. *object is NULL if
+ * there is none. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {

@@ -48,8 +48,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
 /* Count an item as written and report progress. */
 void fsdp_conversion_step(fsdp_conversion *run);
 
-/* Is `name` a file of the old target that is removed? This is an fsdp_is_stale_fn, and its
- * `context` is the fsdp_conversion, which reports the removed files at its end. */
+/* Must the file `name` of the old target be removed? This is an fsdp_is_stale_fn. Its `context` is
+ * the fsdp_conversion, which reports the removed files at its end. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
 /* Write the target. There is one function for each format; in each of them, the target appears

@@ -270,8 +270,8 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select everything. Select only the models if the options say so, or if the models are below
- * different keys: one of the checkpoints may contain nothing but a model. */
+/* Select only the models if the options say so, or if the models are below different keys, since
+ * one of the checkpoints may contain only a model. Otherwise select everything. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

@@ -84,7 +84,7 @@ static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
     static const not_finite types[] = {
         {"C64", 0x7f800000, 0x7f800000, 4}, /* the two parts are real and imaginary */
         {"F8_E4M3", 0x7f, 0x7f, 1},         /* no infinity */
-        {"F8_E5M2", 0x7c, 0x7c, 1},         /* as float16 */
+        {"F8_E5M2", 0x7c, 0x7c, 1},         /* infinity and NaN as in float16 */
         {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* only the bits of negative zero are NaN */
         {"F8_E5M2FNUZ", 0xff, 0x80, 1},     {"F8_E8M0", 0xff, 0xff, 1},
     };
