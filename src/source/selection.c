@@ -132,7 +132,7 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
 /* ---- the model ------------------------------------------------------------------------------- */
 
 enum {
-    MAX_MODEL_KEYS = 8, /* largest number of keys of a tensor in a model that is searched for */
+    MAX_MODEL_KEYS = 8, /* models whose tensors have more keys than this are not found */
     MAX_TOP_KEYS = 8    /* keys listed in a message */
 };
 
@@ -153,7 +153,7 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
 }
 
 /* Return the length of the keys, joined with dots, that lead to the model's dict. `found` is a
- * tensor in this dict; NULL: the model is at the top. */
+ * tensor in this dict. If `found` is NULL, the model is at the top. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;

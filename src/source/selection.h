@@ -20,7 +20,7 @@ typedef struct fsdp_selection {
     fsdp_selected *items; /* [n], in the order of the source */
     size_t n;
     char *prefix; /* keys that lead to the model's state dict, joined with dots, such as "model"; ""
-                     if it is at the top; NULL if everything is selected */
+                     if this dict is at the top; NULL if everything is selected */
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);

@@ -10,7 +10,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    WINDOW_BYTES = 32 << 20 /* bytes of the rows of a DCP tensor that are read together */
+    WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */

@@ -69,8 +69,8 @@ typedef struct fsdp_source_placement {
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
 /* Set *is_sparse to whether a file of the checkpoint has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? These are also
- * the files that an index names and the files of other ranks. */
+/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? The files that
+ * an index names and the files of other ranks count, too. */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list follow each other. */
@@ -98,10 +98,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_so
  * a file of torch.save. The bytes between items are thus compared, too. FSDP_ERR_FORMAT names the
  * first file that differs. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
-/* Check that all other files exist that the checkpoint names, such as trainer_state.json in a
- * folder of `fsdp train`. Returns FSDP_ERR_NOT_FOUND if one does not exist. */
+/* Check that the other files that the checkpoint names exist, such as trainer_state.json in a
+ * folder of `fsdp train`. If one does not exist, returns FSDP_ERR_NOT_FOUND. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Append a plain value to `text` as Python's repr() shows it. After about `max` bytes it is
- * truncated, and "..." follows. */
+/* Append a plain value to `text` as Python's repr() shows it. The value is truncated after about
+ * `max` bytes, and "..." is appended. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text);

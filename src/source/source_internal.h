@@ -15,9 +15,9 @@ struct fsdp_source {
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
 
-    fsdp_dcp_reader *dcp;            /* DCP; else NULL */
+    fsdp_dcp_reader *dcp;            /* set for DCP; otherwise NULL */
     fsdp_checkpoint_reader *weights; /* set for SAFETENSORS and HF; otherwise NULL */
-    fsdp_torch_archive *archive;     /* TORCH; else NULL */
+    fsdp_torch_archive *archive;     /* set for TORCH; otherwise NULL */
     fsdp_mapping map;                /* mapping of `archive` */
     struct fsdp_source_rank
         *ranks; /* [n_ranks] TORCH: the files of all ranks, which are opened when first needed */
@@ -48,7 +48,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
 /* The file of torch.save of one rank, if each rank has saved a file. */
 typedef struct fsdp_source_rank {
-    char *path; /* NULL: the file that fsdp_source_open() opened, or a missing file */
+    char *path; /* NULL for a missing file, and for the file that fsdp_source_open() opened */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
 } fsdp_source_rank;
@@ -68,6 +68,6 @@ void fsdp_source_close_ranks(fsdp_source *source);
 /* Add the tensors whose parts are in the files of a folder, one file for each rank
  * (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);
-/* Add the items of the value of an archive: the keys of its dicts and the indices of its lists
- * become keys of items. */
+/* Add the items in the value of source->archive: the keys of dicts and the indices of lists become
+ * keys of items. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_list_archive(fsdp_source *source);

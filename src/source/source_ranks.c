@@ -151,9 +151,9 @@ static fsdp_status refuse(const joining *j, const char *why)
     return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
 }
 
-/* Check that the file of `rank` has the same number of keys next to the tensor as the opened file.
- * In a pipeline, the ranks have different tensors, and those of the other ranks would be missing in
- * the list. */
+/* Check that the dict or list of the tensor has the same number of keys in the file of `rank` as in
+ * the opened file. In a pipeline, the ranks have different tensors, and those of the other ranks
+ * would not be listed. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -206,7 +206,7 @@ static fsdp_status read_mesh(joining *j)
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {
-    bool is_first = true; /* is the rank the first of those with the same part? */
+    bool is_first = true; /* whether the rank is the first that has this part */
     memcpy(sizes, part->shape, (size_t)part->ndim * sizeof *sizes);
     for (int i = 0; i < part->mesh_ndim; i++) {
         const int d = part->shard_dims[i];

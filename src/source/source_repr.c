@@ -63,7 +63,7 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 }
 
 /* Append a value as Python shows it. The recursion ends because each level appends text before it
- * descends, and text of more than `max` bytes ends it. */
+ * descends, and stops when the text is longer than `max` bytes. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;

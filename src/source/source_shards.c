@@ -43,8 +43,8 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
 }
 
 /* Check that no file is missing before `name`, because the files of all ranks are needed:
- * shard-00001-..., shard-00002-... must be numbered without a gap. *last is the number of the file
- * before, and becomes that of this file. */
+ * shard-00001-..., shard-00002-... must be numbered without a gap. *last is the number of the
+ * previous file, and is set to the number of this file. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {
     const long number = strtol(name + strlen(FSDP_SHARD_PREFIX), NULL, 10);

@@ -39,8 +39,8 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Do the parts of the value become items? Dicts and lists of dicts or tensors are taken apart, as
- * in torch.distributed.checkpoint, but a Counter of plain values remains one value. */
+/* Do the parts of the value become items? Dicts, and lists that contain dicts or tensors, are taken
+ * apart, as in torch.distributed.checkpoint, but a Counter of plain values remains one value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -140,8 +140,8 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Check that the outermost value is a dict or a list, and that items can have its keys. Inside it,
- * other values are plain values. */
+/* Check that the outermost value is a dict or a list, and that items can have its keys. Only this
+ * value is checked: a dict inside it that has other keys is a plain value. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
