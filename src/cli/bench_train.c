@@ -250,7 +250,7 @@ typedef struct listener {
     pthread_t thread;
     fsdp_hostmem *memory;
     char *result;           /* the JSON line from rank 0; NULL until it is received */
-    fsdp_saved_error error; /* first error when memory was sampled */
+    fsdp_saved_error error; /* first error that occurred while memory was sampled */
 } listener;
 
 static void handle_line(listener *l, const char *line)

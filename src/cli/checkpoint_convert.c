@@ -151,9 +151,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the model that the run began with, for its configuration and tokenizer. This is for a target
- * that is a model's folder, without --model. *model is NULL if the model is unknown, is not there,
- * or does not fit the weights; the caller owns it. */
+/* Find the initial model of the run that wrote `source`, for its configuration and tokenizer. This
+ * is for a target that is a Hugging Face folder, if --model is not given. *model is NULL if the
+ * model is unknown, is not there, or does not fit the weights; the caller owns it. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -268,8 +268,8 @@ static bool names_a_file(const char *to)
     return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
 }
 
-/* Reject a target that would be a folder, but has the name of another format's file. This must be a
- * mistake. */
+/* Reject a target that would be a folder although its name has the ending of another file format,
+ * since this must be a mistake. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {
     static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",

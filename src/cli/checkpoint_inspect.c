@@ -165,8 +165,8 @@ static fsdp_status print_tables(fsdp_source *source)
 
 /* --- JSON --- */
 
-/* Set `key` to a text. Names of files and Python strings may contain bytes that are not UTF-8;
- * these are written as \xNN, as Python shows them. */
+/* Set `key` to `text`. Names of files and Python strings may contain bytes that are not UTF-8;
+ * these bytes are written as \xNN, as Python shows them. */
 static void set_text(fsdp_json_node to, const char *key, const char *text)
 {
     fsdp_str shown = {0};
@@ -292,8 +292,8 @@ static void list_source(fsdp_table *t, const fsdp_source *source)
     fsdp_table_cell(t, "%s", fsdp_human_bytes(sum.bytes).text);
 }
 
-/* Add a row for each checkpoint. The row of a checkpoint that cannot be opened says so, and the
- * last of these errors is returned. */
+/* Add a row for each checkpoint. If a checkpoint cannot be opened, its row says so, and the last
+ * error is returned. */
 static fsdp_status list_parts(const char *folder, const fsdp_parts *parts, fsdp_table *t)
 {
     fsdp_status failed = FSDP_OK;

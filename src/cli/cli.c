@@ -1,4 +1,4 @@
-/* Reading options and printing errors, for all commands. */
+/* Reads options and prints errors for all commands. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* Print the notes of the options, but only on rank 0. */
+/* Print notes about the options on rank 0 only. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");

@@ -128,9 +128,9 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
-/* If standard input, output or error is closed, open a placeholder. Otherwise a file that is opened
- * later would get the descriptor. The placeholder has the wrong access mode, so reads or writes
- * fail. */
+/* If the descriptor of standard input, output or error is closed, open a placeholder with it.
+ * Otherwise a file that is opened later would get this descriptor. The placeholder has the wrong
+ * access mode, so that reads and writes fail. */
 static void fill_closed(void)
 {
     for (int fd = 0; fd <= 2; fd++)
