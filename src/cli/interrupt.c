@@ -97,7 +97,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_attr_destroy(&attributes);
     if (!failure)
         return self;
-    sigprocmask(SIG_SETMASK, &before, NULL); /* a save may be left unfinished, but signals work */
+    sigprocmask(SIG_SETMASK, &before, NULL); /* signals then work as usual, even during a save */
     fsdp_free(self);
     return NULL;
 }

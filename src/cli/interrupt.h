@@ -18,8 +18,8 @@ typedef struct fsdp_interrupt fsdp_interrupt;
  * @return an object that lives as long as the process; `output` must live as long. NULL if there is
  *         not enough memory or the thread cannot be started. */
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end);
-/* Return a flag that becomes true when a signal has come. The model must not be saved after that.
- * Returns NULL for NULL. */
+/* Return a flag that becomes true when a signal has come; a save of the model must not begin after
+ * that. Returns NULL for NULL. */
 const atomic_bool *fsdp_cli_interrupted(const fsdp_interrupt *interrupt);
 /* Call this when the run has ended. If a signal has come, wait until it ends the process. Accepts
  * NULL. */

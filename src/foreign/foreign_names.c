@@ -108,7 +108,7 @@ fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names, const fsdp_
     const int length = vsnprintf(buffer, sizeof buffer, format, args);
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof buffer)
-        return FSDP_OK; /* no parameter has a name of this length */
+        return FSDP_OK; /* longer than the name of any parameter */
     const size_t i = fsdp_foreign_names_lower(names, buffer);
     if (i == names->n || strcmp(names->items[i].name, buffer) != 0)
         return FSDP_OK;
