@@ -1,4 +1,4 @@
-/* Checks of source and target, selection of items and dtypes, and reading tensors in pieces. */
+/* Checks the source and the target, selects items and their dtypes, and reads tensors in pieces. */
 #include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,9 +14,10 @@
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Count the elements that are finite in `raw`, of the wider floating-point type `from`, but
- * infinite in `halves`, their float16 values. No other target type may have too small a range for
- * weights. The exponent of `from` is in the last two bytes of each element. */
+/* Count the elements that are finite in `raw` but infinite in `halves`. `raw` contains n elements
+ * of the wider floating-point type `from`, whose exponent is in the last two bytes of an element,
+ * and `halves` contains these elements as float16. No other target type has a range that is too
+ * small for weights. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {
@@ -117,7 +118,8 @@ static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected 
                       path, a->name, a->item->fqn, b->item->fqn);
 }
 
-/* Check that names are distinct: two items with one name would become one when loaded. */
+/* Check that names are distinct: two items with the same name would become one item when they are
+ * loaded. */
 static fsdp_status check_names(const fsdp_conversion *run)
 {
     fsdp_selection sorted = {.n = run->selection.n};
@@ -140,14 +142,15 @@ static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
     to->bytes = to->from->item->numel * dtype->bits / 8;
 }
 
-/* Is it a type of 8 bits or fewer? No kernel reads these, and their meaning depends on scales in
- * other tensors, which differ between methods of quantization. */
+/* Is this a floating-point type of 8 bits or fewer? No kernel reads these types. The values of
+ * their elements depend on scales in other tensors, which differ between methods of
+ * quantization. */
 static bool is_small_float(const fsdp_safetensors_dtype *dtype)
 {
     return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
 }
 
-/* Report `note` and free it. */
+/* Report `note` and free it. NULL means that memory ran out. */
 static fsdp_status report_note(const fsdp_conversion *run, char *note)
 {
     if (!note)
@@ -170,8 +173,8 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return report_note(run, note);
 }
 
-/* No key is a model's, so the tensors at the top were used as the model. Note that it may be below
- * another key. */
+/* Add a note if tensors below other keys are left out because no key leads to a model. The tensors
+ * at the top were then selected as the model, but the model may be below one of these keys. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -193,7 +196,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Find the object in a plain value that is not read; NULL if there is none. */
+/* Find an object in a plain value: an instance of a class, which is not read. *object is NULL if
+ * there is none. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -204,7 +208,7 @@ static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_ite
     return FSDP_OK;
 }
 
-/* Would a value be written if it could be read? */
+/* Would `item` be written if its value could be read? */
 static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const char *prefix = run->selection.prefix ? run->selection.prefix : "";
@@ -214,8 +218,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Report values that are, or hold, objects of classes, which are not read and therefore cannot be
- * written. */
+/* Report values that are left out because they are, or contain, objects of classes, which are not
+ * read. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];
@@ -266,8 +270,8 @@ static fsdp_status note_too_large(const fsdp_conversion *run)
                                                run->too_large));
 }
 
-/* Only tensors of the model are converted: an optimizer with bfloat16 moments would be another
- * optimizer. */
+/* Convert the dtype of the model's tensors only: an optimizer with bfloat16 moments would be a
+ * different optimizer. */
 static fsdp_status change_dtypes(fsdp_conversion *run)
 {
     fsdp_selection model;
@@ -277,7 +281,7 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
         if (to->from->item != model.items[k].item)
-            continue; /* both are in the order of the source */
+            continue; /* both selections are in the order of the source */
         k++;
         if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
             set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
@@ -312,8 +316,9 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                n == 1 ? "" : " the first of them", why));
 }
 
-/* Drop the state of an optimizer that is stored flat next to the model, and tensors that the
- * options do not list as used. The selection is in the order of the source before and after. */
+/* Remove two kinds of tensors from the selection: the state of an optimizer that is stored flat
+ * next to the model, and tensors that are not in options->used. The selection stays in the order of
+ * the source. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};
@@ -397,8 +402,8 @@ static bool is_within(const char *path, const char *folder)
     return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-/* Check that the target that is replaced is not the source, does not contain it, and is not a part
- * of it. */
+/* Check that an existing target is not the source, does not contain the source, and is not a part
+ * of the source. */
 static fsdp_status check_apart(const fsdp_source *source, const char *to)
 {
     const char *path = fsdp_source_path(source);
@@ -418,7 +423,7 @@ static bool is_checkpoint_file(const char *name)
            fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
-/* Check that the folder that is replaced is a model or a checkpoint. */
+/* Check that the folder that will be replaced is empty or contains a model or a checkpoint. */
 static fsdp_status check_directory(const char *to)
 {
     char **names;

@@ -1,13 +1,14 @@
-/* Converting a checkpoint to another format, other files or another dtype. Tensors are copied in
- * pieces, so memory does not grow with their size. */
+/* Converts a checkpoint to another format, to another dtype, or to files of another size. Tensors
+ * are copied in pieces, so memory does not grow with their size. */
 #pragma once
 #include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
 
 typedef enum fsdp_convert_format {
-    FSDP_CONVERT_AUTO, /* by the name of the target: FSDP_CONVERT_TORCH for .pt, .pth and .bin,
-                          SAFETENSORS for .safetensors; else a directory: DCP from a file of
-                          torch.save, so that all of it is kept, HF from all others */
+    FSDP_CONVERT_AUTO, /* choose the format by the target's name: TORCH for .pt, .pth and .bin,
+                          SAFETENSORS for .safetensors. With any other name the target is a
+                          directory: DCP if the source is a file of torch.save, so that all of it is
+                          kept, otherwise HF */
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
     FSDP_CONVERT_SAFETENSORS,
@@ -17,44 +18,46 @@ typedef enum fsdp_convert_format {
 /* Zero means default. */
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
-    bool model_only; /* only the model's state dict, with its names at the top. Always so for
-                        SAFETENSORS and HF; default of the others: everything */
-    bool has_dtype;  /* convert floating-point tensors of the model to `dtype`. Tensors of an
-                        optimizer keep their dtype, and so do types of 8 bits and fewer, which is
-                        reported by note() */
+    bool model_only; /* write only the model's state dict, without the keys that lead to it.
+                        SAFETENSORS and HF never contain anything else. By default, the other
+                        formats contain everything */
+    bool has_dtype; /* convert the model's floating-point tensors to `dtype`. An optimizer's tensors
+                       keep their dtype. So do floating-point tensors of 8 bits or fewer, which
+                       note() reports */
     fsdp_dtype dtype;
-    int64_t max_shard_bytes; /* HF: size of one file, unless a single tensor is larger; 0: 50e9 */
+    int64_t max_shard_bytes; /* HF: largest size of a file, unless one tensor is larger; 0: 50e9 */
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
-                                tokenizer are copied; NULL: those of the source, if it is HF */
-    /* [n_used] sorted by address: other tensors are omitted from the model, which is reported by
-     * note(). NULL: write all. */
+                                tokenizer are copied; NULL: copy the source's files if it is HF */
+    /* [n_used] sorted by address: the tensors of the model that are written. Others are omitted,
+     * and note() reports them. NULL: all are written. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    const fsdp_name_change *names;     /* if everything is a model: changes of its names besides
-                                          removing the prefixes of wrappers; NULL: none */
-    bool overwrite;                    /* replace an existing target; default: an error */
-    fsdp_source_progress_fn *progress; /* may be NULL */
-    void (*note)(const char *note,
-                 void *context); /* called before or after all progress; may be NULL */
-    void *context;               /* argument of progress and note */
+    const fsdp_name_change *names; /* if only a model is written: changes of its names, besides
+                                      removing the prefixes of wrappers. NULL: none */
+    bool overwrite; /* replace an existing target; by default, an existing target is an error */
+    fsdp_source_progress_fn *progress;             /* may be NULL */
+    void (*note)(const char *note, void *context); /* called before the first or after the last call
+                                                      of progress(); may be NULL */
+    void *context;                                 /* argument of progress and note */
 } fsdp_convert_options;
 
 typedef struct fsdp_convert_result {
-    fsdp_convert_format format; /* not AUTO */
+    fsdp_convert_format format; /* the format that was written; never AUTO */
     size_t tensors, values;
-    int64_t bytes; /* of the written tensors */
+    int64_t bytes; /* size of the written tensors */
 } fsdp_convert_result;
 
-/* The format of the target `to`: `wanted`, or the one that AUTO means for it. */
+/* Return the format in which `to` will be written: `wanted`, unless that is AUTO. */
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted);
-/* Write `from` as `to`, which appears whole or not at all. Checksums of items that are read are
- * compared.
+/* Write `from` as `to`, which appears complete or not at all. The checksums of the items that are
+ * read are compared.
  *
- * @return FSDP_ERR_INVALID if `to` exists and may not be replaced, holds the source, is a directory
- *         that is no checkpoint, or if two items have one name; FSDP_ERR_NOT_FOUND if there is no
- *         model; FSDP_ERR_UNSUPPORTED naming an item that the format cannot hold; FSDP_ERR_FORMAT
- *         for damage; FSDP_ERR_IO if the disk is full */
+ * @return FSDP_ERR_INVALID if `to` exists and must not be replaced, contains the source, is a part
+ *         of it, or is a directory without a checkpoint, or if two items would have the same name;
+ *         FSDP_ERR_NOT_FOUND if a model is needed and the source has none; FSDP_ERR_UNSUPPORTED if
+ *         the format cannot contain an item, which the message names; FSDP_ERR_FORMAT if the source
+ *         is damaged; FSDP_ERR_IO if the disk is full */
 FSDP_MUST_CHECK fsdp_status fsdp_convert(fsdp_source *from, const char *to,
                                          const fsdp_convert_options *options,
                                          fsdp_convert_result *result);

@@ -11,8 +11,8 @@
 typedef struct fsdp_converted {
     struct fsdp_conversion *run;
     const fsdp_selected *from;
-    const fsdp_safetensors_dtype *dtype; /* of the written tensor; NULL: a plain value */
-    int64_t bytes;                       /* of the tensor in that dtype */
+    const fsdp_safetensors_dtype *dtype; /* dtype of the written tensor; NULL: a plain value */
+    int64_t bytes;                       /* size of the written tensor */
 } fsdp_converted;
 
 typedef struct fsdp_conversion {
@@ -23,24 +23,24 @@ typedef struct fsdp_conversion {
     fsdp_selection selection;
     fsdp_converted *items; /* [selection.n] */
     fsdp_device *device;   /* its kernels convert dtypes */
-    unsigned char *raw;    /* [FSDP_CONVERT_PIECE_BYTES] before its dtype is changed */
+    unsigned char *raw;    /* [FSDP_CONVERT_PIECE_BYTES] before the dtype is changed */
     unsigned char *piece;  /* [FSDP_CONVERT_PIECE_BYTES] */
     size_t done;           /* number of written items */
     bool is_sparse;        /* the source has holes, so the target gets holes too */
     int64_t n_too_large;   /* finite elements that became infinite in float16 */
-    const char *too_large; /* name of the tensor of the first one */
-    fsdp_str replaced; /* "a, b": files of the old target that are removed without a replacement */
+    const char *too_large; /* name of the tensor that has the first of these elements */
+    fsdp_str replaced;     /* names of old files that are removed and not replaced: "'a', 'b'" */
 } fsdp_conversion;
 
 enum {
     FSDP_CONVERT_PIECE_BYTES = 4 << 20
 };
 
-/* Read bytes [offset, offset + bytes) of the converted tensor: whole elements, at most a piece.
- * Checksums are compared when the first bytes are read. */
+/* Read bytes [offset, offset + bytes) of the converted tensor; this range must consist of whole
+ * elements. The checksums of the tensor are compared when its first bytes are read. */
 FSDP_MUST_CHECK fsdp_status fsdp_converted_read(const fsdp_converted *item, uint64_t offset,
                                                 void *out, size_t bytes);
-/* Call `write` with all of a tensor, piece by piece. */
+/* Pass the whole tensor to `write`, piece by piece. */
 typedef fsdp_status fsdp_convert_write_fn(void *context, uint64_t offset, const void *data,
                                           size_t bytes);
 FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
@@ -48,11 +48,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
 /* Count an item as written and report progress. */
 void fsdp_conversion_step(fsdp_conversion *run);
 
-/* An fsdp_is_stale_fn for the target. `context` is the conversion, which reports the removed files
- * at its end. */
+/* Must the file `name` of the old target be removed? This is an fsdp_is_stale_fn. Its `context` is
+ * the fsdp_conversion, which reports the removed files at its end. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
-/* One writer for each format. Each writes its target whole or not at all. */
+/* Write the target. There is one function for each format; in each of them, the target appears
+ * complete or not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_torch(fsdp_conversion *run);
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run);
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_safetensors(fsdp_conversion *run);

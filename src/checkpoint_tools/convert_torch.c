@@ -1,5 +1,5 @@
-/* Conversion to a file of torch.save, and to a directory of DCP. Both have tensors and plain values
- * below keys. */
+/* Converts to a file of torch.save or to a directory of DCP. Both formats contain tensors and plain
+ * values below keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"
 
-/* Prepend the name of an item that cannot be written, and the path of its source, to the error. */
+/* Prepend the path of the source and the name of `item`, which cannot be written, to the error. */
 static void add_name(const fsdp_converted *item, fsdp_status status)
 {
     fsdp_error_context(status, "%s: '%s'", fsdp_source_path(item->run->source), item->from->name);
@@ -23,11 +23,11 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
-    size_t *numbers; /* [n] number of each tensor in the file; tied tensors have one number */
-    bool *is_tied;   /* [n] its data are the same as those of an earlier item */
+    size_t *numbers; /* [n] number of each tensor in the file; tied tensors have the same number */
+    bool *is_tied;   /* [n] whether the data of the item are those of an earlier item */
 } writing;
 
-/* Is it one tensor with two names, the same bytes of the mapped file? */
+/* Are `a` and `b` one tensor with two names? Then they are the same bytes of the mapped file. */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
 {
     const fsdp_source_item *x = a->from->item, *y = b->from->item;
@@ -154,7 +154,7 @@ static fsdp_status plan_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *
                                     .context = item};
     fsdp_status status = fsdp_dcp_manifest_tensor(manifest, keys, item->from->n_keys, &tensor);
     fsdp_error_context(status, "%s",
-                       fsdp_source_path(item->run->source)); /* the message has the name already */
+                       fsdp_source_path(item->run->source)); /* the message names the tensor */
     return status;
 }
 
@@ -179,7 +179,7 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_manifest *manifest)
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
         fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
-        if (!item->from->keys[0].name) /* torch fails to load it */
+        if (!item->from->keys[0].name) /* torch cannot load a list from DCP */
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "%s: a list; torch.distributed.checkpoint holds dicts",
                               fsdp_source_path(run->source));

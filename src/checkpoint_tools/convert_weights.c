@@ -1,4 +1,5 @@
-/* Conversion to safetensors: one file, or a Hugging Face folder with its other files. */
+/* Converts to safetensors: to one file, or to a Hugging Face folder with a configuration and a
+ * tokenizer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +10,15 @@
 #include "src/hf/safetensors_writer.h"
 #include "src/hf/weights_writer.h"
 
-/* Sort by name, so that the file of a tensor does not depend on the source's format. */
+/* Order items by name, so that the file in which a tensor is stored does not depend on the source's
+ * format. */
 static int compare_items(const void *a, const void *b)
 {
     return strcmp(((const fsdp_converted *)a)->from->name, ((const fsdp_converted *)b)->from->name);
 }
 
-/* Make [n] specs, owned by the caller; they borrow from the selection. */
+/* Sort the items by name and make a spec for each of them. The caller owns the array; the specs
+ * borrow from the selection. */
 static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
 {
     const size_t n = run->selection.n;
@@ -95,8 +98,8 @@ static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
     return status;
 }
 
-/* Find the folder of the files that belong to the weights. The caller owns *dir; NULL if there is
- * none. */
+/* Find the folder whose configuration and tokenizer belong to the weights. The caller owns *dir,
+ * which is NULL if there is none. */
 static fsdp_status find_model(const fsdp_conversion *run, char **dir)
 {
     const char *path = fsdp_source_path(run->source);

@@ -1,4 +1,5 @@
-/* Compares two selections by name, and elements in pieces, so that memory is bounded. */
+/* Compares the items of two selections that have the same name. Elements are read in pieces, so
+ * that memory is bounded. */
 #include <math.h>
 #include <string.h>
 
@@ -50,7 +51,8 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Bytes that are compared as one: an element, or a byte that holds several. */
+/* Return the number of bytes that are compared as one: the size of an element, or 1 if a byte
+ * contains several elements. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -76,8 +78,9 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* With one dtype and no tolerance, bits are compared, so that neither the sign of a zero nor the
- * last bit of a large integer is lost. */
+/* Are the bits of elements compared, and not their values? This is so if the dtypes are the same
+ * and there is no tolerance. Then neither the sign of a zero nor the last bit of a large integer is
+ * lost. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
@@ -98,7 +101,7 @@ static void compare_numbers(diff *d, int64_t n, fsdp_difference *at)
     }
 }
 
-/* Compare types that are not read as numbers, such as bool and 8-bit floats. */
+/* Compare elements of types that are not read as numbers, such as bool and 8-bit floats. */
 static void compare_bytes(diff *d, int64_t n, fsdp_difference *at)
 {
     const size_t width = width_of(at->a);
@@ -158,8 +161,8 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* Report different values. Their texts may still be equal, because texts are truncated and do not
- * show tensors. */
+/* Report that two plain values differ. Their texts may still be equal, because texts are truncated
+ * and do not show tensors. */
 static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
                                  const fsdp_pickle_value *b)
 {
@@ -204,12 +207,13 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* The next names of the two sorted selections. */
+/* The next names in the two sorted selections. */
 typedef struct place {
     size_t i, k; /* index in A, index in B */
 } place;
 
-/* < 0: the name at the place is only in A, > 0: only in B. */
+/* Return a number < 0 if the next name is only in A, > 0 if it is only in B, and 0 if it is in
+ * both. */
 static int order_at(const diff *d, place at)
 {
     const fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -266,8 +270,8 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select everything, or only the models: one of the two may be only a model, or have it under
- * another key. */
+/* Select only the models if the options say so, or if the models are below different keys, since
+ * one of the checkpoints may contain only a model. Otherwise select everything. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -279,7 +283,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* again, for its error message */
+    if (d->options->model_only) { /* select again, for the error message */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -287,8 +291,8 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* If no name of one selection is a name of the other, find the prefix that must be removed from all
- * names of `longer` to make them the names of `shorter`. "" if there is none. */
+/* Find the prefix that must be removed from all names of `longer` to make them the names of
+ * `shorter`; change->prefix is "" if there is none. Both selections are sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -308,8 +312,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     return;
 }
 
-/* Remove the prefix if two models differ only in it, as with a LightningModule. Both selections are
- * sorted. */
+/* If the names of two models differ only in a prefix, as with a LightningModule, remove it. Both
+ * selections are sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

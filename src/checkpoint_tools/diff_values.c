@@ -33,7 +33,8 @@ static fsdp_status compare_items(comparing *c, const fsdp_pickle_value *a,
     return FSDP_OK;
 }
 
-/* Each item of the one must be in the other. Neither has an item twice. */
+/* Compare two sets: they are the same if they have the same number of items and each item of `a` is
+ * in `b`, since a set has no item twice. */
 static fsdp_status compare_sets(comparing *c, const fsdp_pickle_value *a,
                                 const fsdp_pickle_value *b, bool *same)
 {
@@ -106,7 +107,8 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
         return compare_items(c, a, b, same);
     case FSDP_PICKLE_SET:
         return compare_sets(c, a, b, same);
-    case FSDP_PICKLE_OPAQUE: /* of the same class; the content is not known */
+    case FSDP_PICKLE_OPAQUE: /* only the names of classes can be compared; the contents are not
+                                known */
     case FSDP_PICKLE_NAME:
         *same = same_name(a->name, b->name);
         return FSDP_OK;

@@ -38,8 +38,8 @@ static void report_progress(const verifying *v)
         v->options->progress(v->options->context, v->done, v->total);
 }
 
-/* Report failures that mean damage as found, and pass on others, which mean that the checkpoint
- * cannot be read. */
+/* Report a failure that means damage, and return FSDP_OK. Return any other failure, which means
+ * that the checkpoint cannot be read. */
 static fsdp_status take_failure(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_FORMAT && status != FSDP_ERR_NUMERIC && status != FSDP_ERR_NOT_FOUND &&
@@ -49,7 +49,8 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* A part in a form that is not read does not prevent checking the other parts. */
+/* Handle the failure of a part like take_failure(). In addition, report a part in a form that this
+ * library does not read, and return FSDP_OK, so that the other parts are checked. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -69,8 +70,9 @@ static int64_t count_not_finite(const double *numbers, int64_t n)
     return count;
 }
 
-/* Types that no kernel converts. A little-endian part of an element is not finite if the bits under
- * the mask have this value. Elements of 4-bit and 6-bit types are always finite. */
+/* A type that no kernel converts. An element consists of one or two little-endian parts; a part is
+ * not finite if its bits under `mask` equal `bits`. Types of 4 and 6 bits are not listed, because
+ * their elements are always finite. */
 typedef struct not_finite {
     const char *dtype;
     unsigned mask, bits;
@@ -80,10 +82,10 @@ typedef struct not_finite {
 static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
 {
     static const not_finite types[] = {
-        {"C64", 0x7f800000, 0x7f800000, 4}, /* two parts: real and imaginary */
+        {"C64", 0x7f800000, 0x7f800000, 4}, /* the two parts are real and imaginary */
         {"F8_E4M3", 0x7f, 0x7f, 1},         /* no infinity */
-        {"F8_E5M2", 0x7c, 0x7c, 1},         /* as float16 */
-        {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* the negative zero is the one NaN */
+        {"F8_E5M2", 0x7c, 0x7c, 1},         /* infinity and NaN as in float16 */
+        {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* only the bits of negative zero are NaN */
         {"F8_E5M2FNUZ", 0xff, 0x80, 1},     {"F8_E8M0", 0xff, 0xff, 1},
     };
     for (size_t i = 0; i < FSDP_LENGTH(types); i++)
@@ -99,7 +101,7 @@ static bool is_part_finite(const not_finite *type, const unsigned char *part)
     return (bits & type->mask) != type->bits;
 }
 
-/* Count the elements that are not finite, of `n` elements of `width` bytes. */
+/* Count the elements that are not finite among `n` elements of `width` bytes each. */
 static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, int64_t n,
                              int64_t width)
 {
@@ -113,7 +115,7 @@ static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, i
     return count;
 }
 
-/* Read all of the tensor, of any type. */
+/* Read the whole tensor, which may have any type, and count its elements that are not finite. */
 static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_item *item,
                         int64_t *count)
 {
@@ -170,8 +172,9 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
     return FSDP_OK;
 }
 
-/* Files may be damaged between intact items, which readers of this library refuse. The block of a
- * damaged item has been reported already. */
+/* Check the bytes between items: readers of this library refuse a file that is damaged there, even
+ * if all items are intact. If damage has been found, the block of the damaged item would be
+ * reported again, so nothing is checked. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
@@ -189,8 +192,8 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 
 static fsdp_status verify(verifying *v, const char *path);
 
-/* A folder lists its files. Each of them is checked as a checkpoint of its own, with or without
- * checksums. */
+/* Check each file of a Hugging Face folder as a checkpoint of its own: some of the files have
+ * checksums, others do not. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)

@@ -1,4 +1,4 @@
-/* Checking that a checkpoint is complete and undamaged. */
+/* Checks that a checkpoint is complete and undamaged. */
 #pragma once
 #include "src/source/damage.h"
 #include "src/source/source.h"
@@ -10,19 +10,20 @@ typedef struct fsdp_verify_options {
 } fsdp_verify_options;
 
 typedef struct fsdp_verify_result {
-    size_t tensors, values; /* that were read without damage */
+    size_t tensors, values; /* number of items that were checked, including damaged items */
     int64_t bytes;
     size_t damages;
-    size_t
-        unread; /* items and files in a form that is not read: found() was called with the reason */
+    size_t unread; /* items and files in a form that this library does not read; found() was called
+                      with the reason */
     bool has_checksums; /* some items have checksums; safetensors have none */
 } fsdp_verify_result;
 
-/* Read every byte of the checkpoint `path`: bounds, holes and overlaps of tensors and chunks,
- * checksums, what indexes and files name, and that all floating-point elements are finite. All
- * damages are found, unless one prevents the checkpoint from being opened. FSDP_OK also for a
- * damaged checkpoint. FSDP_ERR_NOT_FOUND if there is no checkpoint; FSDP_ERR_UNSUPPORTED if no part
- * of it has a form that can be read. */
+/* Read every byte of the checkpoint `path`. Checks bounds, holes and overlaps of tensors and
+ * chunks, compares checksums, and checks that everything that indexes and files name exists and
+ * that all floating-point elements are finite. All damages are found, unless one of them prevents
+ * the checkpoint from being opened. Returns FSDP_OK even if the checkpoint is damaged,
+ * FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED if the checkpoint has a
+ * form that this library does not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
                                                    const fsdp_verify_options *options,
                                                    fsdp_verify_result *result);

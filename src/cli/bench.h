@@ -3,18 +3,20 @@
 #pragma once
 #include "src/launch/launch.h"
 
-/* Set by the launching process for its ranks. A process with this variable is a rank; the value
- * says where it must report (see bench_train.c). */
+/* The launching process sets this variable for its ranks. A process that has it is a rank, and its
+ * value says where the rank must report (see bench_train.c). */
 #define FSDP_BENCH_REPORT_ENV "FSDP_BENCH_REPORT"
 
-/* Each kind has a file, bench_<kind>.c. argv[0] is "bench". Returns the exit code. */
+/* Run a kind of benchmark and return the exit code. argv[0] is "bench". Each kind has a file,
+ * bench_<kind>.c. */
 int fsdp_bench_train_main(int argc, char **argv);
 int fsdp_bench_collectives_main(int argc, char **argv);
 
-/* Run `argv` on `ranks` ranks that are bound to cores, with `report` in their environment. Returns
- * an error if they could not be started. */
+/* Run the command `argv` on `ranks` ranks, which are bound to cores and have `report` as their
+ * FSDP_BENCH_REPORT_ENV. Returns an error if the ranks could not be started. *attempt says how the
+ * ranks ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_job_run(int ranks, char **argv, const char *report,
                                                fsdp_attempt *attempt);
-/* On a rank, *report is the value of FSDP_BENCH_REPORT_ENV. On the launching process it is NULL.
- * FSDP_ERR_INVALID under another launcher. */
+/* Set *report to the value of FSDP_BENCH_REPORT_ENV on a rank, and to NULL in the launching
+ * process. Returns FSDP_ERR_INVALID if this process was started by another launcher. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_job_report(const char **report);

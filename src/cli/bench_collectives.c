@@ -1,5 +1,6 @@
-/* `fsdp bench collectives`: the rate of collectives between the ranks of this host, compared with
- * that of memcpy. Rank 0 prints each size as soon as it is measured. */
+/* `fsdp bench collectives`: measures the rate of collectives between ranks of this host, and
+ * compares it with the rate of memcpy. Rank 0 prints the results for a size as soon as this size
+ * has been measured. */
 #include <stdio.h>
 #include <string.h>
 

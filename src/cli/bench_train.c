@@ -1,8 +1,9 @@
-/* `fsdp bench train`: the speed and memory of sharded training on this machine.
+/* `fsdp bench train`: measures the speed and the memory of sharded training on this machine.
  *
- * The command starts its own ranks: this command, run again under the launcher. Rank 0 writes each
- * stage that it reaches and finally the result to a pipe, one line each. A thread of the launching
- * process reads the lines and samples the job's memory while no step is timed. */
+ * The command starts its own ranks: it runs itself again under the launcher. Rank 0 writes to a
+ * pipe: one line for each stage that it reaches, and finally one line with the result. A thread of
+ * the launching process reads the lines, and samples the memory of the job while no step is
+ * timed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -37,7 +38,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
-    bool asks_for_target; /* set if --target is given; not an option itself */
+    bool asks_for_target; /* whether --target is given; not an option itself */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
@@ -176,9 +177,9 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
 
 /* --- a rank --- */
 
-/* FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of the job,
- * CLOCK_MONOTONIC>". The number of threads is in it because a rank that is bound to its cores
- * cannot count the cores of the job. */
+/* The value of FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of
+ * the job, seconds of CLOCK_MONOTONIC>". It contains the number of threads because a rank that is
+ * bound to its cores cannot count the cores of the job. */
 
 static void send_line(int fd, const char *line)
 {
@@ -219,7 +220,7 @@ static fsdp_status send_result(int fd, const fsdp_bench_config *config, int rank
 
 typedef struct rank_run {
     fsdp_bench_config *config;
-    int fd; /* write end of the launching process's pipe: stages and the result */
+    int fd; /* write end of the launching process's pipe, for stages and the result */
 } rank_run;
 
 static fsdp_status measure(fsdp_group *group, void *arg)
@@ -248,8 +249,8 @@ typedef struct listener {
     int fds[2]; /* ranks write to [1] */
     pthread_t thread;
     fsdp_hostmem *memory;
-    char *result;           /* the JSON line; NULL: none received */
-    fsdp_saved_error error; /* of sampling memory */
+    char *result;           /* the JSON line from rank 0; NULL until it is received */
+    fsdp_saved_error error; /* first error that occurred while memory was sampled */
 } listener;
 
 static void handle_line(listener *l, const char *line)
@@ -267,8 +268,9 @@ static void handle_line(listener *l, const char *line)
         fsdp_error_save(status, &l->error);
 }
 
-/* Does not use stdio: the launcher flushes all streams before it forks, and would wait for a stream
- * that is being read. Lines are far shorter than the buffer. */
+/* Read and handle the lines of the ranks until the pipe is closed. stdio is not used, because the
+ * launcher flushes all streams before it forks, and would wait for a stream from which this thread
+ * reads. Lines are far shorter than the buffer. */
 static void *listen_to_ranks(void *arg)
 {
     listener *l = arg;
@@ -293,7 +295,8 @@ static void *listen_to_ranks(void *arg)
     return NULL;
 }
 
-/* Block all signals in the thread: the launcher handles them. */
+/* Start the thread that reads the lines of the ranks. All signals are blocked in this thread,
+ * because the launcher handles them. */
 static fsdp_status start_listening(listener *l)
 {
     sigset_t all, before;
@@ -310,8 +313,8 @@ static fsdp_status start_listening(listener *l)
     return FSDP_OK;
 }
 
-/* Seconds since this process was started, with the kernel's resolution of 10 ms; 0 where there is
- * no /proc. */
+/* Return the seconds since this process was started, with the resolution of the kernel, 10 ms; 0 if
+ * there is no /proc. */
 static double process_age_s(void)
 {
     unsigned long long started = 0;
@@ -322,7 +325,7 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    const char *p = strrchr(text, ')'); /* the name may hold any character; field 22 is 20 later */
+    const char *p = strrchr(text, ')'); /* field 2, the name, may contain any character */
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (!p || sscanf(p, "%llu", &started) != 1)
@@ -397,7 +400,7 @@ static int run_ranks(const bench_options *o, int threads, char **argv, double st
     if (l.fds[1] >= 0)
         close(l.fds[1]);
     if (listening)
-        pthread_join(l.thread, NULL); /* ends when the last writer closes the pipe */
+        pthread_join(l.thread, NULL); /* the thread ends when the last writer closes the pipe */
     int code = attempt.exit_code;
     if (status == FSDP_OK && code == FSDP_EXIT_OK)
         status = print_result(&l, o->json);

@@ -4,7 +4,7 @@
 #include "src/report/progress.h"
 #include "src/report/terminal.h"
 
-/* If there is no memory for the bar, the work continues without one. */
+/* Create the bar. If there is no memory for it, the work continues without a bar. */
 static void begin(fsdp_checkpoint_bar *bar, size_t total)
 {
     const fsdp_progress_options options = {.description = bar->description,

@@ -121,7 +121,8 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
-/* The folder whose config.json defines the names of the model's parameters; NULL: none. */
+/* Return the folder or hub name whose config.json defines the names of the model's parameters; NULL
+ * if there is none. */
 static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
 {
     const char *path = fsdp_source_path(source);
@@ -130,8 +131,8 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Find the prefix or suffix that names lose besides those of wrappers. Weights that do not fit the
- * config.json next to them are accepted here, but weights of another model than --model are an
+/* Find the parts of names that must be removed besides the prefixes of wrappers. Weights that do
+ * not fit the config.json next to them are accepted, but weights that do not fit --model are an
  * error. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
@@ -150,9 +151,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* For a model's folder without --model: find the model that the run began with, for its
- * configuration and tokenizer, if it is there and fits. *model is owned by the caller; NULL:
- * unknown. */
+/* Find the initial model of the run that wrote `source`, for its configuration and tokenizer. This
+ * is for a target that is a Hugging Face folder, if --model is not given. *model is NULL if the
+ * model is unknown, is not there, or does not fit the weights; the caller owns it. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -180,7 +181,8 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
     return FSDP_OK;
 }
 
-/* Neither transformers nor --model can load a folder that has only weights. */
+/* Print a note if the target is a folder that has only weights, which neither transformers nor
+ * --model can load. */
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");
@@ -223,8 +225,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     return FSDP_EXIT_OK;
 }
 
-/* Reject options that apply only to a Hugging Face folder when the output is another format. They
- * would have no effect; the user may have meant another format. */
+/* Reject options that apply only to a Hugging Face folder if the target has another format. The
+ * options would have no effect, and the user may have meant a folder. */
 static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
                                const fsdp_convert_options *how)
 {
@@ -266,7 +268,8 @@ static bool names_a_file(const char *to)
     return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
 }
 
-/* A folder with a name of another format's file would be a mistake. */
+/* Reject a target that would be a folder although its name has the ending of another file format,
+ * since this must be a mistake. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {
     static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
@@ -281,8 +284,8 @@ static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format form
                       to);
 }
 
-/* merge-weights writes a model's folder unless `to` has the name of a file, whatever the source
- * is. */
+/* Return the format to write. Whatever the source is, merge-weights writes the folder of a model,
+ * unless `to` has the name of a file. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

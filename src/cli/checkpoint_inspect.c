@@ -67,7 +67,7 @@ static totals count_items(const fsdp_source *source)
     return t;
 }
 
-/* torch's name of the dtype if it has one. */
+/* Return torch's name of the dtype, or the name in safetensors if torch has none. */
 static const char *dtype_of(const fsdp_source_item *item)
 {
     const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
@@ -165,8 +165,8 @@ static fsdp_status print_tables(fsdp_source *source)
 
 /* --- JSON --- */
 
-/* Names of files and Python strings may contain bytes that are not UTF-8. They are written as \xNN,
- * as Python shows them. */
+/* Set `key` to `text`. Names of files and Python strings may contain bytes that are not UTF-8;
+ * these bytes are written as \xNN, as Python shows them. */
 static void set_text(fsdp_json_node to, const char *key, const char *text)
 {
     fsdp_str shown = {0};
@@ -196,8 +196,8 @@ static void describe_tensor(const fsdp_source_item *item, fsdp_json_node to)
         fsdp_json_set_str(to, "placement", placement.text);
 }
 
-/* Numbers, strings, true, false and null are written as they are; other values as Python shows
- * them. */
+/* Describe a plain value. Numbers, strings, booleans and None are written as values of JSON, other
+ * values as a text, as Python shows them. */
 static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *item,
                                   fsdp_json_node to)
 {
@@ -276,7 +276,7 @@ static fsdp_status inspect_one(const char *path, const inspect_config *config)
 
 /* --- a folder that holds checkpoints --- */
 
-/* The path relative to the folder that was given. */
+/* Return the path relative to the folder. */
 static const char *name_within(const char *folder, const char *path)
 {
     path += strlen(folder);
@@ -292,8 +292,8 @@ static void list_source(fsdp_table *t, const fsdp_source *source)
     fsdp_table_cell(t, "%s", fsdp_human_bytes(sum.bytes).text);
 }
 
-/* A checkpoint that cannot be opened gets its error in its line. The last of these errors is
- * returned. */
+/* Add a row for each checkpoint. If a checkpoint cannot be opened, its row says so, and the last
+ * error is returned. */
 static fsdp_status list_parts(const char *folder, const fsdp_parts *parts, fsdp_table *t)
 {
     fsdp_status failed = FSDP_OK;

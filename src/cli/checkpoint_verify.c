@@ -52,14 +52,16 @@ static void print_result(const char *path, const fsdp_verify_result *r)
                r->has_checksums ? "" : " (safetensors have no checksums)");
 }
 
-/* A file next to a checkpoint may be readable by its own program only, as training_args.bin is. */
+/* Print that a file was not checked. This is not a failure: a file next to a checkpoint, such as
+ * training_args.bin, may be readable only by the program that wrote it. */
 static int print_not_checked(const char *path)
 {
     printf("%s: not checked: %s\n", path, fsdp_last_error());
     return FSDP_EXIT_OK;
 }
 
-/* Returns the exit code. `is_given`: the user named this path. */
+/* Verify a checkpoint and return the exit code. `is_given` says whether the user named this
+ * path. */
 static int verify_one(const char *path, bool is_given)
 {
     fsdp_verify_result result;
@@ -88,7 +90,8 @@ static bool is_part(const fsdp_parts *parts, const char *path)
     return false;
 }
 
-/* Returns the exit code. A folder that is a part has been reported already. */
+/* Verify the files of a training checkpoint's folder and return the exit code. A folder that is a
+ * part is skipped, because verify_one() has verified it. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};
@@ -131,7 +134,7 @@ static int verify_parts(const fsdp_parts *parts, const char *given)
     return code;
 }
 
-/* List files and folders that no reader knows: this command cannot check them. */
+/* List the files and folders that no reader knows and that this command therefore cannot check. */
 static void list_others(const fsdp_parts *others)
 {
     enum {

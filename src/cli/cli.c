@@ -1,4 +1,4 @@
-/* Reading options and printing errors, for all commands. */
+/* Reads options and prints errors for all commands. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +28,9 @@ static int print_text(char *text)
     return FSDP_EXIT_OK;
 }
 
-/* Write torchrun's error file, {"message": {"message": ..., "extraInfo": ...}}, which the process
- * that started this rank reads. Returns false if no error file is wanted or it cannot be
- * written. */
+/* Write the error file of torchrun, {"message": {"message": ..., "extraInfo": ...}}. The process
+ * that started this rank reads it. Returns false if no error file is wanted or if the file cannot
+ * be written. */
 static bool write_error_file(const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -99,7 +99,7 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* Only one rank prints the notes. */
+/* Print notes about the options on rank 0 only. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");

@@ -1,4 +1,4 @@
-/* `fsdp bench KIND`: runs the kind of measurement that is named. */
+/* `fsdp bench KIND`: runs the measurement that KIND names. */
 #include <stdio.h>
 #include <string.h>
 

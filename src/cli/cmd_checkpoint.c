@@ -1,4 +1,4 @@
-/* `fsdp checkpoint`: works on checkpoints of any format. It has its own table of subcommands. */
+/* `fsdp checkpoint`: runs subcommands that read checkpoints of any format. */
 #include <stdio.h>
 #include <string.h>
 

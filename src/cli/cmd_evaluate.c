@@ -1,4 +1,4 @@
-/* `fsdp evaluate`: loss and ROUGE of models on held-out rows. */
+/* `fsdp evaluate`: measures loss and ROUGE of models on held-out rows. */
 #include <stdio.h>
 
 #include "src/base/assert.h"

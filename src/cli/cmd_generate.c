@@ -126,7 +126,7 @@ static void print_ids(const int32_t *ids, size_t n)
     puts("]");
 }
 
-/* Print newlines within a text as spaces, so line i belongs to prompt i. */
+/* Print a text on one line: newlines in it become spaces, so that line i belongs to prompt i. */
 static void print_text(const char *text)
 {
     for (; *text; text++)

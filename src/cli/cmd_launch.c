@@ -1,5 +1,5 @@
-/* `fsdp launch`: torchrun's options, for one host. This file reads the options, finds the command
- * and counts attempts. */
+/* `fsdp launch`: starts the ranks of a command on one host, with the options of torchrun. This file
+ * reads the options, finds the command and counts attempts. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 #include "src/comm/control.h"
 #include "src/comm/task.h"
 
-/* Values of the option table, as given. */
+/* Values of the options, as the user gave them. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
@@ -114,7 +114,8 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* Accepts "1", and "1:1", torchrun's elastic form. */
+/* Check --nnodes. Only "1" is supported, and "1:1", which means the same in torchrun's elastic
+ * form. */
 static fsdp_status check_nnodes(const char *text)
 {
     if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
@@ -152,8 +153,8 @@ static fsdp_status read_nproc(const char *text, int *n)
     return FSDP_OK;
 }
 
-/* With torchrun's other rendezvous backends a free port is chosen, too. Jobs that run at the same
- * time need different ports. */
+/* With --standalone or --rdzv-endpoint, choose a free port if --master-port is not given, as
+ * torchrun does. Jobs that run at the same time need different ports. */
 static void derive(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
@@ -199,7 +200,8 @@ static const fsdp_options_spec spec = {
     .check = check,
 };
 
-/* The format is one number for all ranks, or rank:number,rank:number. */
+/* Read the value of --redirects or --tee into streams [n]: one number for all ranks, or
+ * rank:number,rank:number. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {
     const char *at = text;
@@ -251,7 +253,8 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Search as execvp does. NULL with an error if there is no such program. */
+/* Search for a program as execvp() does, and return its path, owned by the caller. Returns NULL if
+ * there is no program of this name, or if memory ran out. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
@@ -290,7 +293,7 @@ static fsdp_status find_command(fsdp_launch *launch)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* The port is for rank 0 of a program that listens on MASTER_PORT. */
+/* Find a free port, for programs whose rank 0 listens on MASTER_PORT. */
 static fsdp_status find_free_port(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};
@@ -356,8 +359,8 @@ static void launch_fini(fsdp_launch *launch)
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* The reader of the output may end first: Ctrl-C also ends `| tee log` while ranks still
-     * save. */
+    /* The reader of the output may end before the ranks: Ctrl-C also ends `| tee log` while the
+     * ranks still save. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)
@@ -372,7 +375,8 @@ static int run_attempts(const fsdp_launch *launch)
     }
 }
 
-/* --help and --print-config of a subcommand are answered once, not by every rank. */
+/* Does the command ask for --help or --print-config? Then the launcher prints the text, since every
+ * rank would print it. */
 static bool asks_for_text(const fsdp_launch *launch)
 {
     for (char **word = launch->command + 1; launch->is_subcommand && *word; word++)

@@ -1,5 +1,6 @@
-/* `fsdp plan`: what a run of `fsdp train` with the same options would need. Its table is train's
- * table with a few more options. Options of train that do not affect a plan are accepted. */
+/* `fsdp plan`: prints what a run of `fsdp train` with the same options would need. Its option table
+ * is that of train with a few more options. Options of train that do not affect a plan are
+ * accepted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,7 @@ static bool is_looked_at(const char *name)
     return true;
 }
 
-/* Make a table of the plan's own rows and train's rows. Owned by the caller. */
+/* Make a table of the plan's own options and train's options. The caller owns it. */
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
@@ -138,14 +139,16 @@ static fsdp_status plan(const plan_config *c)
     return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
 }
 
-/* Under `fsdp launch` all ranks make the same plan, and only the first one prints it. */
+/* Does another rank print the plan? Under `fsdp launch`, all ranks would make the same plan, so
+ * only rank 0 does. */
 static bool is_printed_by_another_rank(void)
 {
     const char *rank = getenv("RANK");
     return rank && atoi(rank) > 0;
 }
 
-/* In a launch of another size, its number of ranks per host does not apply to the plan. */
+/* If the user gives --world-size, but the number of ranks of a host comes from the environment,
+ * ignore this number: it belongs to a launch with another world size. */
 static void derive(void *config, const fsdp_options *options)
 {
     plan_config *c = config;

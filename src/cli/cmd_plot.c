@@ -54,7 +54,8 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
 };
 
-/* Catches `-o a.jsonl b.jsonl`, where the name of the picture is missing. */
+/* Check that --output names a picture. This catches `-o a.jsonl b.jsonl`, where the name of the
+ * picture is missing. */
 static fsdp_status check_output(const char *output, char *const *files, int count)
 {
     const char *end = strrchr(output, '.');

@@ -1,4 +1,4 @@
-/* `fsdp train`: one rank of a training run, or the whole run if it has one rank. */
+/* `fsdp train`: runs one rank of a training run, which may be the only rank. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,8 +7,8 @@
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
-/* `fsdp launch` does not restart a run that was refused. Other launchers do; after their restarts,
- * files in the output folder may be from any run. */
+/* Did `fsdp launch` restart this run? Restarts by other launchers do not count: these also restart
+ * a run that was refused, so after a restart, files in the output folder may be from any run. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -1,4 +1,4 @@
-/* `fsdp verify`: check that this build computes PyTorch's numbers on this machine. */
+/* `fsdp verify`: checks that this build computes the same numbers as PyTorch on this machine. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ typedef struct verify_config {
     const char *isa;
     char **paths; /* [n_paths] folders */
     int n_paths;
-    bool failed; /* a comparison failed, or nothing was compared; set on the first rank */
+    bool failed; /* a comparison failed, or nothing was compared; set only on rank 0 */
 } verify_config;
 
 static const fsdp_option table[] = {

@@ -1,13 +1,14 @@
-/* The commands of `fsdp`. Adding one is one line in FSDP_COMMANDS and one file, cmd_<name>.c, that
- * defines
+/* The commands of `fsdp`. To add a command, add a line to FSDP_COMMANDS, and a file, cmd_<name>.c,
+ * that defines
  *     int fsdp_cmd_<name>(int argc, char **argv);
- * argv[0] is the command's name, the rest are its own arguments. It returns an fsdp_exit. */
+ * argv[0] is the name of the command, and the rest are its arguments. The function returns an
+ * fsdp_exit. */
 #pragma once
 #include <stdbool.h>
 
 #include "src/launch/exit_code.h"
 
-/* X(name, "one line of help"), in the order `fsdp help` lists them. */
+/* X(name, "one line of help"), in the order in which `fsdp help` lists the commands. */
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
@@ -27,9 +28,9 @@
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
 
-/* Look up the table in main.c; for commands that run other commands. */
+/* Is there a command of this name in the table of main.c? For commands that run other commands. */
 bool fsdp_command_exists(const char *name);
-/* The command whose name is nearest, or NULL if none is near. */
+/* Return the command whose name is nearest to `name`; NULL if none is near. */
 const char *fsdp_command_nearest(const char *name);
-/* Run the command argv[0]; it exists. */
+/* Run the command argv[0], which must exist, and return its exit code. */
 int fsdp_command_run(int argc, char **argv);

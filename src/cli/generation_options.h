@@ -7,7 +7,7 @@
 
 #include "src/models/generation_config.h"
 
-/* Choices in the order of fsdp_early_stopping, for FSDP_OPTION_CHOICE. */
+/* The choices for FSDP_OPTION_CHOICE, in the order of fsdp_early_stopping. */
 extern const char *const fsdp_early_stopping_choices[];
 
 /* The rows of an option table. `at` is the offset of an fsdp_generation_settings in the command's
@@ -61,6 +61,6 @@ extern const char *const fsdp_early_stopping_choices[];
 #define FSDP_FILE_OR(text) .shown_default = "generation_config.json's, else " text
 /* clang-format on */
 
-/* Record in *settings which of its options were given (on the command line, in a file or in an
- * environment variable), and which of them the user asked for explicitly. */
+/* Record in *settings which generation options were given (on the command line, in a file or in an
+ * environment variable), and which of these the user asked for explicitly. */
 void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

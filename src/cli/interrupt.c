@@ -1,5 +1,5 @@
-/* A thread waits for the signals, which are blocked in all other threads. It may call functions
- * that a signal handler may not. */
+/* One thread waits for the signals, which are blocked in all other threads. Unlike a signal
+ * handler, this thread may call any function. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -27,7 +27,9 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* The limit is below the time after which `fsdp launch` kills ranks (supervisor.c). */
+/* Wait until a save into `output` has finished, but not longer than patience_s, and then remove an
+ * unfinished save. The limit is shorter than the time after which `fsdp launch` kills ranks
+ * (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;
@@ -40,8 +42,9 @@ static void wait_for_save(const char *output)
 }
 
 /* Wait for the run to end or for a second signal. `fsdp launch` also stops waiting after its
- * --shutdown-timeout. A sender that signals all processes of a job (Slurm, a service manager)
- * reaches a rank twice, because the launcher passes its own signal on. */
+ * --shutdown-timeout. If a sender signals all processes of a job (Slurm, a service manager), a rank
+ * receives its signal twice, because the launcher also passes it on. So a second signal does not
+ * count if it comes within same_signal_s. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {
     static const double same_signal_s = 1.0;
@@ -94,7 +97,7 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_attr_destroy(&attributes);
     if (!failure)
         return self;
-    sigprocmask(SIG_SETMASK, &before, NULL); /* a save may be left unfinished, but signals work */
+    sigprocmask(SIG_SETMASK, &before, NULL); /* signals then work as usual, even during a save */
     fsdp_free(self);
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* How a signal ends a command that saves. */
+/* Lets a command finish a save before a signal ends it. */
 #pragma once
 #include <stdatomic.h>
 
@@ -6,17 +6,21 @@
 
 typedef struct fsdp_interrupt fsdp_interrupt;
 
-/* From now on SIGINT, SIGTERM and SIGHUP (unless SIGHUP is ignored, as under nohup) end the process
- * as usual, but a save into `output` (NULL: none) that is in progress may finish first. A save that
- * takes longer than some seconds is removed. SIGPIPE is ignored: Ctrl-C also ends `| tee log`, and
- * saving the model is worth more than printing. Call this before any thread is started, once per
- * process.
+/* Change what SIGINT, SIGTERM and SIGHUP (unless SIGHUP is ignored, as under nohup) do. They still
+ * end the process, but a save into `output` that is in progress may finish first. A save that takes
+ * longer than some seconds is removed. `output` is NULL if the model is not saved. SIGPIPE is
+ * ignored: Ctrl-C also ends `| tee log`, and saving the model is worth more than printing. Call
+ * this once per process, before any thread is started.
  *
- * @param to_the_end true if the run checks the flag and ends by itself after it has saved what it
- *   needs to resume. The process then waits for the run until a second signal comes.
- * @return lives as long as the process, as `output` must. NULL if memory ran out. */
+ * @param to_the_end true if the run checks the flag of fsdp_cli_interrupted(), saves what it needs
+ *   to resume, and then ends by itself. The process then waits for the run, until a second signal
+ *   comes.
+ * @return an object that lives as long as the process; `output` must live as long. NULL if there is
+ *         not enough memory or the thread cannot be started. */
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end);
-/* Becomes true when a signal came: no save of the model may begin then. NULL for NULL. */
+/* Return a flag that becomes true when a signal has come; a save of the model must not begin after
+ * that. Returns NULL for NULL. */
 const atomic_bool *fsdp_cli_interrupted(const fsdp_interrupt *interrupt);
-/* Call when the run has ended. If a signal came, wait for it to end the process. Accepts NULL. */
+/* Call this when the run has ended. If a signal has come, wait until it ends the process. Accepts
+ * NULL. */
 void fsdp_cli_interrupt_end(fsdp_interrupt *interrupt);

@@ -90,7 +90,7 @@ int fsdp_cmd_help(int argc, char **argv)
 static int run(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit becomes an error of write() */
-    /* Keep the memory that a step frees in the process. The system would hand it back page by
+    /* Keep the memory that a step frees in the process, since the system would return it page by
      * page. */
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
@@ -106,15 +106,17 @@ static int run(int argc, char **argv)
         return FSDP_EXIT_OK;
     }
     const command *c = find_command(name);
-    /* Matrix products keep their own primitives (kernels/cpu/product_onednn.c), and oneDNN's cache
-     * would store them twice. Not for launch, which may start other programs. */
+    /* Disable the cache of oneDNN: matrix products keep their own primitives
+     * (kernels/cpu/product_onednn.c), and the cache would store them a second time. launch may
+     * start other programs, so it does not change their environment. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
 }
 
-/* A result that could not be written, as on a full disk, is a failure. An earlier write may have
- * failed: stdio remembers that, but not why. */
+/* Flush standard output and return the exit code. If a result could not be written, for example
+ * because the disk is full, this is a failure. The reason is known only if the flush fails: if an
+ * earlier write failed, stdio remembers the failure, but not why. */
 static int close_output(int exit_code)
 {
     const bool failed = ferror(stdout) != 0;
@@ -126,8 +128,9 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
-/* If standard input, output or error is closed, open a placeholder. Otherwise a file that is opened
- * later would get its descriptor. The placeholder has the wrong access mode, so using it fails. */
+/* If the descriptor of standard input, output or error is closed, open a placeholder with it.
+ * Otherwise a file that is opened later would get this descriptor. The placeholder has the wrong
+ * access mode, so that reads and writes fail. */
 static void fill_closed(void)
 {
     for (int fd = 0; fd <= 2; fd++)

@@ -1,4 +1,5 @@
-/* `fsdp --version`. For libraries that report their version at run time, that version is shown. */
+/* Implements `fsdp --version`. If a library reports its version at run time, that version is
+ * printed. */
 #include <jansson.h>
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>

@@ -14,7 +14,7 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    COMPARED_BYTES = 4 << 20, /* bytes of each of two tied tensors compared at a time */
+    COMPARED_BYTES = 4 << 20, /* size of the blocks in which tied tensors are compared */
     MAX_KEYS = 32
 };
 
@@ -35,7 +35,8 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
     return status;
 }
 
-/* Put a tensor with the keys of an item; a directory of DCP has only names. */
+/* Add `tensor`, or None if it is NULL, to `dict` under the keys of `item`. In a DCP checkpoint, the
+ * name is the only key. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -56,8 +57,9 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* Compare this rank's share of two tensors of the same dtype and shape. The shares are whole
- * blocks, which are whole elements of every dtype, also of those smaller than a byte. */
+/* Compare this rank's share of two tensors that have the same dtype and shape; *same becomes false
+ * if the shares differ. A share consists of whole blocks. A block contains a whole number of
+ * elements of any dtype, even if an element is smaller than a byte. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -80,8 +82,8 @@ static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other
     return status;
 }
 
-/* A source caches rows of one tensor only, so the second tensor is read from a source of its
- * own. */
+/* Check that `a` and `b`, which are tied in this model, are equal. A source caches rows of only one
+ * tensor, so `b` is read from a second source. */
 static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
                                 const fsdp_source_item *b)
 {
@@ -110,8 +112,9 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
                       run->paths->model, a->fqn, b->fqn);
 }
 
-/* The first of a parameter's names that exists is read; tensors under its other names must be the
- * same. */
+/* Find a parameter in the checkpoint under any of its names, and add it to the tensors that will be
+ * read. Tensors under its other names must be equal to the first one. *found is the number of
+ * parameters that have been found. */
 static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;
@@ -141,8 +144,8 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* If the model is at the top, other items are next to it. Does the name begin like one of the
- * model's? */
+/* Could `name` belong to the model? If the model is at the top of the checkpoint, other items are
+ * next to it, so `name` must begin like a name of the model, up to the first dot. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -250,7 +253,8 @@ static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *param
     return false;
 }
 
-/* SGD without momentum keeps nothing for its parameters: it saves param_groups alone. */
+/* Does the checkpoint have param_groups? SGD without momentum saves nothing else, because it keeps
+ * no state for its parameters. */
 static bool has_param_groups(const fsdp_foreign_names *names)
 {
     for (size_t i = 0; i < names->n; i++) {
@@ -291,8 +295,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* Put a number as the tensor that this optimizer keeps: transformers' Adafactor begins with RMS
- * 0. */
+/* Add a state that is saved as a number, but that this optimizer keeps as a scalar tensor.
+ * transformers' Adafactor, for example, saves the number 0 as the initial RMS. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -309,7 +313,8 @@ static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     return status;
 }
 
-/* Report other states that this optimizer does not use, by name. */
+/* Return the error for a saved state `key` that this optimizer does not have. The message lists the
+ * states that it keeps. */
 static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 {
     fsdp_str kept = {0};
@@ -333,8 +338,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* A plain value is put into `state` at once; a tensor is later read into this optimizer's
- * tensor. */
+/* Match a saved state of a parameter with this optimizer's state `key`. A plain value is added to
+ * run->state now; a tensor is read later, directly into the optimizer's tensor. */
 static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                const char *key, const fsdp_source_item *item)
 {
@@ -345,7 +350,7 @@ static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *s
     if (!item->dtype_name || steps)
         FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
     if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
-        return FSDP_OK; /* momentum buffer of SGD without momentum */
+        return FSDP_OK; /* None is the momentum_buffer of SGD without momentum */
     if (!steps && !state)
         return refuse_state(run, key);
     if (steps && !fsdp_state_counts_steps(run->optimizer))
@@ -419,7 +424,7 @@ static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
-    run->once = run->report->names; /* which owns the names that are reported */
+    run->once = run->report->names; /* the report owns the list, because it refers to the names */
     FSDP_TRY(open_sources(run));
     FSDP_TRY(fsdp_state_dict_create(&run->state));
     FSDP_TRY(fsdp_state_dict_create(&run->reads[0]));

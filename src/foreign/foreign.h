@@ -1,25 +1,25 @@
-/* Resuming from checkpoints that another program saved: its keys are found (foreign_names.h), its
- * optimizer state is read into this run's optimizer, and the options in its param_groups are
- * reported, so that the caller can compare them with the options of this run, which are the ones
- * used. */
+/* Resumes from a checkpoint that another program saved. The model and the optimizer are searched
+ * for in its keys (foreign_names.h), and the optimizer's state is read into this run's optimizer.
+ * The options in its param_groups are not used, but are reported, so that the caller can compare
+ * them with the options of this run. */
 #pragma once
 #include <fsdp/state_dict.h>
 
 #include "src/optim/optimizer.h"
 
-/* Each is a directory of torch.distributed.checkpoint or a file of torch.save; the model may also
- * be safetensors or the folder of a Hugging Face model. */
+/* Each path is a directory of torch.distributed.checkpoint or a file of torch.save. The model may
+ * also be a file of safetensors or the folder of a Hugging Face model. */
 typedef struct fsdp_foreign_paths {
     const char *model;
-    const char *optimizer; /* the same path if one holds both */
+    const char *optimizer; /* equal to `model` if one checkpoint contains both */
 } fsdp_foreign_paths;
 
 /* Options of one trained parameter. */
 typedef struct fsdp_foreign_parameter {
     const char *name;              /* name in the module */
-    fsdp_optimizer_options ours;   /* options of its group in this run */
-    fsdp_optimizer_options theirs; /* the same, replaced by the checkpoint's options; lr is the
-                                      initial_lr of a scheduler if there is one */
+    fsdp_optimizer_options ours;   /* options of the parameter's group in this run */
+    fsdp_optimizer_options theirs; /* `ours`, overwritten with the options in the checkpoint; lr is
+                                      a scheduler's initial_lr if there is one */
 } fsdp_foreign_parameter;
 
 typedef struct fsdp_foreign_report {
@@ -27,18 +27,19 @@ typedef struct fsdp_foreign_report {
     size_t n;
     char **notes; /* [n_notes] sentences about parts of the checkpoint that are not used */
     size_t n_notes, cap_notes;
-    fsdp_parameter_list names; /* owns the names */
+    fsdp_parameter_list names; /* owns the names in `parameters` */
 } fsdp_foreign_report;
 
-/* Read model and optimizer state; the optimizer's options are not changed. Collective: everything
- * is found and checked on all ranks before the first value changes; if one rank fails, all do.
+/* Read the model and the optimizer's state; the optimizer's options are not changed. Collective:
+ * all ranks find and check everything before any value changes. If one rank fails, all ranks fail.
  *
- * @param report out, with FSDP_OK: freed with fsdp_foreign_report_free()
- * @return FSDP_ERR_NOT_FOUND saying which keys exist and which are needed; FSDP_ERR_INVALID for
- *         state or options that this optimizer does not have (amsgrad, momentum_buffer in AdamW),
- *         for tensors that are tied in this model but differ, or names that fit twice; and as
- *         fsdp_source_open(), fsdp_dcp_load() and fsdp_torch_load_into() */
+ * @param report out: set if FSDP_OK is returned; free it with fsdp_foreign_report_free()
+ * @return FSDP_ERR_NOT_FOUND if a tensor or a state is missing; the message says which keys exist
+ *         and which are needed. FSDP_ERR_INVALID for state or options that this optimizer does not
+ *         have (amsgrad, momentum_buffer in AdamW), for tensors that are tied in this model but
+ *         differ, and for a name that fits two items. Also the errors of fsdp_source_open(),
+ *         fsdp_dcp_load() and fsdp_torch_load_into() */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
                                               const fsdp_foreign_paths *paths, fsdp_group *group,
                                               fsdp_foreign_report *report);
-void fsdp_foreign_report_free(fsdp_foreign_report *report); /* accepts all zero */
+void fsdp_foreign_report_free(fsdp_foreign_report *report); /* accepts a zeroed report */

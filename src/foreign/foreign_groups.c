@@ -1,5 +1,5 @@
-/* param_groups of a checkpoint that another program saved: matching its parameters with the
- * module's, and the options of each. */
+/* Reads the param_groups of a checkpoint that another program saved: matches its parameters with
+ * the module's parameters, and reads the options of each parameter. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const char GROUPS[] = "param_groups.";
 
 /* ---- the state and the group of each parameter ----------------------------------------------- */
 
-/* Get the list `key` of group g; NULL if there is none. */
+/* Get the list `key` of group g; *list is NULL if there is none. */
 static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
                            const fsdp_pickle_value **list)
 {
@@ -105,7 +105,7 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
 typedef struct numbered {
     int64_t number;
     size_t group;
-    const char *name; /* from param_names; NULL: unknown */
+    const char *name; /* the name in param_names; NULL if unknown */
 } numbered;
 
 typedef struct numbers {
@@ -139,7 +139,8 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Can this number be the parameter? Compare the shapes of its state. */
+/* Could the state under this number belong to `parameter`? *yes becomes false if a tensor of this
+ * state has another shape than in this optimizer. */
 static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
                         const fsdp_parameter *parameter, bool *yes)
 {
@@ -161,8 +162,7 @@ static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
 /* An order in which a script may have passed the parameters to its optimizer. */
 typedef struct order {
     const fsdp_parameter **items; /* [n] */
-    size_t n,
-        first; /* the first group has `first` of them, a second group the rest; n: one group */
+    size_t n, first; /* size of the first group; a second group has the other parameters, if any */
 } order;
 
 static fsdp_status add_all(order *o, const fsdp_parameter_list *list, bool trained)
@@ -199,10 +199,10 @@ static void add_own_groups(fsdp_foreign_run *run, order *o)
 }
 
 enum {
-    OWN_GROUPS, /* groups of this run */
+    OWN_GROUPS, /* group by group, as in this run */
     ALL,        /* model.parameters() */
     TRAINED,    /* parameters that require gradients */
-    DECAY,      /* transformers' Trainer: those with weight decay, then those without */
+    DECAY,      /* as in transformers' Trainer: parameters with weight decay, then those without */
     N_ORDERS
 };
 
@@ -336,7 +336,8 @@ static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fs
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Read item "<group>.<key>" of param_groups; `rest` is that name. */
+/* Read one option of param_groups into `groups`. `rest` is the name of its item:
+ * "<group>.<key>". */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {
@@ -353,7 +354,7 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
     if (strcmp(key, "params") == 0 || strcmp(key, "param_names") == 0)
         return FSDP_OK;
     if (strcmp(key, "lr") ==
-        0) /* the rate of the current step; the schedule's initial rate is used instead */
+        0) /* lr is the rate of the current step, so the schedule's initial rate is read instead */
         FSDP_TRY(fsdp_foreign_names_find(run->optim, &initial, "%s%s%.*s.initial_lr", run->at.base,
                                          GROUPS, n, rest));
     FSDP_TRY(fsdp_foreign_value(run, initial ? initial : item, &value, &known));
@@ -366,7 +367,7 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
     return fqn ? put_option(groups, fqn, &value) : FSDP_ERR_NOMEM;
 }
 
-/* Read every option of every group, into "param_groups.<group>.<key>". */
+/* Read every option of every group into `groups`, under the name "param_groups.<group>.<key>". */
 static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);
@@ -380,7 +381,8 @@ static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
     return FSDP_OK;
 }
 
-/* Report each option that this optimizer does not have once. */
+/* Add a note for each option that this optimizer does not have. An option that several groups have
+ * is noted only once. */
 static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);

@@ -13,10 +13,10 @@
 #include "src/base/str.h"
 
 enum {
-    MAX_PLACES = 32, /* candidates for a prefix */
-    MAX_PROBES = 8,  /* parameters whose names propose candidates */
+    MAX_PLACES = 32, /* largest number of candidates for a prefix */
+    MAX_PROBES = 8,  /* number of parameters whose names are searched for, to find candidates */
     MAX_TOP = 12,    /* keys listed in a message */
-    UNUSUAL = 1000   /* larger than any depth: rank of keys that are not the usual ones */
+    UNUSUAL = 1000   /* added to the rank of a prefix without a usual key; larger than any depth */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names, const fsdp_
     const int length = vsnprintf(buffer, sizeof buffer, format, args);
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof buffer)
-        return FSDP_OK; /* no parameter has a name as long as that */
+        return FSDP_OK; /* longer than the name of any parameter */
     const size_t i = fsdp_foreign_names_lower(names, buffer);
     if (i == names->n || strcmp(names->items[i].name, buffer) != 0)
         return FSDP_OK;
@@ -144,7 +144,8 @@ char *fsdp_foreign_names_top(const fsdp_foreign_names *names)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-/* A prefix and, for optimizers, the wrapper prefix of parameters' names. */
+/* A candidate for the place of the model or the optimizer: the prefix of its keys and, for an
+ * optimizer, a wrapper's prefix of the parameters' names. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;
@@ -183,8 +184,9 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Usual keys come first, then smaller depth: a dict next to it may hold the moving average, or
- * another model. */
+/* Return the rank of a place; a smaller rank is preferred. Places below a usual key are preferred
+ * to all others, and then places of smaller depth: a deeper dict may contain a moving average of
+ * the model, or another model. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -200,14 +202,15 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* A place below a usual key with most of the parameters wins, even if another place has more: the
- * error then names the missing ones. */
+/* Return the score of a place. A place below a usual key that has at least half as many parameters
+ * as the best place gets the highest score, even if another place has more parameters. The error
+ * message can then name the parameters that are missing there. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* Choose the best place; NULL if none has any parameter. */
+/* Choose the best place; *best is NULL if no place has a parameter. */
 static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
                                 const char *const *usual, place **best)
 {
@@ -240,7 +243,7 @@ static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, co
                       rival->prefix, rival->wrapper);
 }
 
-/* Does `text` [n] end with `name`, after a dot or at its beginning? */
+/* Does `text` [n] end with `name`, either after a dot or because it equals `name`? */
 static bool ends_with_name(const char *text, size_t n, const char *name)
 {
     const size_t length = strlen(name);
@@ -253,7 +256,7 @@ static size_t n_probes(const fsdp_parameter_list *all)
     return all->n < MAX_PROBES ? all->n : MAX_PROBES;
 }
 
-/* Probes are spread over the model. */
+/* Return the name of probe i. The probes are spread evenly over the model. */
 static const char *probe(const fsdp_parameter_list *all, size_t i)
 {
     return all->items[i * all->n / n_probes(all)].name;
@@ -261,7 +264,8 @@ static const char *probe(const fsdp_parameter_list *all, size_t i)
 
 typedef bool has_fn(const fsdp_foreign_names *names, const place *p, const char *name);
 
-/* Each parameter counts once, whichever of its names is there. */
+/* Count the parameters that the place has. A parameter that it has under several names counts
+ * once. */
 static size_t count_found(const fsdp_foreign_names *names, const fsdp_parameter_list *all,
                           const place *p, has_fn *has)
 {
@@ -330,7 +334,7 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* Count the numbers that have state. */
+/* Count the parameter numbers below `most` that have state at the place. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -350,7 +354,8 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* `rest` follows "state." of `name`: "<parameter>.<key>". */
+/* Add the place of the state that the item `name` belongs to. `rest` is the part of `name` after
+ * "state.": "<parameter>.<key>". */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

@@ -1,19 +1,19 @@
-/* Finding the model's parameters and the optimizer's state in a checkpoint that another program
+/* Finds the model's parameters and the optimizer's state in a checkpoint that another program
  * saved.
  *
  * Scripts choose their own keys: {"model", "optim"}, {"app": AppState}, {"state_dict",
- * "optimizer"}, a model at the top, names with the prefix of a wrapper. So names are found by their
- * end: the prefix is the one under which most parameters are found. Optimizer state is keyed by
- * parameter name (get_state_dict(), FSDP.optim_state_dict()) or by parameter number
- * (optimizer.state_dict()). Parts of names that wrappers of modules add are ignored:
- * "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and "_orig_mod.". */
+ * "optimizer"}, a model at the top, names with the prefix of a wrapper. So parameters are found by
+ * the end of their names, and the model's prefix is the one under which most parameters are found.
+ * Optimizer state is keyed by parameter name (get_state_dict(), FSDP.optim_state_dict()) or by
+ * parameter number (optimizer.state_dict()). Parts of names that wrappers of modules add are
+ * ignored: "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and "_orig_mod.". */
 #pragma once
 #include <fsdp/nn.h>
 
 #include "src/base/arena.h"
 #include "src/source/source.h"
 
-/* An item with its name without wrappers. */
+/* An item, and its name without the parts that wrappers add. */
 typedef struct fsdp_foreign_item {
     const char *name;
     const fsdp_source_item *item;
@@ -28,35 +28,38 @@ typedef struct fsdp_foreign_names {
 } fsdp_foreign_names;
 
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_open(const char *path, fsdp_foreign_names *names);
-void fsdp_foreign_names_close(fsdp_foreign_names *names); /* accepts all zero */
-/* Find the item whose name is the formatted text; *item is NULL if there is none. FSDP_ERR_INVALID
- * if two items have that name once wrappers are ignored. */
+void fsdp_foreign_names_close(fsdp_foreign_names *names); /* accepts zeroed names */
+/* Find the item whose name is the formatted text; *item is NULL if there is none. Returns
+ * FSDP_ERR_INVALID if two items have this name when the parts that wrappers add are ignored. */
 FSDP_PRINTF(3, 4)
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names,
                                                     const fsdp_source_item **item,
                                                     const char *format, ...);
-/* Index of the first item whose name begins with `prefix`; the others follow it. names->n if there
- * is none. */
+/* Return the index of the first item whose name begins with `prefix`, or names->n if there is none.
+ * All other items with this prefix follow it. */
 size_t fsdp_foreign_names_lower(const fsdp_foreign_names *names, const char *prefix);
-/* Keys at the top, for messages: "'app', 'epoch'"; NULL if memory ran out. Owned by the caller. */
+/* List the keys at the top for a message, as "'app', 'epoch'". The caller owns the text, which is
+ * NULL if memory ran out. */
 char *fsdp_foreign_names_top(const fsdp_foreign_names *names);
 
-/* Find the prefix of the model's parameters ("app.model.", ""), which the caller owns. `all` has
- * every name of every parameter. *prefix is NULL if no parameter is found. FSDP_ERR_INVALID naming
- * two prefixes that fit equally well. */
+/* Find the prefix of the model's parameters, such as "app.model." or "". `all` has every name of
+ * every parameter. The caller owns *prefix, which is NULL if no parameter is found. Returns
+ * FSDP_ERR_INVALID if two prefixes fit equally well; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *names,
                                                     const fsdp_parameter_list *all, char **prefix);
 
 /* The place of the optimizer's state. */
 typedef struct fsdp_foreign_optimizer {
-    char *base;    /* prefix of "state." and "param_groups.", such as "app.optim."; owned. NULL: not
-                      found */
-    char *wrapper; /* prefix of the parameters' names, such as "module."; "" with numbers; owned */
+    char *base;    /* prefix of "state." and "param_groups.", such as "app.optim."; owned; NULL if
+                      nothing was found */
+    char *wrapper; /* prefix of the parameters' names, such as "module."; "" if by_number; owned */
     bool by_number;
 } fsdp_foreign_optimizer;
 
-/* FSDP_ERR_INVALID naming two places that fit equally well. */
+/* Find the place of the optimizer's state. `all` has every name of every parameter. optimizer->base
+ * is NULL if there is no state. Returns FSDP_ERR_INVALID if two places fit equally well; the
+ * message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_optimizer(const fsdp_foreign_names *names,
                                                         const fsdp_parameter_list *all,
                                                         fsdp_foreign_optimizer *optimizer);
-void fsdp_foreign_optimizer_fini(fsdp_foreign_optimizer *optimizer); /* accepts all zero */
+void fsdp_foreign_optimizer_fini(fsdp_foreign_optimizer *optimizer); /* accepts a zeroed struct */

@@ -1,4 +1,5 @@
-/* Texts, notes of the report, and plain values of a checkpoint that another program saved. */
+/* Formats texts, adds notes to the report, and reads plain values of a checkpoint that another
+ * program saved. */
 #include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "src/foreign/foreign_internal.h"
 
 enum {
-    MAX_NOTE = 1024 /* bytes; longer notes are cut */
+    MAX_NOTE = 1024 /* bytes of a note; longer notes are truncated */
 };
 
 const char *fsdp_foreign_text(fsdp_foreign_run *run, const char *format, ...)
@@ -38,8 +39,8 @@ fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
     return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
 }
 
-/* The double with the shortest decimal digits that read back as `f`: the number that the user gave
- * for a learning rate, and the exact number for a count of steps. */
+/* Convert `f` to the double whose decimal digits are the shortest that read back as `f`. For a
+ * learning rate, this is the number that the user gave; a count of steps remains exact. */
 static double double_of(float f)
 {
     char text[32];
@@ -50,7 +51,8 @@ static double double_of(float f)
     return strtod(text, NULL);
 }
 
-/* Read a tensor of one number, such as a learning rate or a count of steps. */
+/* Read a tensor with one element, such as a learning rate or a count of steps. *known is false if
+ * it has more elements or an unexpected dtype. */
 static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
                              fsdp_plain *value, bool *known)
 {

@@ -66,7 +66,7 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
             if (overlap(part, &joined->parts[k], joined->ndim))
                 return bad(part, name, "is there twice");
         covered += part->entry.numel; /* cannot overflow: the boxes do not overlap, so the sum is at
-                                         most the whole tensor's */
+                                         most the numel of the tensor */
     }
     if (covered == joined->numel)
         return FSDP_OK;
@@ -79,7 +79,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* The destination, relative to row `begin`, of the run that begins at index `at` of the part. */
+/* Return the place of a run in the destination, in elements. The run begins at index `at` of the
+ * part; the destination begins with row `begin` of the tensor. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -89,8 +90,9 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
     return place;
 }
 
-/* Copy rows [first, last) of the part in runs along the last dimension; `at` [ndim] is the index of
- * a run. */
+/* Copy rows [first, last) of the part to `out`, which begins with row `begin` of the tensor. The
+ * elements along the last dimension are a run, which is contiguous; `at` [ndim] is the index of its
+ * first element. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

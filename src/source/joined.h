@@ -1,4 +1,4 @@
-/* A tensor whose parts, which are boxes of it, are in several files. */
+/* A tensor whose parts are in several files. Each part is a box of the tensor. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -8,7 +8,8 @@
 typedef struct fsdp_joined_part {
     fsdp_checkpoint_entry entry; /* its shape is the box's size */
     const int64_t *offsets;      /* [ndim] where the box begins in the whole tensor */
-    /* The archive that has the checksums of a file of torch.save; NULL for other formats. */
+    /* The archive, which has checksums, if the part is in a file of torch.save; NULL for other
+     * formats. */
     fsdp_torch_archive *archive;
     const fsdp_pickle_value *value;
 } fsdp_joined_part;
@@ -24,10 +25,11 @@ typedef struct fsdp_joined {
 
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
-/* Check that the parts have one dtype and the tensor's number of dimensions, are within it, do not
- * overlap, and cover it. FSDP_ERR_FORMAT naming a file and `name`. */
+/* Check that all parts have the same dtype and the number of dimensions of the tensor, that they
+ * are within the tensor and do not overlap, and that they cover it. If not, FSDP_ERR_FORMAT names a
+ * file and `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
-/* Copy rows [begin, end) along dimension 0, row-major; a scalar has one row. */
+/* Copy rows [begin, end) along dimension 0 to `out`, in row-major order; a scalar has one row. */
 void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out);
-/* Compare the checksums of all parts, where their format has them. */
+/* Compare the checksums of all parts whose format has checksums. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name);

@@ -14,7 +14,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    MAX_DEPTH = 2 /* optimizer_0 in checkpoint-5 */
+    MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */
 };
 
 static bool has_any(const char *dir, const char *const *names, size_t n)
@@ -61,7 +61,7 @@ bool fsdp_parts_is_checkpoint_name(const char *name)
     return name[1 + strspn(name + 1, "0123456789")] == '\0';
 }
 
-/* checkpoint-9 before checkpoint-10. */
+/* Compare names, and numbers in them by value: checkpoint-9 comes before checkpoint-10. */
 static int by_numbers(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
@@ -99,7 +99,8 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add the checkpoints of a checkpoint's folder, or of a part of it. */
+/* Add `path` if it is a checkpoint. If it has the name of a checkpoint, but only contains
+ * checkpoints, add these. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
     if (fsdp_atomic_directory_is_unfinished(name)) /* left by a killed run */

@@ -1,4 +1,5 @@
-/* Finding the model's state dict among the items of a checkpoint, and names without wrappers. */
+/* Finds the model's state dict among the items of a checkpoint, and removes the parts of names that
+ * wrappers added. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static char *without_wrappers(fsdp_selection *s, const char *name)
     return copy;
 }
 
-/* `name` is the item's name without its first `skip` keys. */
+/* Append an item without its first `skip` keys. `name` is the item's name without these keys. */
 static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int skip,
                             const char *name)
 {
@@ -40,7 +41,7 @@ static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int
     return FSDP_OK;
 }
 
-/* Make the name of item i from its keys again. */
+/* Give `keys` to item i, and the name that consists of these keys. */
 static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
@@ -57,7 +58,7 @@ static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_k
     return copy ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Remove `prefix` from the keys of item i that begin with it. */
+/* Remove `prefix` from those keys of item i that begin with it. */
 static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 {
     const fsdp_selected *of = &s->items[i];
@@ -76,8 +77,8 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
     return changed ? rename_item(s, i, keys) : FSDP_OK;
 }
 
-/* Find the wrapper prefix of all names of the model in `s`; "" if they are nested. The arena owns
- * it. */
+/* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is "" if there is
+ * no prefix, or if names consist of several keys. s->arena owns it. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -131,8 +132,8 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
 /* ---- the model ------------------------------------------------------------------------------- */
 
 enum {
-    MAX_MODEL_KEYS = 8, /* how deep a model is looked for */
-    MAX_TOP_KEYS = 8    /* listed in a message */
+    MAX_MODEL_KEYS = 8, /* models whose tensors have more keys than this are not found */
+    MAX_TOP_KEYS = 8    /* keys listed in a message */
 };
 
 static bool is_model_key(const fsdp_nesting_key *key, const char *name)
@@ -140,7 +141,8 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* Is this a tensor of a model's dict? The dict's key is the last but one of its `n_keys` keys. */
+/* Is `item` a tensor of a model's dict, with `n_keys` keys? The last but one of these is the key of
+ * the dict. */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -150,19 +152,22 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
            is_model_key(key, "model_state_dict") || is_model_key(key, "module");
 }
 
-/* Length of the keys that lead to the model, joined with dots. */
+/* Return the length of the keys, joined with dots, that lead to the model's dict. `found` is a
+ * tensor in this dict. If `found` is NULL, the model is at the top. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;
 }
 
-/* Has `item` the `n` bytes of keys that lead to the model `found`? */
+/* Do the same keys lead to `item` as to the model that contains `found`? The first `n` bytes of
+ * found->fqn are these keys. */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
-/* An error if there are two candidates, because nothing says which one is meant. */
+/* Return an error if another model is as near to the top as the model that contains `found`,
+ * because nothing says which of them is meant. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -178,8 +183,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* Find the model, preferably at the top: a dict next to it may hold its moving average, or a
- * teacher. *found is NULL if there is none. */
+/* Find a tensor of the model that is nearest to the top, since a deeper dict may be a moving
+ * average of the model, or a teacher. *found is NULL if there is no model. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -190,7 +195,8 @@ static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item 
     return *found ? check_alone(source, *found) : FSDP_OK;
 }
 
-/* Add every tensor below the same keys. */
+/* Add every tensor of the model that contains `found`. If `found` is NULL, add every tensor at the
+ * top. */
 static fsdp_status add_model(const fsdp_source *source, const fsdp_source_item *found,
                              fsdp_selection *s)
 {
@@ -253,8 +259,8 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* Find the wrapper prefix of the model's names, if there is one model. The keys of an optimizer
- * have it too. */
+/* If the checkpoint has exactly one model, find the prefix that a wrapper added to the model's
+ * names. The keys of an optimizer have this prefix too. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {
@@ -310,7 +316,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const fsdp_selected *)a)->name, ((const fsdp_selected *)b)->name);
 }
 
-/* Is the name of one of the sorted items the first `n` bytes of `name`? */
+/* Are the first `n` bytes of `name` the name of an item? The items are sorted. */
 static bool has_item(const fsdp_selection *s, const char *name, size_t n)
 {
     size_t low = 0, high = s->n;

@@ -19,25 +19,26 @@ typedef struct fsdp_selection {
     fsdp_arena arena;
     fsdp_selected *items; /* [n], in the order of the source */
     size_t n;
-    char *prefix; /* keys of the model's state dict in the source: "model", or "" for the whole
-                     source; NULL if everything is selected */
+    char *prefix; /* keys that lead to the model's state dict, joined with dots, such as "model"; ""
+                     if this dict is at the top; NULL if everything is selected */
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
-/* Select the tensors of the model's state dict: those below the key "model", "state_dict" or
- * "model_state_dict", at the top or else one dict below it; without such a dict, all tensors at the
- * top. FSDP_ERR_NOT_FOUND if there are none, FSDP_ERR_INVALID naming two if several are equally
- * deep. */
+/* Select the tensors of the model's state dict. This is the dict below a key "model", "state_dict",
+ * "model_state_dict" or "module" that is nearest to the top. If there is none, all tensors at the
+ * top are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top either, and
+ * FSDP_ERR_INVALID if two of these dicts are equally near to the top; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Is `name` the name of an optimizer's tensor that torch's flatten_optimizer_state_dict writes next
- * to a model at the top: "state." + a tensor of the selection + "." + a key? The selection is
- * sorted. */
+ * to a model at the top? This name has the form "state.<parameter>.<key>", where <parameter> is the
+ * name of a tensor of the selection. The selection must be sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
-/* Remove those from a sorted selection. */
+/* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
+ * true. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
-/* Change the names of a selection of the model. */
+/* Apply `change` to all names of a selection, which must contain only a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_change(fsdp_selection *selection,
                                                   const fsdp_name_change *change);
 /* Sort by name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
-void fsdp_selection_fini(fsdp_selection *selection); /* accepts all zero */
+void fsdp_selection_fini(fsdp_selection *selection); /* accepts a zeroed selection */

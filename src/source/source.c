@@ -1,4 +1,4 @@
-/* Detecting the format of a path, listing its items, and reading them. */
+/* Detects the format of a checkpoint, lists its items, and reads them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    WINDOW_BYTES = 32 << 20 /* rows of a DCP tensor that are read at a time */
+    WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -70,8 +70,9 @@ void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *
 
 /* ---- DCP ------------------------------------------------------------------------------------- */
 
-/* Read PyTorch's path of an item: texts, and ints for indices of lists. Without a path the whole
- * name is the key, as in PyTorch for state dicts that it did not flatten. */
+/* Convert the path that PyTorch stored for an item to keys, and return their number. A path
+ * consists of texts and, for indices of lists, of ints. If there is no path, the whole name is the
+ * only key, as in PyTorch for a state dict that was not flattened. */
 static int read_path(const fsdp_dcp_item *item, fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH])
 {
     size_t n = fsdp_pickle_is(item->path, FSDP_PICKLE_TUPLE) ? item->path->list.n : 0;
@@ -168,7 +169,8 @@ static fsdp_status open_torch(fsdp_source *source)
 
 /* ---- which format ---------------------------------------------------------------------------- */
 
-/* Does the directory have files that only a directory of DCP has, complete or not? */
+/* Does the directory have a file that only a directory of DCP has? The checkpoint may be
+ * incomplete. */
 static bool is_dcp(const char *dir)
 {
     static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};
@@ -184,7 +186,8 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* Is it a file of torch.save by its name, or a zip archive with any other name? */
+/* Set *is to whether `path` is a file of torch.save: it has an ending of these files, or it is a
+ * zip archive and does not end in .safetensors or .json. */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
@@ -382,7 +385,7 @@ const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Read rows, beginning with the one that holds byte `offset`. */
+/* Read rows of `item` into the window, beginning with the row that contains byte `offset`. */
 static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                                size_t row_bytes)
 {
@@ -407,7 +410,7 @@ static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item
     return FSDP_OK;
 }
 
-/* Read a tensor of DCP, or a joined tensor, in parts. */
+/* Read bytes of a DCP tensor or of a joined tensor, window by window. */
 static fsdp_status read_parts(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                               unsigned char *out, size_t bytes)
 {

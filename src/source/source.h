@@ -1,10 +1,16 @@
-/* A checkpoint of any format as a list of items: tensors and plain values by name. Tools that show,
- * check, compare and convert checkpoints use it without knowing the model.
+/* Presents a checkpoint of any format as a list of items, which are tensors and plain values with
+ * names. Tools that show, check, compare and convert checkpoints use this list without knowing the
+ * model.
  *
- * Formats: a directory of torch.distributed.checkpoint (DCP), a file of torch.save, or one file of
- * each rank with DTensors, any of which can be opened; a file of safetensors, or a folder with one
- * file of each rank; the folder or index of a Hugging Face model. Tensors stay on disk until they
- * are read, piece by piece, and are not kept in memory afterwards. */
+ * The formats are:
+ *
+ * - a directory of torch.distributed.checkpoint (DCP);
+ * - a file of torch.save, or a file for each rank, with DTensors; any of these files can be opened;
+ * - a file of safetensors, or a folder with one file for each rank;
+ * - the folder or the index of a Hugging Face model.
+ *
+ * Tensors remain on disk until they are read, piece by piece, and are not kept in memory
+ * afterwards. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/nesting.h"
@@ -21,19 +27,19 @@ typedef struct fsdp_source_item {
     const char *fqn;              /* keys joined with dots */
     const fsdp_nesting_key *keys; /* [n_keys] */
     int n_keys;
-    const char *dtype_name; /* safetensors' name; NULL: a plain value */
+    const char *dtype_name; /* name of the dtype in safetensors; NULL: a plain value */
     const int64_t *shape;   /* [ndim] */
     int ndim;
     int64_t numel, bytes;
-    const char *file; /* the file that has it, or the first chunk of it */
-    size_t n_chunks;  /* 1 but for DCP */
+    const char *file; /* the file that contains the item, or its first chunk */
+    size_t n_chunks;  /* more than 1 only if a tensor is cut (DCP, files of several ranks) */
 
-    /* Private to the reader. One of these is set, except for plain values of DCP, which are read on
-     * request. */
+    /* Private to the reader, which finds the data of the item by these fields. A plain value of DCP
+     * is not in `value`; it is read on request. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
     const struct fsdp_joined *joined; /* a tensor whose parts are in the files of several ranks */
-    const fsdp_pickle_value *value;   /* in files of torch.save; set for tensors too */
+    const fsdp_pickle_value *value;   /* in a file of torch.save; also set for a tensor */
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -41,56 +47,61 @@ typedef struct fsdp_source fsdp_source;
 /* Reports the progress of a tool: `done` of `total` items. The first call has `done` 0. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
-/* Open `path`. The format's reader checks bounds, shapes, holes and overlaps. Data are not touched.
- * FSDP_ERR_NOT_FOUND if it has none of the formats; FSDP_ERR_INVALID for pipes and devices; other
- * errors are those of fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
+/* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps;
+ * data are not read. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats, FSDP_ERR_INVALID
+ * for pipes and devices, and otherwise the errors of fsdp_dcp_reader_open() and
+ * fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
 const char *fsdp_source_path(const fsdp_source *source);
 fsdp_source_format fsdp_source_format_of(const fsdp_source *source);
-/* "torch.distributed.checkpoint", "torch.save", ...; static. */
+/* Return the name of a format, such as "torch.save", as a static string. */
 const char *fsdp_source_format_name(fsdp_source_format format);
-/* "fsdp.c" or "PyTorch"; static, NULL if unknown. */
+/* Return the program that wrote the checkpoint, "fsdp.c" or "PyTorch", as a static string; NULL if
+ * it is unknown. */
 const char *fsdp_source_writer(const fsdp_source *source);
 /* How a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes" if it is cut along
- * several dimensions. The function returns false if the format does not cut tensors. */
+ * several dimensions. fsdp_source_placement_of() returns false if the format does not cut
+ * tensors. */
 typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* *is_sparse: does one of its files have holes (fsdp_path_is_sparse())? */
+/* Set *is_sparse to whether a file of the checkpoint has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Is `path`, as realpath() gives it, one of the files with items: those that an index names, those
- * of the other ranks? */
+/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? The files that
+ * an index names and the files of other ranks count, too. */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
-/* Items of one dict or list are next to each other. */
+/* Return item i. Items of the same dict or list follow each other. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);
 
-/* Read bytes [offset, offset + bytes), whole elements, of a row-major tensor. Fast for increasing
- * offsets, because rows of a DCP tensor are kept until others are read. */
+/* Read bytes [offset, offset + bytes) of a row-major tensor; this range must consist of whole
+ * elements. To read with increasing offsets is fast, because the rows of a DCP tensor that were
+ * read last are kept. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item,
                                              uint64_t offset, void *out, size_t bytes);
-/* Read a plain value, which is borrowed from the source. */
+/* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* Read a tensor inside that value. The entry is borrowed from the source; its data are as in the
- * file. */
+/* Get a tensor that is inside the plain value of `item`. The source owns what *entry points to; the
+ * data are the bytes in the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,
                                                       struct fsdp_checkpoint_entry *entry);
-/* Read all bytes of the item and compare its checksums. Formats without checksums (safetensors):
- * nothing to do. FSDP_ERR_FORMAT naming file and item. Nothing is compared for a folder of
- * pytorch_model.bin: open its files instead. */
+/* Read all bytes of the item and compare its checksums. If they differ, FSDP_ERR_FORMAT names the
+ * file and the item. Nothing is read if the format has no checksums (safetensors), or for a folder
+ * of pytorch_model.bin: open the files in that folder instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
-/* Compare the checksums of whole files, where the format has them (block_sums.h), and those of all
- * records of a file of torch.save. These include bytes between the items. FSDP_ERR_FORMAT naming
- * the first file that differs. */
+/* Compare the checksums of whole files if the format has them (block_sums.h), or of all records of
+ * a file of torch.save. The bytes between items are thus compared, too. FSDP_ERR_FORMAT names the
+ * first file that differs. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
-/* FSDP_ERR_NOT_FOUND if a further file that the checkpoint names does not exist, such as
- * trainer_state.json in a folder of `fsdp train`. */
+/* Check that the other files that the checkpoint names exist, such as trainer_state.json in a
+ * folder of `fsdp train`. If one does not exist, returns FSDP_ERR_NOT_FOUND. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Append a plain value as Python's repr shows it, truncated after about `max` bytes with "...". */
+/* Append a plain value to `text` as Python's repr() shows it. The value is truncated after about
+ * `max` bytes, and "..." is appended. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text);

@@ -1,4 +1,5 @@
-/* Error messages for a path that is not a checkpoint, but may be inside one, or contain some. */
+/* Error messages for a path that is not a checkpoint, but may be a part of one, or a folder that
+ * contains checkpoints. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -11,7 +12,7 @@ enum {
     SHOWN_PARTS = 3
 };
 
-/* Accelerate's names for folders that it saves sharded. */
+/* Names of the folders in which Accelerate saves sharded checkpoints. */
 static const char *const accelerate[] = {"pytorch_model_fsdp_0", "pytorch_model_0", "optimizer_0"};
 
 fsdp_status fsdp_source_check_file(const char *path)
@@ -47,7 +48,8 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
     return status;
 }
 
-/* Report a folder that Accelerate, or a run that saves in the same way, did not complete. */
+/* Return an error if `path` contains a folder that Accelerate, or a run that saves in the same way,
+ * did not complete. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

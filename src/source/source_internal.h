@@ -15,53 +15,59 @@ struct fsdp_source {
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
 
-    fsdp_dcp_reader *dcp;            /* DCP; else NULL */
-    fsdp_checkpoint_reader *weights; /* SAFETENSORS, HF; else NULL */
-    fsdp_torch_archive *archive;     /* TORCH; else NULL */
+    fsdp_dcp_reader *dcp;            /* set for DCP; otherwise NULL */
+    fsdp_checkpoint_reader *weights; /* set for SAFETENSORS and HF; otherwise NULL */
+    fsdp_torch_archive *archive;     /* set for TORCH; otherwise NULL */
     fsdp_mapping map;                /* mapping of `archive` */
     struct fsdp_source_rank
-        *ranks; /* [n_ranks] TORCH: files of all ranks, opened when first needed */
+        *ranks; /* [n_ranks] TORCH: the files of all ranks, which are opened when first needed */
     size_t n_ranks;
-    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS: a file of each rank; else NULL */
+    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS: the files of all ranks */
     size_t n_shards;
 
-    fsdp_torch_archive **values; /* [n] plain values of DCP, opened when first needed */
+    fsdp_torch_archive **values; /* [n] plain values of DCP, which are opened when first needed */
     struct {
         const fsdp_source_item *item; /* NULL: none */
-        unsigned char *rows;          /* [end - begin rows] of the item; owned */
+        unsigned char *rows;          /* rows [begin, end) of the item; owned */
         int64_t begin, end;
-    } window; /* the rows of a DCP tensor that were read last */
+    } window; /* the rows that were read last of a DCP tensor or of a joined tensor */
 };
 
-/* Append an item that is zero except for its keys, which are copied. */
+/* Append an item and set its name and its keys, which are copied. The caller sets the other
+ * fields. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nesting_key *keys,
                                             int n_keys, fsdp_source_item **item);
-/* Set the item's fields from the entry of a tensor, which must outlive the source. */
+/* Set the fields of an item from the entry of a tensor. The entry must outlive the source. */
 void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry);
-/* FSDP_ERR_INVALID for a file of DCP, naming the folder that is the whole checkpoint. */
+/* Return FSDP_ERR_INVALID if `path` is one file of a DCP checkpoint; the message names the folder,
+ * which is the checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
-/* Report the error for a folder that is not a checkpoint: FSDP_ERR_INVALID naming checkpoints
- * inside it, otherwise FSDP_ERR_NOT_FOUND with what was searched for. */
+/* Return the error for a folder that is not a checkpoint: FSDP_ERR_INVALID if it contains
+ * checkpoints, which the message names, otherwise FSDP_ERR_NOT_FOUND; the message then says what
+ * was searched for. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
-/* The file of torch.save of one of several ranks. */
+/* The file of torch.save of one rank, if each rank has saved a file. */
 typedef struct fsdp_source_rank {
-    char *path; /* NULL: the file that `source` opened */
+    char *path; /* NULL for a missing file, and for the file that fsdp_source_open() opened */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
 } fsdp_source_rank;
 
-/* Add the tensor at `keys` of which the opened file has the part `value`, a DTensor. The other
- * parts are in the files of the other ranks, in the same folder, whose names differ only in the
- * rank. */
+/* Add the tensor at `keys`, whose part in the opened file is the DTensor `value`. The other parts
+ * are in the files of the other ranks. These files are in the same folder, and their names differ
+ * only in the rank. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_add_dtensor(fsdp_source *source,
                                                     const fsdp_nesting_key *keys, int n_keys,
                                                     const fsdp_pickle_value *value);
-/* Set the fields of `item` from a joined tensor. */
+/* Check the parts of a joined tensor and set the fields of `item` from it. `path` is used in
+ * messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const char *path,
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* List the tensors whose parts are in the files in the folder of `source` (rank_shards.h). */
+/* Add the tensors whose parts are in the files of a folder, one file for each rank
+ * (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);
-/* List the value of an archive: dicts and lists become keys. */
+/* Add the items in the value of source->archive: the keys of dicts and the indices of lists become
+ * keys of items. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_list_archive(fsdp_source *source);

@@ -1,8 +1,8 @@
-/* Files of torch.save of several ranks, with DTensors: each tensor is joined from its parts.
- * Names of the files differ only in the rank ("model_world_size_4_rank_0.pt"). The caller opens
- * any of them; the others are opened when the first DTensor is found. The offset of a part
- * follows from the placements and the rank's coordinate in the mesh, as torch.distributed.tensor
- * cuts tensors. */
+/* Joins tensors whose parts are DTensors in files of torch.save, one file for each rank. The names
+ * of the files differ only in the rank ("model_world_size_4_rank_0.pt"). The caller opens any of
+ * the files; the others are opened when the first DTensor is found. The offset of a part follows
+ * from the placements and from the coordinate of the rank in the mesh; tensors are cut as in
+ * torch.distributed.tensor. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +15,12 @@
 
 enum {
     MAX_RANKS = 1 << 16,
-    MAX_DIGITS = 9 /* of a rank in a name */
+    MAX_DIGITS = 9 /* largest number of digits of a rank in a name */
 };
 
 /* ---- the files ------------------------------------------------------------------------------- */
 
-/* Find the number after the last "rank" that has one. */
+/* Find the number that follows "rank" in `name`; if there are several, the last one. */
 static bool find_rank(const char *name, size_t *at, size_t *digits)
 {
     bool found = false;
@@ -36,7 +36,8 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     return found;
 }
 
-/* The path of the file of another rank, padded to the same width if ours begins with zeros. */
+/* Return the path of the file of another rank, owned by the caller; NULL if `path` has no rank. If
+ * the rank in `path` begins with a zero, the other rank gets the same number of digits. */
 static char *path_of_rank(const char *path, size_t rank)
 {
     const char *name = fsdp_path_name(path);
@@ -72,7 +73,8 @@ static size_t count_ranks(const char *path)
     return n;
 }
 
-/* Open the files of all ranks, from 0 without a gap. */
+/* Open the files of the ranks 0, 1, 2, ... until a file is missing. The file that is already open
+ * is skipped. */
 static fsdp_status open_ranks(fsdp_source *source)
 {
     const size_t own = rank_of(source->path), n = count_ranks(source->path);
@@ -107,9 +109,10 @@ typedef struct joining {
     fsdp_source *source;
     const fsdp_nesting_key *keys; /* [n_keys] */
     int n_keys;
-    const fsdp_pickle_value *value; /* in the file that was opened */
+    const fsdp_pickle_value *value; /* the part in the file that was opened */
     fsdp_source_item *item;
-    fsdp_torch_dtensor *parts; /* [n_ranks]; local is NULL if the rank has no part */
+    fsdp_torch_dtensor *parts; /* [n_ranks] parts in the files of all ranks; `local` is NULL if a
+                                  rank has no part */
     int64_t mesh[FSDP_DTENSOR_MAX_MESH];
 } joining;
 
@@ -126,7 +129,7 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return NULL;
 }
 
-/* Find the value below the first n_keys keys. */
+/* Find the value below the first n_keys keys in the file of `rank`; NULL if there is none. */
 static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_keys)
 {
     const fsdp_torch_archive *archive = j->source->ranks[rank].archive;
@@ -148,8 +151,9 @@ static fsdp_status refuse(const joining *j, const char *why)
     return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
 }
 
-/* Check that all ranks have the same keys. Ranks of a pipeline would have tensors that are not
- * listed. */
+/* Check that the dict or list of the tensor has the same number of keys in the file of `rank` as in
+ * the opened file. In a pipeline, the ranks have different tensors, and those of the other ranks
+ * would not be listed. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -179,8 +183,8 @@ static fsdp_status read_parts(joining *j)
     return FSDP_OK;
 }
 
-/* Get the sizes of the mesh, from the ranks that are present. If a mesh of one dimension has no
- * coordinates in the files, the rank is the coordinate. */
+/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If the
+ * files have no coordinates and the mesh has one dimension, the coordinate is the rank. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)
@@ -196,11 +200,13 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Each mesh dimension in turn cuts the part that those before it left, like torch.chunk(). */
+/* Compute the box of a part. Each mesh dimension in turn cuts what the dimensions before it have
+ * left, like torch.chunk(). Returns whether the rank is the first of the ranks that have the same
+ * part. */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {
-    bool is_first = true; /* the first rank of those that have the same part */
+    bool is_first = true; /* whether the rank is the first that has this part */
     memcpy(sizes, part->shape, (size_t)part->ndim * sizeof *sizes);
     for (int i = 0; i < part->mesh_ndim; i++) {
         const int d = part->shard_dims[i];

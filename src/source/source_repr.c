@@ -1,4 +1,4 @@
-/* Plain Python values as text. */
+/* Formats plain Python values as text. */
 #include <inttypes.h>
 
 #include "src/base/repr.h"
@@ -19,7 +19,8 @@ static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, "'", 1);
 }
 
-/* Divide the magnitude [n], least byte first, by 10 and return the remainder. */
+/* Divide `magnitude` [n], a number whose least significant byte is first, by 10, and return the
+ * remainder as a character. */
 static char take_digit(unsigned char *magnitude, size_t n)
 {
     unsigned rest = 0;
@@ -31,7 +32,8 @@ static char take_digit(unsigned char *magnitude, size_t n)
     return (char)('0' + rest);
 }
 
-/* Append a number in two's complement. A number of more than 2000 digits is only described. */
+/* Append an integer, which is in two's complement. An integer of more than MAX_BYTES bytes is only
+ * described. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
     enum {
@@ -60,7 +62,8 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
     fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
-/* This ends because each level appends text before it descends. */
+/* Append a value as Python shows it. The recursion ends because each level appends text before it
+ * descends, and stops when the text is longer than `max` bytes. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;
@@ -114,7 +117,7 @@ static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
                     counts ? ")" : "");
 }
 
-/* Truncated text ends with a whole character. */
+/* A truncated text ends with a complete UTF-8 character. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
 {
     size_t begin = text->len;

@@ -1,8 +1,8 @@
-/* A folder with one file of safetensors of each rank, which HuggingFaceStorageWriter of
- * torch.distributed.checkpoint writes without consolidation: shard-00001-model-00001-of-00001,
- * shard-00002-... The header of a file has the offsets of its parts, as JSON below
- * DCP_SHARDING_INFO. The size of the whole tensor is not recorded, so it is the smallest that holds
- * all parts. */
+/* Reads a folder of safetensors with one file for each rank: shard-00001-model-00001-of-00001,
+ * shard-00002-... HuggingFaceStorageWriter of torch.distributed.checkpoint writes this folder if it
+ * does not consolidate. The header of a file has the offsets of its parts, as JSON below
+ * DCP_SHARDING_INFO. The shape of the whole tensor is not recorded, so the smallest shape that
+ * contains all parts is assumed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "src/source/source_internal.h"
 #include "src/hf/rank_shards.h"
 
-/* A part of a tensor, in shard `file`. */
+/* A part of a tensor, in one of the files. */
 typedef struct shard_entry {
     const fsdp_checkpoint_entry *entry;
     const int64_t *offsets; /* [ndim] owned by the source's arena */
@@ -42,8 +42,9 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
     return status;
 }
 
-/* Check that shard-00001-..., shard-00002-... are numbered without a gap: no rank's file may be
- * missing. */
+/* Check that no file is missing before `name`, because the files of all ranks are needed:
+ * shard-00001-..., shard-00002-... must be numbered without a gap. *last is the number of the
+ * previous file, and is set to the number of this file. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {
     const long number = strtol(name + strlen(FSDP_SHARD_PREFIX), NULL, 10);
@@ -106,7 +107,7 @@ static fsdp_status list_file(listing *l, const fsdp_safetensors *file, fsdp_json
     return FSDP_OK;
 }
 
-/* The file of a rank that has no parts has no information. */
+/* List the parts in a file. A file without parts has no DCP_SHARDING_INFO. */
 static fsdp_status list_shard(listing *l, const fsdp_safetensors *file)
 {
     fsdp_json *info;

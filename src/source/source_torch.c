@@ -8,8 +8,8 @@
 typedef struct walk {
     fsdp_source *source;
     fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
-    size_t
-        budget; /* remaining values that may be visited, because a hostile tree has endless paths */
+    size_t budget; /* number of values that may still be visited, because a hostile tree has endless
+                      paths */
 } walk;
 
 /* ---- which values are taken apart ------------------------------------------------------------ */
@@ -28,8 +28,8 @@ static bool has_container(walk *w, const fsdp_pickle_value *list)
     return false;
 }
 
-/* The first key of a dict that is neither text nor an int, which no item can have; NULL if there is
- * none. */
+/* Return the first key of a dict that is neither text nor an int, and so cannot be a key of an
+ * item; NULL if there is none. */
 static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
 {
     for (size_t i = 0; i + 1 < dict->list.n; i += 2)
@@ -39,8 +39,8 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Is the value flattened? As in torch.distributed.checkpoint, dicts are, and lists of dicts or
- * tensors, except that a Counter stays one value. */
+/* Do the parts of the value become items? Dicts, and lists that contain dicts or tensors, are taken
+ * apart, as in torch.distributed.checkpoint, but a Counter of plain values remains one value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -140,7 +140,8 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Only the outermost value must be a container with names; others inside it are plain values. */
+/* Check that the outermost value is a dict or a list, and that items can have its keys. Only this
+ * value is checked: a dict inside it that has other keys is a plain value. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
