@@ -13,160 +13,6 @@ enum {
     WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */
 };
 
-/* ---- items ----------------------------------------------------------------------------------- */
-
-static char *keep_text(fsdp_source *source, const char *text, size_t bytes)
-{
-    char *copy = fsdp_arena_alloc(&source->arena, bytes + 1);
-    if (copy)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
-static char *join_keys(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys)
-{
-    fsdp_str fqn = {0};
-    char *kept = NULL;
-    for (int i = 0; i < n_keys; i++)
-        fsdp_nesting_join(&fqn, i, keys[i].name, keys[i].index);
-    if (!fqn.failed)
-        kept = keep_text(source, fqn.data ? fqn.data : "", fqn.len);
-    fsdp_str_fini(&fqn);
-    return kept;
-}
-
-fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys,
-                            fsdp_source_item **item)
-{
-    if (!FSDP_GROW(source->items, source->cap, source->n + 1))
-        return FSDP_ERR_NOMEM;
-    fsdp_nesting_key *own = fsdp_arena_alloc(&source->arena, (size_t)n_keys * sizeof *own);
-    if (!own)
-        return FSDP_ERR_NOMEM;
-    for (int i = 0; i < n_keys; i++) {
-        own[i] = keys[i];
-        own[i].name = keys[i].name ? keep_text(source, keys[i].name, strlen(keys[i].name)) : NULL;
-        if (keys[i].name && !own[i].name)
-            return FSDP_ERR_NOMEM;
-    }
-    char *fqn = join_keys(source, own, n_keys);
-    if (!fqn)
-        return fsdp_error_nomem();
-    *item = &source->items[source->n++];
-    **item = (fsdp_source_item){.fqn = fqn, .keys = own, .n_keys = n_keys, .n_chunks = 1};
-    return FSDP_OK;
-}
-
-void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry)
-{
-    item->entry = entry;
-    item->dtype_name = entry->dtype_name;
-    item->shape = entry->shape;
-    item->ndim = entry->ndim;
-    item->numel = entry->numel;
-    item->bytes = (int64_t)entry->bytes;
-    item->file = entry->path;
-}
-
-/* ---- DCP ------------------------------------------------------------------------------------- */
-
-/* Convert the path that PyTorch stored for an item to keys, and return their number. A path
- * consists of texts and, for indices of lists, of ints. If there is no path, the whole name is the
- * only key, as in PyTorch for a state dict that was not flattened. */
-static int read_path(const fsdp_dcp_item *item, fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH])
-{
-    size_t n = fsdp_pickle_is(item->path, FSDP_PICKLE_TUPLE) ? item->path->list.n : 0;
-    bool known = n > 0 && n <= FSDP_PICKLE_MAX_DEPTH;
-    for (size_t i = 0; i < n && known; i++) {
-        const fsdp_pickle_value *key = item->path->list.items[i];
-        keys[i] = (fsdp_nesting_key){.name = fsdp_pickle_text(key)};
-        if (fsdp_pickle_is(key, FSDP_PICKLE_INT))
-            keys[i].index = key->integer;
-        else
-            known = keys[i].name != NULL;
-    }
-    if (known)
-        return (int)n;
-    keys[0] = (fsdp_nesting_key){.name = item->fqn};
-    return 1;
-}
-
-static int compare_keys(const fsdp_nesting_key *a, const fsdp_nesting_key *b)
-{
-    if (a->name && b->name)
-        return strcmp(a->name, b->name);
-    if (a->name || b->name)
-        return a->name ? 1 : -1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-static int compare_paths(const void *a, const void *b)
-{
-    const fsdp_source_item *x = a, *y = b;
-    for (int i = 0; i < x->n_keys && i < y->n_keys; i++) {
-        int order = compare_keys(&x->keys[i], &y->keys[i]);
-        if (order != 0)
-            return order;
-    }
-    return x->n_keys - y->n_keys;
-}
-
-static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
-{
-    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH];
-    fsdp_source_item *item;
-    int n_keys = read_path(dcp, keys);
-    FSDP_TRY(fsdp_source_add(source, keys, n_keys, &item));
-    if (strcmp(item->fqn, dcp->fqn) != 0)
-        return fsdp_error(FSDP_ERR_FORMAT, "%s: .metadata: the path of '%s' is that of '%s'",
-                          source->path, dcp->fqn, item->fqn);
-    item->fqn = dcp->fqn;
-    item->dcp = dcp;
-    item->dtype_name = dcp->dtype_name;
-    item->shape = dcp->shape;
-    item->ndim = dcp->ndim;
-    item->numel = dcp->numel;
-    item->bytes = dcp->bytes;
-    item->n_chunks = dcp->n_chunks;
-    item->file = dcp->n_chunks ? dcp->chunks[0].file : ".metadata";
-    return FSDP_OK;
-}
-
-static fsdp_status open_dcp(fsdp_source *source)
-{
-    FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
-    fsdp_dcp_reader_skip_blocks(source->dcp); /* fsdp_source_check() compares whole tensors */
-    const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
-    for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)
-        FSDP_TRY(add_dcp_item(source, fsdp_dcp_metadata_at(metadata, i)));
-    if (source->n)
-        qsort(source->items, source->n, sizeof *source->items, compare_paths);
-    source->values = fsdp_calloc(source->n, sizeof(fsdp_torch_archive *));
-    return source->values ? FSDP_OK : FSDP_ERR_NOMEM;
-}
-
-/* ---- the other formats ----------------------------------------------------------------------- */
-
-static fsdp_status open_weights(fsdp_source *source)
-{
-    FSDP_TRY(fsdp_checkpoint_open(source->path, &source->weights));
-    for (size_t i = 0; i < fsdp_checkpoint_count(source->weights); i++) {
-        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(source->weights, i);
-        fsdp_source_item *item;
-        FSDP_TRY(fsdp_source_add(source, &(fsdp_nesting_key){.name = entry->name}, 1, &item));
-        fsdp_source_set_entry(item, entry);
-    }
-    return FSDP_OK;
-}
-
-static fsdp_status open_torch(fsdp_source *source)
-{
-    FSDP_TRY(fsdp_file_map(source->path, &source->map));
-    FSDP_TRY(fsdp_torch_archive_create(source->path, source->map.data, source->map.bytes,
-                                       &source->archive));
-    return fsdp_source_list_archive(source);
-}
-
 /* ---- which format ---------------------------------------------------------------------------- */
 
 /* Does the directory have a file that only a directory of DCP has? The checkpoint may be
@@ -222,23 +68,40 @@ static fsdp_status find_format(const char *path, fsdp_source_format *format)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static fsdp_status open_weights(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_checkpoint_open(source->path, &source->weights));
+    for (size_t i = 0; i < fsdp_checkpoint_count(source->weights); i++) {
+        const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(source->weights, i);
+        fsdp_source_item *item;
+        FSDP_TRY(fsdp_source_add(source, &(fsdp_nesting_key){.name = entry->name}, 1, &item));
+        fsdp_source_set_entry(item, entry);
+    }
+    return FSDP_OK;
+}
+
+/* A folder has one file for each rank. */
+static fsdp_status open_safetensors(fsdp_source *source)
+{
+    return fsdp_path_is_directory(source->path) ? fsdp_source_open_shards(source)
+                                                : open_weights(source);
+}
+
+static const struct {
+    const char *name;
+    fsdp_status (*open)(fsdp_source *source);
+} formats[] = {
+    [FSDP_SOURCE_DCP] = {"torch.distributed.checkpoint", fsdp_source_open_dcp},
+    [FSDP_SOURCE_TORCH] = {"torch.save", fsdp_source_open_torch},
+    [FSDP_SOURCE_SAFETENSORS] = {"safetensors", open_safetensors},
+    [FSDP_SOURCE_HF] = {"Hugging Face", open_weights},
+};
+
 static fsdp_status open_path(fsdp_source *source)
 {
     FSDP_TRY(fsdp_path_check(source->path));
     FSDP_TRY(find_format(source->path, &source->format));
-    switch (source->format) {
-    case FSDP_SOURCE_DCP:
-        return open_dcp(source);
-    case FSDP_SOURCE_TORCH:
-        return open_torch(source);
-    case FSDP_SOURCE_SAFETENSORS:
-        if (fsdp_path_is_directory(source->path))
-            return fsdp_source_open_shards(source);
-        return open_weights(source);
-    case FSDP_SOURCE_HF:
-        break;
-    }
-    return open_weights(source);
+    return formats[source->format].open(source);
 }
 
 fsdp_status fsdp_source_open(const char *path, fsdp_source **out)
@@ -290,13 +153,7 @@ fsdp_source_format fsdp_source_format_of(const fsdp_source *source)
 
 const char *fsdp_source_format_name(fsdp_source_format format)
 {
-    static const char *const names[] = {
-        [FSDP_SOURCE_DCP] = "torch.distributed.checkpoint",
-        [FSDP_SOURCE_TORCH] = "torch.save",
-        [FSDP_SOURCE_SAFETENSORS] = "safetensors",
-        [FSDP_SOURCE_HF] = "Hugging Face",
-    };
-    return names[format];
+    return formats[format].name;
 }
 
 const char *fsdp_source_writer(const fsdp_source *source)

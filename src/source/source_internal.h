@@ -65,9 +65,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* Add the tensors whose parts are in the files of a folder, one file for each rank
- * (rank_shards.h). */
+/* Open the source, whose path and format are set, and list its items: one function for each format.
+ * On failure, fsdp_source_close() frees what was opened. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
+FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);
+/* The path is a folder with a safetensors file for each rank (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);
-/* Add the items in the value of source->archive: the keys of dicts and the indices of lists become
- * keys of items. */
-FSDP_MUST_CHECK fsdp_status fsdp_source_list_archive(fsdp_source *source);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/torchfile/safetensors_dtype.h"
 #include "src/source/source_internal.h"
 #include "src/torchfile/torch_dtensor.h"
 
@@ -273,27 +272,4 @@ fsdp_status fsdp_source_add_dtensor(fsdp_source *source, const fsdp_nesting_key 
     fsdp_status status = join(&j);
     fsdp_free(j.parts);
     return status;
-}
-
-fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const char *path, fsdp_joined *joined)
-{
-    const fsdp_safetensors_dtype *dtype =
-        joined->n ? fsdp_safetensors_dtype_by_name(joined->parts[0].entry.dtype_name) : NULL;
-    if (!dtype || dtype->bits < 8)
-        return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s: '%s': parts of this dtype are not joined",
-                          path, item->fqn);
-    joined->width = (size_t)dtype->bits / 8;
-    if (!fsdp_safetensors_size(dtype, joined->shape, joined->ndim, &joined->numel, &item->bytes))
-        return fsdp_error(FSDP_ERR_FORMAT,
-                          "%s: '%s': its shape has more elements than a file can hold", path,
-                          item->fqn);
-    FSDP_TRY(fsdp_joined_check(joined, item->fqn));
-    item->joined = joined;
-    item->dtype_name = dtype->name;
-    item->shape = joined->shape;
-    item->ndim = joined->ndim;
-    item->numel = joined->numel;
-    item->file = joined->parts[0].entry.path;
-    item->n_chunks = joined->n;
-    return FSDP_OK;
 }

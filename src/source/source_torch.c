@@ -153,7 +153,8 @@ static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value
     return odd ? refuse_key(source, odd) : FSDP_OK;
 }
 
-fsdp_status fsdp_source_list_archive(fsdp_source *source)
+/* List the value of the archive: dicts and lists become keys. */
+static fsdp_status list_archive(fsdp_source *source)
 {
     const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);
     FSDP_TRY(check_root(source, root));
@@ -165,4 +166,12 @@ fsdp_status fsdp_source_list_archive(fsdp_source *source)
     fsdp_status status = visit_items(w, root, 0);
     fsdp_free(w);
     return status;
+}
+
+fsdp_status fsdp_source_open_torch(fsdp_source *source)
+{
+    FSDP_TRY(fsdp_file_map(source->path, &source->map));
+    FSDP_TRY(fsdp_torch_archive_create(source->path, source->map.data, source->map.bytes,
+                                       &source->archive));
+    return list_archive(source);
 }
