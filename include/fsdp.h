@@ -38,18 +38,20 @@
  *     <fsdp/base.h>        status, messages, dtypes
  *     <fsdp/comm.h>        process groups, collectives
  *     <fsdp/pretrained.h>  models by name: open, load, save
- *     <fsdp/models.h>      any model behind one set of functions; <fsdp/t5.h>, <fsdp/llama.h>,
- *                          <fsdp/gpt2.h>, <fsdp/bert.h> their own
+ *     <fsdp/models.h>      functions that work for any model
+ *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the single models
  *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
  *     <fsdp/text.h>        tokenizers
- *     <fsdp/data.h>        datasets, samplers, loaders; <fsdp/batch.h> what they return
+ *     <fsdp/data.h>        datasets, samplers, loaders
+ *     <fsdp/batch.h>       the batches that loaders return
  *     <fsdp/optim.h>       optimizers, schedules, clipping, the gradient scaler
- *     <fsdp/train.h>       what surrounds a loop: arguments, device, forward and backward
+ *     <fsdp/train.h>       helpers for scripts: arguments, device, forward and backward
  *     <fsdp/progress.h>    progress bars
  *   Saving and resuming
  *     <fsdp/state_dict.h>  state dicts, DCP directories, files of torch.save
  *     <fsdp/accelerate.h>  folders of Accelerate's save_state()
- *     <fsdp/hf.h>          safetensors and Hugging Face folders as bytes; <fsdp/checkpoint_entry.h>
+ *     <fsdp/hf.h>          files of weights, read and written as bytes
+ *     <fsdp/checkpoint_entry.h>   one tensor in such a file
  *   Writing a model
  *     <fsdp/tensor.h>      devices and tensors
  *     <fsdp/nn.h>          modules, parameters, initialisation

@@ -10,7 +10,7 @@
  *
  * Both kinds also have `scheduler.bin`, `scheduler_<i>.bin`, `scaler.pt` if the loss is scaled, and
  * `random_states_<rank>.pkl`. Before Accelerate 0.25 the models were called `pytorch_model_<i>/`
- * and `pytorch_model.bin`. Both names are read.
+ * and `pytorch_model.bin`. Old and new names are read.
  *
  *     fsdp_module *models[] = {model};
  *     fsdp_optimizer *optimizers[] = {optimizer};
@@ -42,12 +42,12 @@ typedef struct fsdp_accelerate_state {
     size_t n_models;
     fsdp_optimizer *const *optimizers;     /**< [n_optimizers]; optimizer i updates model i */
     size_t n_optimizers;                   /**< at most n_models */
-    fsdp_accelerate_scheduler *schedulers; /**< [n_schedulers]; scheduler i belongs to optimizer
-                                                i; load_state writes into them */
+    fsdp_accelerate_scheduler *schedulers; /**< [n_schedulers]; scheduler i belongs to optimizer i;
+                                                load_state overwrites them */
     size_t n_schedulers;                   /**< at most n_optimizers */
-    fsdp_grad_scaler *scaler; /**< NULL: none. load_state does not change it if the folder has no
-                                   scaler.pt. */
-    /** Seed for random_states: save_state writes the state that Python's, NumPy's and PyTorch's
+    fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
+                                   has no scaler.pt. */
+    /** Seed for random_states. save_state writes the states that Python's, NumPy's and PyTorch's
      * generators have after set_seed(seed). This library's random numbers are functions of seed and
      * step, so it has no generator state of its own. */
     uint64_t seed;
@@ -80,8 +80,8 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
 
 /**
  * Accelerator.load_state(): load a folder that Accelerate or fsdp_accelerate_save_state() wrote,
- * sharded or full, on any number of ranks. random_states are not read: this library does not use
- * those generators.
+ * sharded or full, on any number of ranks. random_states are not read, because this library does
+ * not use such generators.
  *
  * Collective. Each part (a model, an optimizer) is checked on all ranks before its first value
  * changes. If a part fails, the parts before it stay loaded.

@@ -96,9 +96,9 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
  *
  * @param grads [n] gradients of the roots, each with its root's shape and dtype. If grads or an
  *              entry is NULL, the gradient is 1, and the root must have one element
- * @return the first failure, including roots or grads that are not valid; after a failure, hooks
- *         are cancelled and the tape is empty. FSDP_ERR_STATE if the tape has a
- *         fsdp_linear_cross_entropy() of a sharded weight that no root depends on.
+ * @return the first failure, e.g. roots or grads that are not valid. After a failure, the tape is
+ *         as after fsdp_tape_reset(). FSDP_ERR_STATE if the tape has a fsdp_linear_cross_entropy()
+ *         of a sharded weight that no root depends on.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);
@@ -139,7 +139,7 @@ FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *off
  */
 
 /** torch.nn.functional.linear: y [T, N] = x [T, D] w^T + bias, with w [N, D] and bias [N] or NULL.
- * T may be zero or more dimensions. */
+ * T may be any number of dimensions, even none. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
 /** transformers' Conv1D (GPT-2): y [T, N] = x [T, D] w + bias, with bias [N] or NULL. w [D, N] is
  * the transpose of fsdp_linear()'s. */
@@ -165,8 +165,8 @@ FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
-/** fsdp_add() for callers that do not read x afterwards. In the second run of a checkpointed module
- * the sum reuses x's memory if nothing else refers to it. */
+/** fsdp_add() for callers that do not read x afterwards. When a checkpointed module runs again in
+ * backward, the sum reuses x's memory if nothing else refers to it. */
 FSDP_API fsdp_tensor *fsdp_add_(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_scale(fsdp_scope *s, fsdp_tensor *x, float factor);
 FSDP_API fsdp_tensor *fsdp_relu(fsdp_scope *s, fsdp_tensor *x);
@@ -212,8 +212,8 @@ FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_
 
 /**
  * torch.Tensor.to(dtype): convert x, rounding to nearest even. Returns x itself if it has that
- * dtype already. The gradient is converted back to x's dtype. But if x is a leaf, the gradient is
- * added to the leaf's gradient without this rounding.
+ * dtype already. The gradient is converted back to x's dtype, unless x is a leaf: then it is added
+ * to the leaf's gradient without this rounding.
  * @param dtype float32, bfloat16 or float16
  */
 FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
@@ -222,9 +222,11 @@ FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype)
 typedef struct fsdp_attention_options {
     int64_t heads, kv_heads;   /**< kv_heads 0: the same as heads */
     const int32_t *q_offsets;  /**< [n_sequences + 1] first rows of the sequences in q, copied */
-    const int32_t *kv_offsets; /**< the same for k and v; NULL: q_offsets */
-    /** [n_sequences] end of each sequence's rows in k and v, for k and v with unused rows between
-     * sequences. NULL: each sequence ends where the next one begins. Not allowed with gradients. */
+    const int32_t *kv_offsets; /**< [n_sequences + 1] first rows of the sequences in k and v,
+                                    copied; NULL: q_offsets */
+    /** [n_sequences] end of each sequence's rows in k and v. Needed if k and v have unused rows
+     * between sequences. NULL: each sequence ends where the next one begins. Not allowed with
+     * gradients. */
     const int32_t *kv_ends;
     int64_t n_sequences;
     /** Mask keys after the query. If a sequence has fewer queries than keys, the queries are at the
@@ -267,8 +269,8 @@ FSDP_API fsdp_tensor *fsdp_rope(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *tabl
                                 const int32_t *positions, int64_t heads);
 
 /**
- * T5's relative position bias (Raffel et al. 2020, section 2.1): look up the row of weight
- * [buckets, H] for every distance key - query in (-span, span).
+ * T5's relative position bias (Raffel et al. 2020, section 2.1): for every distance key - query in
+ * (-span, span), look up the row of weight [buckets, H] that belongs to the distance's bucket.
  *
  * @param bidirectional true in the encoder: half of the buckets are for keys after the query
  * @return [H, 2 * span - 1] float32
@@ -280,7 +282,7 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
                                                int64_t buckets, int64_t max_distance);
 
 /**
- * The output embedding and its loss in one operation: factor * sum over rows of
+ * The product with the output embedding and the loss, in one operation: factor * sum over rows of
  * -log softmax(x w^T)[label].
  *
  * The logits are computed for at most 352 rows at the same time. If gradients are needed, forward

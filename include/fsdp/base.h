@@ -56,7 +56,8 @@ FSDP_API const char *fsdp_last_error(void);
  */
 FSDP_API FSDP_PRINTF(2, 3) fsdp_status fsdp_error(fsdp_status status, const char *format, ...);
 
-/** Prepend "context: " to this thread's message, e.g. a path, fqn or shard. No effect on FSDP_OK.
+/** Prepend the formatted text and ": " to this thread's message, to say where the failure occurred,
+ * e.g. in which file. No effect if `status` is FSDP_OK.
  */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const char *format, ...);
 
@@ -84,7 +85,7 @@ typedef enum fsdp_dtype {
 FSDP_API size_t fsdp_dtype_size(fsdp_dtype dtype);
 /** PyTorch's name: "float32", "bfloat16", ...; static storage. */
 FSDP_API const char *fsdp_dtype_name(fsdp_dtype dtype);
-/** Is it float32, bfloat16, float16 or float64? */
+/** Is `dtype` float32, bfloat16, float16 or float64? */
 FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
 /**
  * Parse a dtype by any of its common names: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32",

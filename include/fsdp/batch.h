@@ -39,7 +39,7 @@ typedef struct fsdp_batch {
     int32_t rows;          /**< n: number of sequences */
     int32_t source_tokens; /**< Ts, == source_offsets[n] */
     int32_t target_tokens; /**< Tt, == target_offsets[n]; 0 unless SEQ2SEQ */
-    int32_t n_labels;      /**< length of labels: Tt, Ts or n, depending on the task */
+    int32_t n_labels;      /**< length of `labels`: Tt, Ts or n, depending on the task */
     int32_t label_tokens;  /**< labels other than FSDP_IGNORE_INDEX: the divisor of the mean loss */
     int32_t max_source_len; /**< tokens of the longest source sequence */
     int32_t max_target_len; /**< tokens of the longest target sequence */
@@ -47,9 +47,10 @@ typedef struct fsdp_batch {
     const int32_t *input_ids;      /**< [Ts] */
     const int32_t *position_ids;   /**< [Ts] index within the sequence */
     const int32_t *token_type_ids; /**< [Ts] BERT's segments; NULL: all 0 */
-    const int32_t *source_offsets; /**< [n + 1]; row i is input_ids[offsets[i] .. offsets[i + 1]) */
-    /** [Tt] decoder_start_token_id, then the labels shifted right by one; the padding id replaces
-     * FSDP_IGNORE_INDEX. */
+    const int32_t *source_offsets; /**< [n + 1]; sequence i is input_ids[source_offsets[i] ..
+                                        source_offsets[i + 1]) */
+    /** [Tt] for each sequence, decoder_start_token_id followed by the labels without the last one.
+     * The padding id replaces FSDP_IGNORE_INDEX. */
     const int32_t *decoder_input_ids;
     /** SEQ2SEQ: [Tt], without the trailing ignored labels of each row. CAUSAL_LM: [Ts], already
      * shifted: the label of a token is the token that follows it, and the label of the last token
@@ -61,14 +62,14 @@ typedef struct fsdp_batch {
      * unless fsdp_batch_from_padded() created the batch. */
     const int64_t *source_positions, *target_positions;
 
-    /** Identify the batch, for dropout and reports: seed is the run's seed; epoch counts from 0;
-     * step is the optimizer step and counts from 0 over all epochs; leaf is micro_step *
+    /** These identify the batch, for dropout and reports. seed is the seed of the run. epoch counts
+     * from 0. step is the optimizer step and counts from 0 over all epochs. leaf is micro_step *
      * world_size + rank. */
     uint64_t seed;
     uint32_t epoch, step, leaf;
 } fsdp_batch;
 
-/** The form in which a model needs its batches: fsdp_model_batch_format(). */
+/** The form in which a model needs its batches: fsdp_model_info.format. */
 typedef struct fsdp_batch_format {
     fsdp_task task;
     int32_t decoder_start_token_id; /**< SEQ2SEQ: the first id of each decoder sequence; T5: 0,
@@ -124,15 +125,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
                                                        fsdp_batch **out);
 
 /**
- * Pack padded arrays as collated by transformers. Padding may be on either side.
+ * Pack padded arrays, as transformers' data collators make them. Padding may be on either side.
  *
  * Position j of a row is packed if its mask is 1. source_positions and target_positions record
  * where the packed tokens came from, for comparison with padded results.
  *
  * @param format NULL: SEQ2SEQ with ids 0
  * @return FSDP_ERR_INVALID, naming row and column, if a mask value is neither 0 nor 1, a row's mask
- *         is 0 everywhere or has a hole (distances across the hole would not be those of the padded
- *         model), an id, class or label is out of range, or positions are invalid
+ *         is 0 everywhere or has a hole (packing would change the distances across it), an id,
+ *         class or label is out of range, or positions are invalid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

@@ -39,7 +39,8 @@ typedef struct fsdp_bert_config {
  * mean of the last hidden states of the sequence's tokens (sentence-transformers' mean pooling) and
  * is not normalised.
  *
- * The forward runs as a call of the root module, so hooks run. Pooler and classifier do not run.
+ * The forward calls the root module by fsdp_module_call(), so the module's hooks run. Pooler and
+ * classifier do not run.
  *
  * @param s     a scope whose options have the batch; the batch must exist until backward has ended
  * @param model a BertModel or a BertForSequenceClassification

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct fsdp_checkpoint_entry {
     const char *name;
     const char *path;       /**< the file that contains the tensor */
-    const char *dtype_name; /**< the format's name: "F32", "BF16", "F8_E4M3", "BOOL", ... */
+    const char *dtype_name; /**< name in safetensors: "F32", "BF16", "F8_E4M3", "BOOL", ... */
     const int64_t *shape;   /**< [ndim] */
     int ndim;               /**< 0: a scalar */
     int64_t numel;          /**< product of shape */
@@ -43,17 +43,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
  * own shard. A scalar has one row.
  *
  * @param data  out: the first byte of the rows, borrowed; may be unaligned
- * @param bytes out: size of the rows together; 0 if begin == end
+ * @param bytes out: total size of the rows; 0 if begin == end
  * @return FSDP_ERR_INVALID unless 0 <= begin <= end <= rows
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_rows(const fsdp_checkpoint_entry *entry,
                                                                 int64_t begin, int64_t end,
                                                                 const void **data, size_t *bytes);
 
-/** Hints on the use of mapped bytes; they cannot fail. */
+/** Hints to the operating system about mapped bytes. They cannot fail. */
 typedef enum fsdp_checkpoint_advice {
     FSDP_CHECKPOINT_WILL_READ, /**< start reading the bytes from the disk */
-    FSDP_CHECKPOINT_DONE,      /**< the bytes were copied and need not stay in memory */
+    FSDP_CHECKPOINT_DONE,      /**< the bytes need not stay in memory */
 } fsdp_checkpoint_advice;
 FSDP_API void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advice advice);
 

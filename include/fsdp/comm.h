@@ -26,10 +26,10 @@ typedef enum fsdp_reduce_op {
  * WORLD_SIZE, LOCAL_RANK and the variables that `fsdp launch` sets. Without them the group is a
  * world of one, unless srun or mpirun started several processes, which is an error.
  *
- * FSDP_TIMEOUT_S (default 600) is how long a rank waits for a peer that does not arrive.
- * FSDP_STALL_S (default 4; 0: no limit) is how long it waits for a peer whose process is stopped,
- * by SIGSTOP or a debugger. Each rank that is a process has a thread that signals to its peers
- * twice a second that it is running.
+ * FSDP_TIMEOUT_S (default 600) is the number of seconds that a rank waits for a peer that does not
+ * arrive. FSDP_STALL_S (default 4; 0: no limit) is the number of seconds that it waits for a peer
+ * whose process is stopped, by SIGSTOP or a debugger. Each rank that is a process has a thread that
+ * signals to its peers twice a second that it is running.
  *
  * @param backend "shm", or NULL for the best transport that fits
  * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
@@ -60,13 +60,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
 /**
  * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: create a group of those ranks
  * of `parent` that pass the same color, ordered by key, then by rank. Collective over parent. If
- * one of the two groups fails, the other fails, too. Error messages use the ranks of the world.
+ * the parent or the new group fails, the other fails, too. Error messages use the ranks of the
+ * world.
  *
  * @param color >= 0, or negative: this rank joins no group and gets NULL
  * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
  *              parent
  * @return FSDP_ERR_UNSUPPORTED if parent was split 15 times already, or is already the result of
- *         four splits inside each other
+ *         four nested splits
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key,
                                                       fsdp_group **group);
@@ -97,8 +98,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_gather(fsdp_group *group, const vo
                                                      size_t bytes, void *recv);
 
 /**
- * Reduce `send` [world_size * count] element-wise over the ranks with a binary tree aligned in rank
- * order. Rank r gets slice r of the result in `recv` [count]. `recv` may be send + rank * count.
+ * Reduce `send` [world_size * count] element-wise over the ranks, as a binary tree in rank order.
+ * Rank r gets slice r of the result in `recv` [count]. `recv` may be send + rank * count.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send,
                                                          float *recv, size_t count,
@@ -129,7 +130,7 @@ FSDP_API const char *fsdp_comm_kind_name(fsdp_comm_kind kind);
 /** Work of this rank on one group since it was created. Groups split from it have their own
  * counters. */
 typedef struct fsdp_comm_counters {
-    uint64_t calls[FSDP_KIND_COUNT];         /**< an all_gather counts once, when its result is
+    uint64_t calls[FSDP_KIND_COUNT];         /**< an all-gather counts once, when its result is
                                                   read */
     uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of whole collectives, as FSDP2 would run
                                                   them */
@@ -153,8 +154,8 @@ FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
  * Get the default number of threads of a rank (fsdp_device_options.threads): the number of cores
  * that the rank may use, divided by the number of ranks that may use the same cores. It is at least
  * 1 and at most the CPU quota of a container. Collective.
- * @param group it remembers the number, because waits of the group spin only if each thread has a
- *              core. NULL: one rank
+ * @param group the group stores the number, because its waits spin only if each thread has a core.
+ *              NULL: one rank
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

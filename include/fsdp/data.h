@@ -35,21 +35,21 @@ typedef struct fsdp_example {
 /** Free the lists of the example and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
 
-/** The values, besides its index, on which the random part of an example depends. {0} is a valid
- * draw. */
+/** The random part of an example is a function of these values and the index of the example. {0} is
+ * a valid draw. */
 typedef struct fsdp_draw {
     uint64_t seed; /**< seed of the run */
     int64_t epoch;
 } fsdp_draw;
 
 /**
- * The functions of a kind of dataset; a program with its own data provides one (torch's Dataset).
- * Several threads call get, draw and texts at the same time.
+ * The functions of a dataset, like the methods of torch's Dataset. A program with its own data
+ * provides them. Several threads call get, draw and texts at the same time.
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
-    /** Fill the lists of `example`, which are empty, with example `index`, 0 <= index < len
-     * (fsdp_token_list_set). Not called if `draw` is set. */
+    /** Fill the empty lists of `example` with example `index`, 0 <= index < len, by
+     * fsdp_token_list_set(). Not called if `draw` is set. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
     /** Replaces `get` for examples that differ between epochs. The result must be a function of
      * index and draw alone. NULL: examples are the same in every epoch. */
@@ -70,8 +70,8 @@ typedef enum fsdp_cleaning {
      * The cleaning of Hugging Face's WikiHow script followed by that of the tutorial's
      * summarization_dataset.py. White space at both ends is removed. In summaries ".," becomes ".";
      * in articles dots, line ends and a comma ("..\n\n,") become ".\n". Then "Example of text:",
-     * "Example of Summary:", line ends, "``" and quotes are removed from both, which joins the last
-     * word of a line with the first of the next.
+     * "Example of Summary:", line ends, "``" and quotes are removed from summaries and articles,
+     * which joins the last word of a line with the first of the next.
      */
     FSDP_CLEANING_WIKIHOW,
 } fsdp_cleaning;
@@ -91,9 +91,9 @@ typedef enum fsdp_split {
 } fsdp_split;
 
 /**
- * T5's objective on plain text: some spans of each piece are replaced by one sentinel each, and the
- * target has each sentinel followed by the tokens that it replaces (Raffel et al. 2020, section
- * 3.1.4). Zero means default.
+ * T5's objective on plain text (Raffel et al. 2020, section 3.1.4). The text is cut into pieces. In
+ * each piece, some spans are replaced by one sentinel each. The target has each sentinel followed
+ * by the tokens that it replaces. Zero means default.
  */
 typedef struct fsdp_span_corruption {
     double noise_density;          /**< fraction of the tokens that is replaced; 0: 0.15 */
@@ -112,8 +112,8 @@ typedef struct fsdp_span_corruption {
  *
  * @param noise          NULL: defaults
  * @param inputs_length  wanted tokens of the input, including </s>
- * @param tokens_length  out: tokens of a piece, the largest number that gives such inputs (at
- * density 0.5 one less if targets would be longer than inputs)
+ * @param tokens_length  out: tokens of a piece: the largest number that gives such inputs, or, at
+ *                       density 0.5, one less if targets would be longer than inputs
  * @param targets_length out: tokens of a piece's target, including </s>; may be NULL
  * @param spans          out: number of sentinels in the input, and in the target; may be NULL
  * @return FSDP_ERR_INVALID, naming the number, if density is not in (0, 1), the mean is below 1, or
@@ -135,13 +135,14 @@ typedef struct fsdp_dataset_options {
     /** SEQ2SEQ: the largest number of tokens of a source, including </s>; longer sources are cut.
      * 0: 512 for texts, as in the tutorial; rows of ids are not cut. */
     int max_source_length;
-    int max_target_length; /**< the same for targets; 0: 150 for texts; rows of ids are not cut */
-    /** SEQ2SEQ, rows of ids: the model's </s>. If a list ends with this id, it also does after it
-     * is cut, like a text. 0: the tokenizer's </s>, if there is a tokenizer. */
+    int max_target_length; /**< SEQ2SEQ: the largest number of tokens of a target, including </s>;
+                                longer targets are cut. 0: 150 for texts; rows of ids are not cut */
+    /** SEQ2SEQ, rows of ids: the model's </s>. A list that ends with this id still ends with it
+     * after it was cut, like a text. 0: the tokenizer's </s>, if there is a tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
     /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows lose their
-     * end. 0: max_positions. For token files: the length of the rows that they are cut into. 0:
+     * end. 0: max_positions. For token files: the length of the rows that they are cut into; 0:
      * 1024, or max_positions if that is less. */
     int64_t max_length;
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
@@ -152,9 +153,10 @@ typedef struct fsdp_dataset_options {
      * padding in the loss like any token. Scripts that use the ids of
      * tokenizer(padding='max_length') as labels do this. */
     bool pad_targets;
-    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; an error for other tasks and JSON lines */
-    /** CSV, SEQ2SEQ: leave out empty rows and rows whose summary has at least 0.75 times the
-     * characters of the article, as the WikiHow script does. Rows that are left out do not count
+    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; setting this is an error for other tasks and JSON
+                                 lines */
+    /** CSV, SEQ2SEQ: leave out empty rows, and rows whose summary has at least 0.75 times as many
+     * characters as the article, as the WikiHow script does. Rows that are left out do not count
      * towards max_samples. Setting this is an error for other tasks and JSON lines. */
     bool skip_long_summaries;
     /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: NULL means "text" and "headline".
@@ -169,10 +171,10 @@ typedef struct fsdp_dataset_options {
     /** CLASSIFICATION: [num_classes] names that rows may use as labels, NULL for a class without a
      * name. NULL: labels are numbers. Borrowed while the dataset is opened. */
     const char *const *class_names;
-    /** A text for the end of errors about a label that is not a class: it says how to get more
-     * classes. NULL: none. */
+    /** A text that is appended to errors about a label that is not a class, and says how to get
+     * more classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< from a folder of token files, use the validation files */
+    bool validation; /**< if the path is a folder of token files, use its validation files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
      * other. Setting this is an error for other files, except validation files, which may be of
      * another kind than the training files. */
@@ -190,16 +192,17 @@ typedef struct fsdp_dataset_options {
  * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark, lines ended
  * by LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; other
  * columns are ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
- * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, the target
- * `headline`.
+ * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, and the target
+ * is `headline`.
  *
  * JSON lines (.jsonl, .json, .ndjson): one object per line. Unknown keys are ignored, and
- * fsdp_dataset_note() names them. Keys for arguments of the model or weights of the loss are an
- * error unless their values have no effect (e.g. a mask of ones). All tasks: "input_ids": [...],
- * and optionally "attention_mask" (only tokens with 1 are kept; padding on either side, no holes).
+ * fsdp_dataset_note() names them. Keys that would change the loss (other inputs of a model, weights
+ * of the loss) are an error, unless their values have no effect (e.g. a mask of ones). All tasks:
+ * "input_ids": [...], and optionally "attention_mask" (only tokens with 1 are kept; padding on
+ * either side, no holes).
  * - SEQ2SEQ: "labels": [...]; optionally "position_ids" (must count up by one), and
  *   "decoder_input_ids" and "decoder_attention_mask" if these agree with the labels. Rows of ids
- *   get no prefix. They are cut only if a length is set in the options.
+ *   get no prefix, and are cut only if a length is set in the options.
  * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
  *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
  *   there), "prompt_length": n (the first n entries of input_ids, including padding before them,
@@ -207,9 +210,9 @@ typedef struct fsdp_dataset_options {
  *   "completion", or "text"; texts are tokenised when the file is opened.
  * - CLASSIFICATION: "label" or "labels": the class; optionally "token_type_ids": [...].
  *
- * Texts of CAUSAL_LM become bos, their ids, eos, as in Llama's fine-tuning. Prompt and completion
- * are tokenised as one text, and the ids at its beginning that are the same for the prompt alone
- * get no loss.
+ * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. Prompt
+ * and completion are tokenised as one text. The ids that it shares at its beginning with the prompt
+ * tokenised alone get no loss.
  *
  * Token files (.bin), CAUSAL_LM: llm.c's (a header of 256 int32: magic 20240520, version 1, number
  * of tokens, then uint16; or magic 20240801, version 7, then uint32) and nanoGPT's (uint16 only).
@@ -223,14 +226,14 @@ typedef struct fsdp_dataset_options {
  * In any other folder, the file is wikihowAll.csv, or else wikihowSep.csv. For any other file name,
  * the first byte of the file decides the format.
  *
- * span_corruption: the file is a token file; CSV or JSON lines with texts in source_column (default
- * "text"); or, with any other name, plain text with one document per line, where blank lines are
- * skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids are
- * concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
+ * With span_corruption, the file is a token file, or has texts in source_column (default "text") of
+ * CSV or JSON lines. A file with any other name is plain text with one document per line; blank
+ * lines are skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids
+ * are concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
  * tokens (fsdp_span_corruption_lengths()). A remainder of a file that is shorter than a piece is
  * left out. The tokenizer's last ids are the sentinels; a piece uses them in falling order. The
- * replaced spans are drawn again in each epoch: T5's random_spans_noise_mask, with counters instead
- * of a generator's state.
+ * replaced spans are drawn again in each epoch, as in T5's random_spans_noise_mask, but from
+ * counters instead of a generator's state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
@@ -244,18 +247,18 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
                                                        fsdp_dataset **out);
 
-/** Create a dataset that calls the caller's functions `ops`. On failure `self` is not closed. */
+/** Create a dataset from the caller's functions `ops`. On failure `self` is not closed. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self,
                                                          fsdp_dataset **out);
 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable note about unused keys of JSON lines and the first line of each. NULL if
- * everything is used. Owned by the dataset. */
+/** Get a human-readable note that lists the unused keys of JSON lines, each with the first line
+ * that has it. NULL if all keys are used. Owned by the dataset. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
-/** Number of examples. */
+/** Return the number of examples. */
 FSDP_API int64_t fsdp_dataset_len(const fsdp_dataset *dataset);
 
 /**
@@ -281,7 +284,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
  * the prompt. JSON lines with ids: the decoded ids, if there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
- * @param target out: the same
+ * @param target out: freed with fsdp_text_free(); may be NULL
  * @return FSDP_ERR_UNSUPPORTED if the dataset has no texts
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *dataset, int64_t index,
@@ -289,9 +292,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *data
 
 /** One of the datasets of a mixture. */
 typedef struct fsdp_mixture_part {
-    fsdp_dataset *dataset; /**< for the same task as all others */
-    /** The part's share of the examples is its weight over the sum of all weights. 0 for all parts:
-     * use the number of examples. */
+    fsdp_dataset *dataset; /**< for the same task as the datasets of the other parts */
+    /** The part's share of the examples is its weight divided by the sum of all weights. 0 for all
+     * parts: use the number of examples. */
     double weight;
 } fsdp_mixture_part;
 
@@ -304,7 +307,7 @@ typedef struct fsdp_mixture_part {
  * that part were used. The example at an index is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
- * @param no_shuffle parts keep their order
+ * @param no_shuffle examples of a part keep their order in every epoch
  * @param out        new dataset, ended by fsdp_dataset_close()
  * @return FSDP_ERR_INVALID naming the part if a weight is negative or not finite, or so small that
  *         its part would supply no example; or if there are more than 2^31 - 1 examples
@@ -352,8 +355,8 @@ typedef struct fsdp_sampler {
 /** @return FSDP_ERR_INVALID naming a field out of range, or if drop_last leaves no step. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sampler_check(const fsdp_sampler *sampler);
 
-/** Return the number of optimizer steps of an epoch, the same on every rank. Each step has exactly
- * A micro-steps. */
+/** Return the number of optimizer steps of an epoch. It is the same on every rank. Each step has
+ * exactly A micro-steps. */
 FSDP_API int64_t fsdp_sampler_steps(const fsdp_sampler *sampler);
 
 /** Return the example at `position` of an epoch's order, 0 <= position < samples. */

@@ -3,9 +3,9 @@
  * Device meshes and DTensor: a tensor with a specification of how it is distributed over ranks.
  *
  * Each rank holds its part as an ordinary (local) tensor with a spec: mesh, placements, global
- * shape. Shard(d) splits dimension d as FSDP2 splits rows: each rank in order gets ceil(size /
- * ranks) of its entries, so the last ranks may get fewer or none. If several dimensions of a mesh
- * shard the same dimension of a tensor, the first one splits first.
+ * shape. Shard(d) splits dimension d as FSDP2 splits rows: the first rank gets the first ceil(size
+ * / ranks) entries, the second rank the next ones, and so on. The last ranks may get fewer or none.
+ * If several dimensions of a mesh shard the same dimension of a tensor, the first one splits first.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -78,30 +78,31 @@ typedef struct fsdp_placement {
     int dim; /**< for FSDP_SHARD */
 } fsdp_placement;
 
-/** FSDP2's chunk rule: get the rows [begin, end) of n rows that `rank` of `world_size` ranks
- * holds. */
+/** FSDP2's chunk rule: when n rows are split over world_size ranks, `rank` holds the rows [begin,
+ * end). */
 FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begin, int64_t *end);
 
-/** Is it a DTensor? */
+/** Is `tensor` a DTensor? */
 FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
 /**
  * @name Properties of a DTensor; NULL, 0 or FSDP_REPLICATE for an ordinary tensor. Borrowed. @{
  */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< global */
-/** DTensor.device_mesh: the mesh it was created on, which must outlive it. For a DTensor over a
- * plain group, a mesh of one unnamed dimension, which exists as long as the tensor. */
+/** DTensor.device_mesh: get the mesh on which the tensor was created, and which must outlive it. A
+ * DTensor over a plain group has a mesh of one unnamed dimension, which exists as long as the
+ * tensor. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** [mesh_ndim]: DTensor.placements */
 FSDP_API const fsdp_placement *fsdp_dtensor_placements(const fsdp_tensor *tensor);
-/** Group and placement of the mesh's first dimension, the only one of a one-dimensional mesh. @{ */
+/** Get the group and the placement of the mesh's first dimension. @{ */
 FSDP_API fsdp_group *fsdp_dtensor_group(const fsdp_tensor *tensor);
 FSDP_API fsdp_placement fsdp_dtensor_placement(const fsdp_tensor *tensor);
 /** @} */
 /** @} */
 
 /**
- * Make `local`, which is this rank's part, a DTensor over the ranks of `group`.
+ * Turn `local`, which is this rank's part, into a DTensor over the ranks of `group`.
  * @param group borrowed: must outlive the tensor
  * @param shape [ndim of local] shape of the whole tensor
  * @return FSDP_ERR_INVALID if local does not have the shape of this rank's part
@@ -110,8 +111,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_from_local(fsdp_tensor *local,
                                                              fsdp_placement placement,
                                                              const int64_t *shape);
 /**
- * DTensor.from_local(local, mesh, placements): make `local`, which is this rank's part, a DTensor
- * over a mesh.
+ * DTensor.from_local(local, mesh, placements): turn `local`, which is this rank's part, into a
+ * DTensor over a mesh.
  * @param mesh       borrowed: must outlive the tensor
  * @param placements one for each dimension of the mesh
  */
@@ -120,8 +121,8 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
                                 const fsdp_placement *placements, const int64_t *shape);
 /**
  * DTensor.to_local(): get this rank's part as an ordinary tensor over the same memory. For an
- * ordinary tensor, get the tensor itself. To write a parameter, do not use the result but
- * fsdp_parameter_local(): a write to that records that the parameter has values.
+ * ordinary tensor, get the tensor itself. To write a parameter, use fsdp_parameter_local() instead
+ * of the result, because only then is it recorded that the parameter has values.
  *
  * @param tensor contiguous
  * @param local  out: new reference
@@ -130,11 +131,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
                                                            fsdp_tensor **local);
 /**
  * distribute_tensor(): create a DTensor with this rank's part of `tensor`. Every rank passes the
- * same whole tensor, so this does not communicate. Partial: the first rank along the mesh dimension
- * keeps the values, the others get zeros.
+ * same whole tensor, so this does not communicate. FSDP_PARTIAL: the first rank along the mesh
+ * dimension keeps the values, and the others get zeros.
  *
- * @param tensor contiguous; a DTensor that already has this mesh and these placements is returned
- *               as it is
+ * @param tensor contiguous. A DTensor that already has this mesh and these placements is itself the
+ *               result
  * @param out    new reference, contiguous, dtype of tensor
  * @return FSDP_ERR_INVALID for a DTensor on another mesh or with other placements (use
  *         fsdp_redistribute()), and for a dimension that the tensor does not have

@@ -25,8 +25,8 @@ extern "C" {
 /**
  * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
  *
- * Zero means float32 here, not PyTorch's None. In FSDP2, None means the parameter's own dtype for
- * param_dtype, and param_dtype for reduce_dtype. The results differ in two cases. If the master
+ * Zero means float32 here, not PyTorch's None. In FSDP2, param_dtype=None means the parameter's own
+ * dtype, and reduce_dtype=None means param_dtype. The results differ in two cases. If the master
  * weights are bfloat16, a zero policy computes and reduces in float32, but MixedPrecisionPolicy()
  * computes and reduces in bfloat16; set param_dtype and reduce_dtype to bfloat16 to get PyTorch's
  * behaviour. And {.param_dtype = bfloat16} reduces in float32, but
@@ -51,27 +51,27 @@ typedef struct fsdp_mp_policy {
 } fsdp_mp_policy;
 
 /**
- * torch.distributed.fsdp.MixedPrecision (FSDP1): nothing is cast to a dtype that is not set. A
- * zero-initialised struct is MixedPrecision(), which sets no dtype.
+ * torch.distributed.fsdp.MixedPrecision (FSDP1). A zero-initialised struct is MixedPrecision(),
+ * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
     bool set_param_dtype, set_reduce_dtype, set_buffer_dtype; /**< false: None */
     fsdp_dtype param_dtype;  /**< default: compute in the parameters' own dtype */
     fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
     fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy */
-    bool keep_low_precision_grads;    /**< an error: gradients of the shards are always float32 */
+    bool keep_low_precision_grads;    /**< setting this is an error: sharded gradients are always
+                                           float32 */
     bool cast_forward_inputs;         /**< every unit casts its inputs to param_dtype */
     bool no_cast_root_forward_inputs; /**< default: the outermost unit casts its inputs even
                                            without cast_forward_inputs */
 } fsdp_mixed_precision;
 
 /** Get one of the FSDP tutorials' policies by name: "bfSixteen", "fpSixteen", "fp32_policy" or
- * "grad_bf16". Any other name is FSDP_ERR_INVALID; the message lists these names. */
+ * "grad_bf16". For any other name the result is FSDP_ERR_INVALID. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixed_precision_preset(const char *name,
                                                                  fsdp_mixed_precision *mp);
 /**
- * Convert an FSDP1 policy to the equivalent one for parameters whose master weights are
- * master_dtype.
+ * Convert an FSDP1 policy to an equivalent fsdp_mp_policy whose master_dtype is the given one.
  * @return FSDP_ERR_UNSUPPORTED, naming the field, for keep_low_precision_grads, and for dtypes that
  *         the fields of fsdp_mp_policy do not allow
  */
@@ -81,18 +81,20 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_
 
 typedef enum fsdp_offload_kind {
     FSDP_OFFLOAD_NONE,
-    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): on the CPU device
-                           parameters are in host memory anyway, so this only prints a notice */
-    FSDP_OFFLOAD_DIR, /**< they are in a file */
+    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True). Prints a notice and
+                           does nothing else, because parameters on the CPU device are in host
+                           memory anyway */
+    FSDP_OFFLOAD_DIR, /**< offload to a file in a directory */
 } fsdp_offload_kind;
 
 /**
- * Where master weights and optimizer state are while they are not used. With FSDP_OFFLOAD_DIR each
- * rank has an unnamed file in `dir`, readable by its user only, which disappears with the process.
- * Disk blocks are reserved when memory is allocated, so a full disk is an error at that time. Two
- * or three units are in memory at the same time: a thread reads the next unit ahead and writes the
- * previous one back. With FSDP_OFFLOAD_DIR all units are gathered through copies, even in float32.
- * Results have the same bits as without offload.
+ * Where master weights and optimizer state are while they are not used.
+ *
+ * With FSDP_OFFLOAD_DIR each rank has an unnamed file in `dir`, which only its user can read and
+ * which disappears with the process. Disk blocks are reserved when memory is allocated, so a full
+ * disk is reported at that time. Two or three units are in memory at the same time: a thread reads
+ * the next unit ahead and writes the previous one back. All units are gathered through copies, even
+ * in float32. Results have the same bits as without offload.
  */
 typedef struct fsdp_offload_policy {
     fsdp_offload_kind kind;
@@ -100,11 +102,12 @@ typedef struct fsdp_offload_policy {
 } fsdp_offload_policy;
 
 typedef enum fsdp_reshard {
-    FSDP_RESHARD_DEFAULT, /**< as FSDP2: false for the root, true for other units */
+    FSDP_RESHARD_DEFAULT, /**< as in FSDP2: false for the root, true for other units */
     FSDP_RESHARD_TRUE,    /**< free after forward, gather again for backward (ZeRO-3) */
     FSDP_RESHARD_FALSE,   /**< keep until after backward (ZeRO-2) */
     /** FSDP2's integer: backward gathers among reshard_ranks ranks only. The ranks of a host share
-     * one copy, which is kept until after backward; reading it in between is an error. */
+     * one copy, which is kept until after backward. Reading parameters between forward and backward
+     * is an error. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
@@ -119,10 +122,10 @@ typedef enum fsdp_backward_prefetch {
 typedef enum fsdp_forward_prefetch {
     FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, as long as the
                                 order of units is the same */
-    FSDP_FORWARD_STRICT, /**< FSDP1's forward_prefetch=True: the same unit. But if an iteration of a
-                              rank enters units in another order than its first iteration, the rank
-                              gets FSDP_ERR_STATE before it communicates */
-    FSDP_FORWARD_NONE,   /**< nothing */
+    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: like FSDP_FORWARD_IMPLICIT. But an
+                                iteration that enters units in another order than the first one
+                                fails with FSDP_ERR_STATE before it communicates */
+    FSDP_FORWARD_NONE,     /**< nothing */
 } fsdp_forward_prefetch;
 
 /**
@@ -136,11 +139,11 @@ typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     fsdp_reshard reshard_after_forward;
     /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of shard ranks. 1 has the effect of
-     * FSDP_RESHARD_FALSE, and the number of shard ranks that of FSDP_RESHARD_TRUE. */
+     * FSDP_RESHARD_FALSE. The number of shard ranks has the effect of FSDP_RESHARD_TRUE. */
     int reshard_ranks;
     /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
-     * a host share one copy of each frozen parameter: writing it is collective, and the values of
-     * the first rank count. */
+     * a host share one copy of each frozen parameter. Writing a frozen parameter is collective, and
+     * the values of the first rank are used. */
     bool no_shard;
     /** Borrowed; must outlive the module. 1-D: parameters are sharded over all ranks of the mesh.
      * 2-D (replicate, shard): HSDP. Parameters are sharded over dimension 1; ranks along dimension
@@ -148,13 +151,14 @@ typedef struct fsdp_fully_shard_options {
      * `group`. */
     const fsdp_device_mesh *mesh;
     /** NULL: Shard(0). A parameter that is sharded along another dimension is gathered through a
-     * copy, in float32 too. The gradient norm adds its parts by rank, not by row, so its last bits
-     * depend on the number of ranks. Adafactor needs whole rows and refuses such a parameter. */
+     * copy, even in float32. In the gradient norm, the parts of its gradient are added by rank, not
+     * by row, so the last bits of the norm depend on the number of ranks. Adafactor needs whole
+     * rows and refuses such a parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
-    /** [n_ignored_params] parameters that belong to no unit. Every rank has them whole, in memory
-     * that the caller allocates (fsdp_module_to_empty()), and their gradients are not reduced. The
-     * array is borrowed for the call. */
+    /** [n_ignored_params] parameters that become part of no unit. Every rank holds them whole, in
+     * memory that the caller allocates (fsdp_module_to_empty()). Their gradients are not reduced.
+     * The array is borrowed for the call. */
     fsdp_parameter *const *ignored_params;
     size_t n_ignored_params;
     /** Give all ranks the values that rank 0 has. Before the call, the parameters of the other
@@ -163,9 +167,9 @@ typedef struct fsdp_fully_shard_options {
     fsdp_backward_prefetch
         backward_prefetch;                  /**< the outermost unit's value counts for all units */
     fsdp_forward_prefetch forward_prefetch; /**< the outermost unit's value counts for all units */
-    /** Default: at most two units are gathered beyond the one that computes; others wait. true:
-     * there is no limit, but memory for one more unit, so that a unit can be gathered while peers
-     * still compute the previous one. The outermost unit's value counts. */
+    /** Default: at most two units are gathered ahead of the one that computes. true: any number.
+     * One more buffer is then used, so that a rank can gather a unit while its peers still compute
+     * the previous one. The outermost unit's value counts. */
     bool no_limit_all_gathers;
     fsdp_offload_policy offload_policy; /**< default: nothing is offloaded */
 } fsdp_fully_shard_options;
@@ -179,8 +183,8 @@ typedef struct fsdp_fully_shard_options {
  *
  * Afterwards fsdp_parameter_local() is a DTensor of this rank's rows of the master weights, and
  * fsdp_parameter_data() has data only between unshard and reshard. A parameter that is also part of
- * another tree may outlive the unit; it then has no memory, values or gradient, as when it was
- * created.
+ * another tree may outlive the unit. It then has no memory, values or gradient, like a new
+ * parameter.
  *
  * @param group   borrowed; must outlive the module. NULL or a group of one rank: no communication.
  *                With options->mesh: the ranks of the mesh, or NULL
@@ -197,8 +201,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_
                                                       fsdp_device *device,
                                                       const fsdp_fully_shard_options *options);
 /**
- * Make several modules one unit, as fully_shard([norm, head]). They are gathered when the first of
- * them runs and freed after the last one, or when the outermost unit's forward ends. The same
+ * Make several modules one unit, like fully_shard([norm, head]). They are gathered when the first
+ * of them runs and freed after the last one, or when the outermost unit's forward ends. The same
  * applies in backward. A parameter that two of the modules share belongs to this unit.
  *
  * fsdp_module_is_unit() is true for each of the modules, and a control that is set on one of them
@@ -215,16 +219,16 @@ FSDP_API bool fsdp_module_is_unit(const fsdp_module *module);
 
 /** Properties of a unit, without running it. */
 typedef struct fsdp_unit_info {
-    const fsdp_module *first_module; /**< the first module of a unit of several; else the module */
+    const fsdp_module *first_module; /**< the unit's first module */
     fsdp_group *group; /**< ranks that the parameters are sharded over; borrowed; NULL: one rank */
     fsdp_group *replicate_group;  /**< HSDP: ranks that hold the same rows; else NULL */
     const fsdp_device_mesh *mesh; /**< fsdp_fully_shard_options.mesh */
     int mesh_ndim;                /**< 1 without a mesh */
-    /** [mesh_ndim] placements of the unit's parameters, except parameters that
-     * shard_placement_fn() shards along another dimension */
+    /** [mesh_ndim] placements of the unit's parameters. Parameters that shard_placement_fn() shards
+     * along another dimension have other placements. */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
-    bool reshard_after_forward; /**< FSDP_RESHARD_DEFAULT is resolved to true or false, given the
+    bool reshard_after_forward; /**< for FSDP_RESHARD_DEFAULT, the value that it means with the
                                      units that exist now */
     bool no_shard;
     fsdp_offload_kind offload;
@@ -232,9 +236,9 @@ typedef struct fsdp_unit_info {
     int64_t frozen_numel;       /**< elements of frozen parameters; counted in `numel`, too */
     int64_t numel, local_numel; /**< elements of the whole parameters, and of this rank's rows */
     int reshard_ranks;          /**< for FSDP_RESHARD_TO_SMALLER; else 0 */
-    bool is_unsharded;          /**< its parameters have data now */
-    bool is_prefetched;         /**< its gather has begun and is not complete */
-    bool is_held;               /**< fsdp_unit_unshard() keeps it unsharded */
+    bool is_unsharded;          /**< the unit's parameters have data now */
+    bool is_prefetched;         /**< the unit's gather has begun and is not complete */
+    bool is_held;               /**< unsharded by fsdp_unit_unshard(), until fsdp_unit_reshard() */
     fsdp_backward_prefetch backward_prefetch;       /**< value of the outermost unit */
     fsdp_forward_prefetch forward_prefetch;         /**< value of the outermost unit */
     bool limit_all_gathers;                         /**< value of the outermost unit */
@@ -268,26 +272,26 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_print(const fsdp_module *module
 
 /** @name Wrap policies: torch.distributed.fsdp.wrap @{ */
 typedef enum fsdp_wrap_kind {
-    FSDP_WRAP_TRANSFORMER, /**< modules of some classes: transformer_auto_wrap_policy */
-    FSDP_WRAP_SIZE,        /**< modules of many parameters: size_based_auto_wrap_policy */
+    FSDP_WRAP_TRANSFORMER, /**< modules of the given classes: transformer_auto_wrap_policy */
+    FSDP_WRAP_SIZE,        /**< modules with many parameters: size_based_auto_wrap_policy */
     FSDP_WRAP_NONE,        /**< the root alone */
-    FSDP_WRAP_CUSTOM,      /**< what a function chooses: CustomPolicy */
+    FSDP_WRAP_CUSTOM,      /**< modules that a function chooses: CustomPolicy */
 } fsdp_wrap_kind;
 
 /**
  * Decide whether a module becomes a unit. Called for every module below the root, children first.
  * The result must be the same on every rank.
  * @param path    dotted path of the module below the root
- * @param options in: the root's; may be changed for this unit
+ * @param options in: the root's options; out: this unit's options
  */
 typedef bool fsdp_wrap_fn(const char *path, const fsdp_module *module, void *arg,
                           fsdp_fully_shard_options *options);
 
 /**
  * Set the options of one unit, as in fully_shard(layer, mp_policy=...). Called for the root, with
- * path "", and for every module that a policy of any kind has chosen. It must do the same on every
- * rank.
- * @param options in: the root's; may be changed for this unit
+ * path "", and for every module that a policy of any kind has chosen. It must set the same options
+ * on every rank.
+ * @param options in: the root's options; out: this unit's options
  */
 typedef void fsdp_unit_options_fn(const char *path, const fsdp_module *module, void *arg,
                                   fsdp_fully_shard_options *options);
@@ -299,23 +303,23 @@ typedef struct fsdp_wrap_policy {
      * module may be inside another one. fsdp_model_info.block_classes has the names for a model. */
     const char *const *transformer_layer_cls;
     /** SIZE: a module becomes a unit if its parameters, without those of the units inside it, have
-     * at least this many elements. Ignored parameters do not count. 0: 100000000. */
+     * at least this many elements. Ignored parameters are not counted. 0: 100000000. */
     int64_t min_num_params;
     /** SIZE: classes whose modules never become units, NULL-terminated. NULL: ModuleList,
      * ModuleDict. */
     const char *const *exclude_wrap_modules;
-    /** SIZE: classes whose modules never become units, and neither do modules inside them;
-     * NULL-terminated. NULL: MultiheadAttention. */
+    /** SIZE: classes whose modules never become units, nor do modules inside them. NULL-terminated.
+     * NULL: MultiheadAttention. */
     const char *const *force_leaf_modules;
     fsdp_wrap_fn *custom; /**< CUSTOM */
     void *custom_arg;
-    /** All kinds: chosen modules of one class that follow each other in a list are grouped, this
-     * many to a unit (fsdp_fully_shard_modules()). A unit has the options of its first module. 0
-     * or 1: each module is a unit of its own. */
+    /** All kinds: consecutive chosen modules of one class in a list are grouped, this many per unit
+     * (fsdp_fully_shard_modules()). A unit has the options of its first module. 0 or 1: each module
+     * is a unit of its own. */
     int modules_per_unit;
-    /** All kinds: [n_joint_modules] modules that become one unit (fsdp_fully_shard_modules()) with
-     * the options of the first, whatever the policy chooses. The policy applies to modules inside
-     * them as usual. SIZE counts their parameters for the module around them. */
+    /** All kinds: [n_joint_modules] modules that become one unit (fsdp_fully_shard_modules()), even
+     * if the policy does not choose them. The unit has the options of its first module. The policy
+     * applies to modules inside them as usual. */
     fsdp_module *const *joint_modules;
     size_t n_joint_modules;
     fsdp_unit_options_fn *unit_options; /**< NULL: all units have the root's options */
@@ -329,17 +333,17 @@ typedef struct fsdp_wrap_policy {
  * Only a module with a forward of its own can be a unit. A module that only has parameters for the
  * module around it (Linear, LayerNorm, Embedding) is a part of that module: SIZE never chooses it,
  * and the other kinds return an error if it is chosen. A model's head and its token embedding have
- * a forward of their own, except T5's embedding, which encoder and decoder read. A parameter with
- * names in several units (T5's `shared`, in encoder and decoder) belongs to the unit around all of
- * them, for SIZE too.
+ * a forward of their own. T5's embedding, which encoder and decoder read, has none. A parameter
+ * with names in several units, such as T5's `shared`, belongs to the unit around all of them. SIZE
+ * counts it there, too.
  *
  * @param policy  NULL: the root only
- * @param options options of every unit. But output_dtype applies to the root only, since units
- *                inside it pass tensors to each other. NULL: all defaults
+ * @param options options of every unit. output_dtype applies to the root only, because units inside
+ *                it pass tensors to each other. NULL: all defaults
  * @return FSDP_ERR_INVALID, with nothing changed, for a class that no module has or that cannot be
- *         a unit (the message lists the classes that can), and if a module is a unit already; else
- *         as fsdp_fully_shard(). If memory runs out, some modules are already units and the tree
- *         can only be destroyed
+ *         a unit (the message lists the classes that can), and if a module is a unit already; and
+ *         the errors of fsdp_fully_shard(). If memory runs out, some modules are already units, and
+ *         the tree can only be destroyed
  *
  * Source: torch/distributed/fsdp/wrap.py.
  */
@@ -351,7 +355,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_auto_wrap(fsdp_module *root,
 
 /** @name FullyShardedDataParallel (FSDP1) @{ */
 /** torch.distributed.fsdp.ShardingStrategy. The hybrid strategies need a mesh (replicate, shard);
- * without one the parameters are sharded over the ranks of this host, with one replica. */
+ * without a mesh, the parameters are sharded over the ranks of this host, with one replica. */
 typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_FULL_SHARD,
     FSDP_SHARDING_SHARD_GRAD_OP, /**< parameters stay gathered from forward to backward */
@@ -360,25 +364,28 @@ typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_HYBRID_SHARD_ZERO2 /**< SHARD_GRAD_OP within a replica */
 } fsdp_sharding_strategy;
 
-/** The names of strategies and prefetches in flags, for fsdp_option.choices. They are in the order
- * of the enumerators and NULL-terminated. @{ */
+/** The names of sharding strategies and backward prefetches in command-line flags, for
+ * fsdp_option.choices: in the order of the enumerators, NULL-terminated. @{ */
 FSDP_API extern const char *const fsdp_sharding_strategy_choices[];
 FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /** @} */
 
 /**
- * Give the parameters of `module` itself their first values, as reset_parameters() does: by
- * fsdp_module_init(), or into fsdp_parameter_local() between fsdp_tensor_begin_write() and
- * fsdp_tensor_end_write(). Called on every rank for every module with sharded parameters of its own
- * that have no values yet, neither loaded nor taken from rank 0 by sync_module_states. Ignored
+ * A function that gives the parameters of `module` itself their first values, like
+ * reset_parameters(). It calls fsdp_module_init(), or writes fsdp_parameter_local() between
+ * fsdp_tensor_begin_write() and fsdp_tensor_end_write().
+ *
+ * It is called on every rank for every module with sharded parameters of its own that have no
+ * values yet: they were not loaded, and sync_module_states did not take them from rank 0. Ignored
  * parameters do not count; they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 
-/** The arguments of FullyShardedDataParallel(). Zero-initialised: its defaults. */
+/** The arguments of FullyShardedDataParallel(). Zero means default. */
 typedef struct fsdp_fully_sharded_data_parallel_options {
     fsdp_sharding_strategy sharding_strategy;
-    bool cpu_offload; /**< CPUOffload(offload_params=True): only a notice on the CPU device */
+    bool cpu_offload; /**< CPUOffload(offload_params=True): prints a notice on the CPU device and
+                           does nothing else */
     const char
         *offload_dir; /**< with cpu_offload: offload to a file, see fsdp_offload_policy; or NULL */
     const fsdp_wrap_policy *auto_wrap_policy; /**< NULL: only the module itself is a unit.
@@ -422,10 +429,10 @@ fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_de
 
 /** @name All-gather extensions @{ */
 /**
- * Experimental. Conversions of a parameter around its all-gather, as fsdp_pre_all_gather() and
- * fsdp_post_all_gather() of a tensor subclass in FSDP2: the parameter is communicated in a packed
- * form (float8, NF4), which every rank unpacks. Calls come in program order, the same on every
- * rank.
+ * Experimental. Functions that convert a parameter before and after its all-gather, like
+ * fsdp_pre_all_gather() and fsdp_post_all_gather() of a tensor subclass in FSDP2. The parameter is
+ * communicated in a packed form (float8, NF4), which every rank unpacks. Every rank makes the calls
+ * in the same order.
  */
 typedef struct fsdp_all_gather_extension {
     /** Return the number of bytes of `rows` rows in packed form. It must be the same on every
@@ -460,9 +467,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 
 /** @name Controls
  * These functions need a module that is a unit. With `recurse` they apply to every unit below the
- * module, too, and the module itself need not be a unit. All ranks make the same calls. They take
- * effect at the next forward or backward, and return FSDP_ERR_INVALID, with nothing changed, if
- * there is no unit. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
+ * module, too, and the module itself need not be a unit. All ranks must make the same calls. The
+ * calls take effect at the next forward or backward, and return FSDP_ERR_INVALID, with nothing
+ * changed, if there is no unit. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
  * FullyShardedDataParallel. @{ */
 
 /**
@@ -476,25 +483,25 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
- * unshard(async_op=True): begin to gather the unit's parameters. The unit's next forward or
- * backward waits until the gather is complete, and frees the parameters as always. If neither
+ * unshard(async_op=True): start gathering the unit's parameters. The unit's next forward or
+ * backward waits until the gather is complete, and frees the parameters as usual. If neither
  * follows, fsdp_unit_reshard() must come before the next write. Collective, without waiting for the
  * peers.
- * @param handle out: ended by fsdp_unshard_handle_wait() before the module is destroyed. NULL: not
- *               wanted
+ * @param handle out: ended by fsdp_unshard_handle_wait() before the module is destroyed; NULL if
+ *               not wanted
  * @return as fsdp_unit_unshard()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard_async(fsdp_module *module,
                                                              fsdp_unshard_handle **handle);
-/** Wait until the parameters have data, and free the handle. No effect on a unit that has been
- * resharded since. Accepts NULL. Collective. */
+/** Wait until the parameters have data, and free the handle. Does not wait if the unit was
+ * resharded in the meantime. Accepts NULL. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle);
 
 /**
- * Set the units to gather, in this order, when forward (backward) enters `module`. They replace the
- * units that the order of execution suggests. There may be any number of them; all but the first
- * two wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used
- * are freed at the end of the forward (backward).
+ * Set the units to gather, in this order, when forward (or backward) enters `module`. They replace
+ * the units that are prefetched by default. There may be any number of them; all but the first two
+ * wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used are
+ * freed at the end of the forward (or backward).
  * @param modules [n] units of the same tree; copied. n == 0 restores implicit prefetch
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -503,27 +510,28 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
 
 /**
- * false: backward communicates no gradients. Whole gradients add up in the unit's gradient buffer,
- * which stays allocated on every rank (float32, the unit's size; for an embedding with one
- * micro-step, only the rows that were looked up). Micro-steps are added in their order. The first
- * backward that runs with true reduces the sum over the ranks and divides it.
+ * false: backward communicates no gradients. Whole gradients add up, one micro-step after another,
+ * in the unit's float32 gradient buffer, which stays allocated on every rank. It is as large as the
+ * unit, except that it has only the rows of an embedding that were looked up, until a second
+ * micro-step is added. The first backward that runs with true reduces the sum over the ranks and
+ * divides it.
  *
- * Results are the same in every run. But they are rounded differently than if each micro-step is
- * reduced: there the sums of all micro-steps form one tree.
+ * Results are the same in every run. They are rounded differently than with true, where the
+ * gradients of all ranks and micro-steps are summed as one tree.
  *
- * A failure, a forward that fsdp_tape_reset() cancels, and micro_step 0 of n_micro_steps > 1 drop
- * the sums. A forward without a tape drops nothing. After a failure that dropped gradients the step
- * must start again: a forward of a later micro_step, and the backward of a loss whose gradients
- * were dropped, return FSDP_ERR_STATE.
+ * The sums are dropped by a failure, when fsdp_tape_reset() cancels a forward, and by a forward
+ * with micro_step 0 of several micro-steps. A forward without a tape drops nothing. After a failure
+ * that dropped gradients, the step must start again: a forward with a later micro_step returns
+ * FSDP_ERR_STATE, and so does the backward of a loss whose gradients were dropped.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module,
                                                                      bool requires_gradient_sync,
                                                                      bool recurse);
 /**
  * HSDP only. false: backward sums gradients over the ranks that a parameter is sharded over, but
- * not over the replicas. The sharded gradients of micro-steps are added one by one, until a
- * backward with true also adds the sums of the other replicas. The sums are dropped in the same
- * cases as with fsdp_set_requires_gradient_sync().
+ * not over the replicas. The sharded gradients of micro-steps are added one by one. A backward with
+ * true also adds the sums of the other replicas. The sums are dropped in the same cases as with
+ * fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
@@ -539,18 +547,18 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module *module,
                                                                     bool reshard_after_forward,
                                                                     bool recurse);
-/** false: keep parameters unsharded after backward, so that the next forward gathers nothing. Use
- * it for all micro-steps but the last. fsdp_unit_reshard() or a backward with true must come before
- * the next write. */
+/** false: keep parameters unsharded after backward, so that the next forward need not gather them.
+ * Use false for all micro-steps but the last. Before the next write, call fsdp_unit_reshard() or
+ * run a backward with true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
-/** false: the end of a backward does not wait for the reduce of the last unit, which runs in the
- * next backward instead. Use it for all backwards but the last one before the optimizer step.
- * Applies to the unit's whole tree. */
+/** false: a backward ends without reducing the gradients of its last unit; the next backward
+ * reduces them. Use false for all backwards but the last one before the optimizer step. Applies to
+ * the unit's whole tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
-/** false: do not gather the unit's parameters in backward. Use it for a unit whose operations do
+/** false: do not gather the unit's parameters in backward. Use false for a unit whose operations do
  * not read parameters in backward, such as an embedding. An operation that reads them anyway
  * returns an error, on the meta device too. No effect while the module, or one below it, uses
  * activation checkpointing. */
@@ -558,10 +566,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
                                                                   bool unshard_in_backward);
 
 /**
- * Gradients are sums over ranks and micro-steps, divided by `factor` once, at the last micro-step.
- * 0: world_size, the default, which gives the mean of the ranks' losses as FSDP2 does. For a mean
- * over tokens, set it to the number of label tokens of the whole step. Applies to every unit of
- * `root`.
+ * Set the number by which gradients are divided. Gradients are sums over ranks and micro-steps, and
+ * are divided once, at the last micro-step. 0: world_size, the default, which gives gradients of
+ * the mean of the ranks' losses, as in FSDP2. For a mean over tokens, set it to the number of label
+ * tokens of the whole step. Applies to every unit of `root`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
@@ -577,11 +585,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_all_reduce_hook(fsdp_module *modul
 /** @} */
 
 /** @name summon_full_params (FSDP1): whole parameters between steps, to read or change @{ */
-/** Zero-initialised: FSDP.summon_full_params()'s defaults. */
+/** The arguments of FSDP.summon_full_params(). Zero means default. */
 typedef struct fsdp_summon_full_params_options {
     bool no_recurse;     /**< recurse=False: only the outermost units in the module */
     bool no_writeback;   /**< writeback=False: changes are lost at the end */
-    bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, the
+    bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, and the
                               other ranks get NULL; requires no_writeback = true */
     bool offload_to_cpu; /**< no effect: parameters are in host memory anyway */
     bool with_grads;     /**< summon gradients, too */
@@ -592,14 +600,15 @@ typedef struct fsdp_full_params fsdp_full_params;
 
 /**
  * Gather the whole parameters of all units in `module`, as private copies of each rank, in the
- * dtype of the master weights. Collective. Until the end, running or writing the units (optimizer,
- * init, load) is FSDP_ERR_STATE.
+ * dtype of the master weights. Collective. Until fsdp_summon_full_params_end(), running the units
+ * or writing their parameters (optimizer, init, load) returns FSDP_ERR_STATE.
  *
  * @param options NULL: all defaults; copied
  * @param full    out: owned by the caller, ended by fsdp_summon_full_params_end() before the module
- * @return with nothing changed: FSDP_ERR_INVALID if the module has no unit; FSDP_ERR_STATE within a
- *         forward or backward, on meta, or if a unit is summoned already; FSDP_ERR_UNSUPPORTED for
- *         rank0_only with writeback
+ *                is destroyed
+ * @return FSDP_ERR_INVALID if the module has no unit; FSDP_ERR_STATE within a forward or backward,
+ *         on meta, or if a unit is summoned already; FSDP_ERR_UNSUPPORTED for rank0_only with
+ *         writeback. In each case nothing has changed
  *
  * Source: FullyShardedDataParallel.summon_full_params().
  */
@@ -609,8 +618,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
  * unit is not summoned. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
-/** Get the whole gradient, contiguous, to read and write. NULL in the same cases, and if there is
- * no gradient or with_grads is not set. Borrowed. */
+/** Get the whole gradient, contiguous, to read and write. NULL if fsdp_full_params_get() returns
+ * NULL, if there is no gradient, or if with_grads is not set. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,
                                             const fsdp_parameter *parameter);
 /** End the summoning. With writeback, each rank stores its own rows of the copies, including those

@@ -22,7 +22,7 @@ typedef struct fsdp_gpt2_config {
     double layer_norm_epsilon, initializer_range;
     fsdp_hidden_act activation_function;
     bool scale_attn_weights;              /**< multiply scores by 1 / sqrt(head width) */
-    bool scale_attn_by_inverse_layer_idx; /**< multiply scores also by 1 / (layer + 1) */
+    bool scale_attn_by_inverse_layer_idx; /**< also multiply scores by 1 / (layer + 1) */
     bool tie_word_embeddings;
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
     fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */

@@ -6,8 +6,8 @@
  *
  * Readers and writers do not use the tensors of this library: their data are bytes, dtypes and
  * shapes. The functions of <fsdp/pretrained.h> move data into and out of the parameters of a
- * module. The format is https://huggingface.co/docs/safetensors, as version 0.8 of that library
- * reads it.
+ * module. The format of safetensors files is described at https://huggingface.co/docs/safetensors.
+ * They are read as version 0.8 of the safetensors library reads them.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -25,7 +25,7 @@ typedef struct fsdp_safetensors fsdp_safetensors;
 /**
  * Map a file and check its whole header: length, JSON, dtypes, shapes, and that the tensors cover
  * the data without holes, overlaps or a remainder. Does not read the data. Unknown fields are
- * ignored; if a name is given twice, the last one counts.
+ * ignored. If a name occurs twice in the header, the last occurrence counts.
  *
  * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
  *             shortened while it is open.
@@ -51,22 +51,21 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  * first of the following files that exists is used, as in transformers: model.safetensors,
  * model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json.
  *
- * Files named .bin, .pt or .pth are read as torch.save writes them (since PyTorch 1.6): a dict of
- * names and tensors, or a dict that contains a dict of names and tensors under "state_dict",
- * "model_state_dict" or "model". Pickles are read as data: no code is run, and objects of classes
- * (NumPy's scalars, paths, namespaces) are skipped. Values of the state dict that are not tensors
- * are ignored. Checksums of the pickle and of storages up to 4 KiB are compared; larger storages
- * are not read at this time. Tensors that are not contiguous (transposed, expanded) are copied when
- * the file is opened. The data of all other tensors are in the mapped file, even if several tensors
- * share a storage.
+ * Files named .bin, .pt or .pth have the format of torch.save since PyTorch 1.6. They contain a
+ * dict of names and tensors, or a dict that has such a dict under "state_dict", "model_state_dict"
+ * or "model". Pickles are read as data: no code is run, and objects of classes (NumPy's scalars,
+ * paths, namespaces) are skipped. Values of the state dict that are not tensors are ignored. The
+ * checksums of the pickle and of storages up to 4 KiB are checked; larger storages are not read at
+ * this time. Tensors that are not contiguous (transposed, expanded) are copied when the file is
+ * opened. All other tensors point into the mapped file, even if several share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
- *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor of the index or holds one that the
- *         index does not name; FSDP_ERR_UNSUPPORTED, with a message that says what to do in
- *         PyTorch, for files of torch.save in the format before 1.6, TorchScript programs,
- *         big-endian data, compressed archives, and files that contain one object, such as a whole
- *         module
+ *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor that the index names, or has a
+ *         tensor that the index does not name; FSDP_ERR_UNSUPPORTED, with a message that says what
+ *         to do in PyTorch, for files of torch.save in the format before 1.6, TorchScript programs,
+ *         big-endian data, compressed archives, and files that contain a single object, such as a
+ *         whole module
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);
@@ -104,8 +103,8 @@ typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
 /**
  * Begin a file that will become `path`: lay out all tensors as the safetensors library does (by
  * dtype, then by name), reserve the file's size on the disk, and write its header. `__metadata__`
- * is {"format": "pt"}, which older versions of transformers require. Equal tensors give equal
- * bytes.
+ * is {"format": "pt"}, which older versions of transformers require. Files with equal tensors have
+ * equal bytes.
  *
  * @param specs  [n], names distinct
  * @param writer out: owned by the caller, ended by fsdp_safetensors_writer_finish() or

@@ -1,7 +1,7 @@
 /**
  * @file
- * The non-linearity between the two matrix products of a feed-forward layer, by its configuration
- * name.
+ * The non-linearity between the two matrix products of a feed-forward layer, by its name in a
+ * configuration.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/** BERT's hidden_act, GPT-2's activation_function; transformers' ACT2FN. */
+/** Values of BERT's hidden_act and GPT-2's activation_function: keys of transformers' ACT2FN. */
 typedef enum fsdp_hidden_act {
     FSDP_HIDDEN_ACT_GELU,     /**< "gelu": fsdp_gelu() */
     FSDP_HIDDEN_ACT_GELU_NEW, /**< "gelu_new": fsdp_gelu_new() */

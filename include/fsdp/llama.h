@@ -1,7 +1,7 @@
 /**
  * @file
  * Llama (Touvron et al. 2023, arXiv 2302.13971 and 2307.09288; Grattafiori et al. 2024, arXiv
- * 2407.21783), and two related models that differ from it in a few lines: Mistral and Qwen2.
+ * 2407.21783), and two related models that differ from it in a few details: Mistral and Qwen2.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -35,7 +35,7 @@ typedef struct fsdp_rope_config {
     int64_t original_max_position_embeddings; /**< LLAMA3 */
 } fsdp_rope_config;
 
-/** The configuration of a Llama or a relative, as in a Hugging Face config.json. */
+/** The configuration of a Llama, Mistral or Qwen2 model, as in a Hugging Face config.json. */
 typedef struct fsdp_llama_config {
     fsdp_llama_family family;
     int64_t vocab_size, hidden_size, intermediate_size;

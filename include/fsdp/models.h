@@ -12,8 +12,8 @@
  *     ...
  *     fsdp_tensor *loss = fsdp_model_loss(scope, model, 1.0f / (float)batch->label_tokens);
  *
- * The functions here work for any model, like AutoConfig and AutoModel. The functions that are
- * specific to one model are in the header of that model.
+ * The functions here work for any model, like AutoConfig and AutoModel. Each model also has a
+ * header of its own.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/** A kind of model, one for each model_type. Opaque here. */
+/** A kind of model; there is one for each model_type. */
 typedef struct fsdp_model_type fsdp_model_type;
 
 /** The configuration of any model. May be copied. */
@@ -55,8 +55,8 @@ typedef struct fsdp_model_info {
     int64_t max_positions;                            /**< longest sequence; 0: unlimited */
     int64_t type_vocab_size;                          /**< upper bound of token_type_ids; 0: the
                                                            model takes none */
-    int64_t num_labels;                               /**< number of classes; 0 unless it is a
-                                                           classifier */
+    int64_t num_labels;                               /**< number of classes; 0 if the model is not
+                                                           a classifier */
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
     bool tie_word_embeddings;
     fsdp_dtype dtype; /**< dtype of the saved weights according to the file */
@@ -66,8 +66,8 @@ typedef struct fsdp_model_info {
  * Read `path`, which is a config.json or the directory that contains it. model_type in the file
  * selects the model. Errors name file, key and value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
- *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
- *         supported.
+ *         FSDP_ERR_UNSUPPORTED for another model, or for an unsupported key that would change the
+ *         results.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
                                                             fsdp_model_config *config);
@@ -78,11 +78,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
                                                               fsdp_model_config *config);
 /**
- * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
- * The file appears complete or not at all.
+ * Write a config.json that transformers 4 and 5 understand in the same way. The file appears
+ * complete or not at all.
  *
  * @param has_own_head the weights contain a separate output embedding (lm_head.weight)
- * @param source       the original config.json, whose other keys are kept; or NULL
+ * @param dtype        dtype of the saved weights
+ * @param source       path of the original config.json; keys that this function does not set are
+ *                     copied from it. NULL: none
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_write(const fsdp_model_config *config,
                                                              bool has_own_head, fsdp_dtype dtype,
@@ -111,8 +113,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
 /**
  * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
- * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
- * 0, and its backward gives gradients of zero.
+ * The forward calls the root module by fsdp_module_call(), so the module's hooks run. A batch
+ * without rows or labels gives 0, and its backward gives gradients of zero.
  *
  * @param s      a scope whose options have the batch. The batch must be for the model's task and
  *               must exist until backward has ended
@@ -121,7 +123,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
  */
 FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
-/** Outputs of a forward: packed rows, owned by the scope. */
+/** Outputs of a forward: packed rows, owned by the scope. Ts, Tt and n are sizes of the batch (see
+ * fsdp_batch), V is the vocabulary, D the model width. */
 typedef struct fsdp_model_outputs {
     fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL:
                                    the model has no head (BertModel) */

@@ -44,7 +44,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_parameter(fsdp_module *modu
                                                                const char *name, int ndim,
                                                                const int64_t *shape, fsdp_init init,
                                                                fsdp_parameter **parameter);
-/** Add the same parameter under another name (tied weights). */
+/** Add an existing parameter under an additional name (tied weights). */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_share_parameter(fsdp_module *module,
                                                                  const char *name,
                                                                  fsdp_parameter *parameter);
@@ -109,14 +109,16 @@ FSDP_API const int64_t *fsdp_parameter_shape(const fsdp_parameter *parameter);
 FSDP_API int64_t fsdp_parameter_numel(const fsdp_parameter *parameter);
 FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
 /**
- * A frozen parameter has no gradient. After fully_shard it also has no master weights: it is stored
- * in the dtype in which it was loaded. Set it to the same value on all ranks, between steps. Memory
- * changes in the next forward. It creates master weights for a parameter that was unfrozen, from
- * its stored values. It drops the master weights of a parameter that was frozen, if no bit is lost.
+ * Freeze (false) or unfreeze (true) a parameter, on all ranks, between steps. A frozen parameter
+ * has no gradient. After fully_shard it also has no master weights: it is stored in the dtype in
+ * which it was loaded. The next forward changes the memory. It creates master weights of an
+ * unfrozen parameter from its stored values, and drops the master weights of a frozen parameter if
+ * no bit is lost.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
-/** The part of the parameter that fsdp_parameter_local() has: entries [begin, end) of the sharded
- * dimension, and that dimension: 0 (rows), unless shard_placement_fn chose another one. @{ */
+/** Get the part of the parameter that fsdp_parameter_local() has: entries [begin, end) of the
+ * sharded dimension. The sharded dimension is 0 (rows), unless shard_placement_fn chose another
+ * one. @{ */
 FSDP_API void fsdp_parameter_rows(const fsdp_parameter *parameter, int64_t *begin, int64_t *end);
 FSDP_API int fsdp_parameter_shard_dim(const fsdp_parameter *parameter);
 /** @} */
@@ -131,8 +133,7 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
  * contents of these parameters are then undefined: load or initialise them. Parameters in real
  * memory stay there and keep their values.
  *
- * Collective if sharded. State dicts that were made before then refer to the new memory. Gradients
- * are dropped.
+ * Collective if sharded. State dicts refer to the new memory afterwards. Gradients are dropped.
  *
  * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. FSDP_ERR_NOMEM: some
  *         parameters may have moved already, and the call may be repeated.
@@ -148,7 +149,8 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
 /**
  * Activation checkpointing (Chen et al. 2016, arXiv 1604.06174), like PyTorch's checkpoint_wrapper:
  * calls of the module keep only their inputs and run again in backward. Losses and gradients have
- * the same bits, even with dropout. May be nested, and may be changed at any time between steps.
+ * the same bits as without it, even with dropout. May be nested, and may be changed at any time
+ * between steps.
  *
  * The first layer of a model does not even keep its input if the layer can run the embeddings
  * again. This is not done if the embeddings are a unit or are checkpointed themselves, or if the
@@ -171,9 +173,9 @@ typedef struct fsdp_activation_checkpointing_options {
                     found, like torchtitan's selective_ac_option; 2: the 2nd, 4th, ...; 0: all */
     fsdp_activation_offload *offload; /**< file for the tensors that calls keep; NULL: keep them
                                            in memory. Borrowed */
-    /** The second run computes everything again. By default it stops when backward has all that it
-     * needs, as in torch.utils.checkpoint. Tensors that the module creates after that have no
-     * data, so code of the module cannot read them. */
+    /** true: the second run computes everything again. Default: it stops when backward has all that
+     * it needs, as in torch.utils.checkpoint. Tensors that the module creates after this point have
+     * no data, so code of the module cannot read them. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 
@@ -186,8 +188,8 @@ typedef bool fsdp_module_check_fn(const char *path, const fsdp_module *module, v
 FSDP_API bool fsdp_check_class(const char *path, const fsdp_module *module, void *class_name);
 /**
  * torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing():
- * enable activation checkpointing for those modules for which check_fn returns true: `root` itself
- * and all modules below it, parents first.
+ * call check_fn for `root` and all modules below it, parents first, and enable activation
+ * checkpointing for the modules for which it returns true.
  * @param options NULL: all defaults
  * @return FSDP_ERR_INVALID for a negative options->every
  */
@@ -216,8 +218,7 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
  */
 typedef void fsdp_forward_fn(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /**
- * Set the function that the module computes. Without a forward it only holds parameters and
- * children.
+ * Set the module's forward. A module without a forward only holds parameters and children.
  *
  * @param forward fsdp_module_call() calls it once, and once more if the call is recomputed in
  *                backward
@@ -252,7 +253,7 @@ FSDP_API fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *parameter);
  * Layers have no forward of their own. The module around them calls the functions below, and the
  * layers belong to the unit of that module. @{
  */
-/** torch.nn.Linear: "weight" [out, in], "bias" [out] if bias. */
+/** torch.nn.Linear: "weight" [out, in], and "bias" [out] if `bias` is true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias,
                                                         fsdp_init init, fsdp_module **module);
 /** torch.nn.Embedding: "weight" [rows, width]. */
@@ -262,10 +263,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_embedding_create(int64_t rows, int64_t
  * everywhere. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_norm_create(const char *class_name, int64_t width,
                                                       fsdp_init init, fsdp_module **module);
-/** torch.nn.LayerNorm: "weight" [width] ones, "bias" [width] zeros. */
+/** torch.nn.LayerNorm: "weight" [width], initially ones, and "bias" [width], initially zeros. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module);
-/** Compute a layer with its parameters: fsdp_linear() (with the bias if there is one),
- * fsdp_embedding() without padding_idx, and fsdp_layer_norm(). @{ */
+/** Apply an operation with the parameters of a layer: fsdp_linear() (with the bias if there is
+ * one), fsdp_embedding() without padding_idx, or fsdp_layer_norm(). @{ */
 FSDP_API fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x);
 FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding,
                                              const int32_t *ids, int64_t n);

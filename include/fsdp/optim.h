@@ -2,7 +2,7 @@
  * @file
  * torch.optim on shards: optimizers, learning rate schedules, gradient clipping.
  *
- * A step touches this rank's rows only. The program is the same for one rank and for many:
+ * A step updates this rank's rows only. The same program works for one rank and for many:
  *
  *     FSDP_TRY(fsdp_adamw_create(model, &options, &optimizer));
  *     for (int64_t step = 0; step < steps; step++) {
@@ -55,8 +55,8 @@ FSDP_API fsdp_sgd_options fsdp_sgd_defaults(void);
  * fsdp_adafactor_defaults(). */
 typedef struct fsdp_adafactor_options {
     double lr;             /**< must be 0 with relative_step (lr=None); default 0 */
-    double eps1, eps2;     /**< eps1 is added to squared gradients, eps2 is the smallest scale of
-                                a parameter; default 1e-30, 1e-3 */
+    double eps1, eps2;     /**< eps1 is added to squared gradients, and eps2 is the smallest scale
+                                of a parameter; default 1e-30, 1e-3 */
     double clip_threshold; /**< largest root mean square of an update; default 1 */
     double decay_rate;     /**< at step t, the average of squared gradients is multiplied by 1 -
                                 t^decay_rate; default -0.8 */
@@ -74,12 +74,12 @@ typedef struct fsdp_adafactor_options {
 FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 
 /**
- * Create AdamW (Loshchilov & Hutter 2019) for the parameters of `module`, each once. Its state is
- * "exp_avg" and "exp_avg_sq".
+ * Create AdamW (Loshchilov & Hutter 2019) for the parameters of `module`. A tied parameter is
+ * updated once. The state of a parameter is "exp_avg" and "exp_avg_sq".
  *
- * State is float32 and covers this rank's rows. It is allocated in the first step in which a
- * parameter has a gradient. An optimizer may therefore be created before fsdp_fully_shard(); the
- * sharding must not change after the first step.
+ * State is float32 and covers this rank's rows. It is allocated in the first step in which the
+ * parameter has a gradient. An optimizer may therefore be created before fsdp_fully_shard(), but
+ * the sharding must not change after the first step.
  *
  * @param module    all its parameters form group 0; NULL: groups are added by
  *                  fsdp_adamw_add_group(). Must outlive the use of the optimizer.
@@ -90,17 +90,18 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
                                                        const fsdp_adamw_options *options,
                                                        fsdp_optimizer **optimizer);
-/** Create an optimizer for stochastic gradient descent. With momentum its state is
- * "momentum_buffer". Otherwise as fsdp_adamw_create(). */
+/** Like fsdp_adamw_create(), but for stochastic gradient descent. With momentum, the state of a
+ * parameter is "momentum_buffer"; without momentum there is no state. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
                                                      const fsdp_sgd_options *options,
                                                      fsdp_optimizer **optimizer);
 /**
- * Create Adafactor (Shazeer & Stern 2018), as transformers.optimization.Adafactor computes it.
- * Otherwise as fsdp_adamw_create(). A parameter of two or more dimensions has "exp_avg_sq_row" and
- * "exp_avg_sq_col", the averages over its last and its second to last dimension. A vector has
- * "exp_avg_sq". All have "RMS", the root mean square of the parameter before the latest step, and
- * with beta1 also "exp_avg".
+ * Like fsdp_adamw_create(), but for Adafactor (Shazeer & Stern 2018), as
+ * transformers.optimization.Adafactor computes it.
+ *
+ * A parameter of two or more dimensions has "exp_avg_sq_row" and "exp_avg_sq_col", the averages
+ * over its last and its second to last dimension. A vector has "exp_avg_sq". All have "RMS", the
+ * root mean square of the parameter before the latest step, and with beta1 also "exp_avg".
  *
  * "exp_avg_sq_row" is sharded like the parameter. If the parameter has three or more dimensions,
  * "exp_avg_sq_col" is sharded like it, too, because a rank then has whole matrices. For a matrix,
@@ -123,7 +124,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
  *
  * @param parameters its names are copied, its parameters are borrowed
  * @return FSDP_ERR_INVALID for an empty list, a parameter that has a group already, options out of
- *         bounds, or another kind of optimizer.
+ *         bounds, or an optimizer of another kind.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer,
                                                           const fsdp_parameter_list *parameters,
@@ -135,10 +136,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
                          const fsdp_adafactor_options *options);
 /**
- * Split the trainable parameters of `module`, each once, into two lists as transformers' Trainer
- * does (get_decay_parameter_names). A parameter has no weight decay if it has one dimension; if its
- * name contains "bias", "layernorm" or "rmsnorm" (e.g. T5's relative_attention_bias.weight); or if
- * a component of its name is "norm" or ends in "_norm".
+ * Split the trainable parameters of `module` into two lists, as transformers' Trainer does
+ * (get_decay_parameter_names). A tied parameter is listed once. A parameter has no weight decay if
+ * it has one dimension; if its name contains "bias", "layernorm" or "rmsnorm" (e.g. T5's
+ * relative_attention_bias.weight); or if a component of its name is "norm" or ends in "_norm".
  *
  * @param decay, no_decay out: either list may be empty; both are freed with
  *                        fsdp_parameter_list_free()
@@ -155,10 +156,10 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
  * float32 master weights are updated in place. bfloat16 master weights are widened to float32,
  * updated, and rounded to nearest even.
  *
- * @param grad_scale gradients are multiplied by this factor as they are read: the result of
+ * @param grad_scale gradients are multiplied by this factor as they are read: `scale` of
  *                   fsdp_clip_grad_norm(), or 1
  * @return FSDP_ERR_STATE if a parameter has no memory, or its sharding changed after its state was
- *         created; nothing has changed then. FSDP_ERR_COMM if a peer failed.
+ *         created; in both cases no parameter has changed. FSDP_ERR_COMM if a peer failed.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimizer,
                                                          float grad_scale);
@@ -212,7 +213,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *op
 
 /** @name Learning rate schedules @{ */
 typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,           /**< StepLR: lr * gamma^floor(t / step_size) */
+    FSDP_LR_STEP,           /**< StepLR: lr * gamma^floor(s / unit_steps / step_size) */
     FSDP_LR_LINEAR,         /**< from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
     FSDP_LR_CONSTANT,       /**< lr */
@@ -225,9 +226,9 @@ typedef enum fsdp_lr_schedule_kind {
 /**
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
  * a linear warmup from 0: while s < warmup_steps the rate is multiplied by s / warmup_steps. If the
- * warmup is longer than the run, the rate rises during the whole run. Linear, cosine and polynomial
- * then go from lr to min_lr at N = total_steps and stay there, with x = (s - warmup) / (N -
- * warmup):
+ * warmup is longer than the run, the rate rises during the whole run. After the warmup, the
+ * following kinds go from lr to min_lr, which they reach at N = total_steps and then keep, with x =
+ * (s - warmup) / (N - warmup):
  *
  *     linear          min_lr + (lr - min_lr) * (1 - x)
  *     cosine          min_lr + (lr - min_lr) * (1 + cos(pi * x)) / 2
@@ -244,8 +245,8 @@ typedef struct fsdp_lr_schedule {
     double lr, min_lr;
     double gamma;         /**< FSDP_LR_STEP */
     int64_t step_size;    /**< FSDP_LR_STEP: gamma applies once every step_size units */
-    int64_t unit_steps;   /**< optimizer steps per unit (of step_size): usually 1 or the steps of an
-                               epoch; 0: 1. After the warmup the rate changes only between units. */
+    int64_t unit_steps;   /**< optimizer steps per unit, usually 1 or the steps of an epoch; 0: 1.
+                               After the warmup the rate changes only between units. */
     int64_t warmup_steps; /**< optimizer steps */
     int64_t total_steps;  /**< optimizer steps; used by the kinds that fall to min_lr */
     double power;         /**< FSDP_LR_POLYNOMIAL; > 0 */
@@ -275,7 +276,7 @@ typedef struct fsdp_clip_grad_options {
  * parameters are sharded: one small gather.
  *
  * @param parameters parameters that are frozen or have no gradient are ignored
- * @param max_norm   >= 0; INFINITY: compute the norm only
+ * @param max_norm   >= 0; INFINITY: only compute the norm
  * @param options    NULL: all defaults
  * @param total_norm out: the norm before clipping; may be NULL
  * @param scale      out: the factor to pass to fsdp_optimizer_step(); gradients are not changed.
@@ -330,7 +331,7 @@ typedef struct fsdp_grad_scaler_options {
                             borrowed; NULL: the ranks over which parameters are sharded */
 } fsdp_grad_scaler_options;
 
-/** GradScaler.state_dict(): the state that a checkpoint has. */
+/** The values in GradScaler.state_dict(), for checkpoints. */
 typedef struct fsdp_grad_scaler_state {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval;
@@ -357,15 +358,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *
  * result is the same on all ranks. */
 FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 /**
- * Do the optimizer's step, unless its gradients are not finite. If fsdp_grad_scaler_unscale() was
- * not called, unscale first. Collective.
+ * Do the optimizer's step, unless its gradients are not finite. Unscale them first if
+ * fsdp_grad_scaler_unscale() was not called. Collective.
  * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if called twice for one optimizer
  *         before update
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *scaler,
                                                            fsdp_optimizer *optimizer,
                                                            float grad_scale);
-/** Compute the scale of the next step. FSDP_ERR_STATE unless unscale or step was called before. */
+/** Compute the scale of the next step. FSDP_ERR_STATE if neither unscale nor step was called since
+ * the last update. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *scaler);
 FSDP_API fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *scaler);
 /** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID naming a field out of bounds. */

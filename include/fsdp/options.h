@@ -20,24 +20,27 @@
  *     fsdp_options *options;
  *     FSDP_TRY(fsdp_options_parse(&spec, argc, argv, &config, &options));
  *
- * The command line: --name value, --name=value, -n value for one-letter aliases; a dash equals an
- * underscore. A boolean is --name or --no-name, or has a value (true/false/yes/no/on/off/1/0),
- * which may be the next word. If an option is given several times, the last one wins. -- ends the
- * options. Other words are positional. A word that begins with -- is a value only after =. Every
- * spec also has --help (-h), --print-config, and --config FILE.yaml. If the argument of --config
- * begins with "{", it is not a file name, but the YAML text itself.
+ * On the command line, an option is --name value, --name=value, or -n value if n is a one-letter
+ * alias. In names, dashes and underscores are equivalent. A boolean is --name or --no-name, or has
+ * a value (true/false/yes/no/on/off/1/0), which may be the next word. If an option is given several
+ * times, the last one wins. -- ends the options. Other words are positional. A word that begins
+ * with -- is a value only after =. Every spec also has --help (-h), --print-config, and --config
+ * FILE.yaml. If the argument of --config begins with "{", it is not a file name, but the YAML text
+ * itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable is FSDP_<NAME>, in upper case and with underscores for dashes; an empty variable counts
- * as unset. Some options of other tools change nothing here (no_effect), or change nothing together
- * with the other values (in_vain). They are checked like any other option, stored if they have a
- * place, and listed by --print-config. Other options have no counterpart here (instead). Giving one
- * is an error that says what to use instead, unless its value asks for nothing.
+ * as unset. A table may also have options that only other tools need. An option with no_effect
+ * changes nothing in this program, and an option for which in_vain() returns a text changes nothing
+ * together with the other values. Both are checked like any other option, stored if they have a
+ * place, and listed by --print-config. An option with `instead` is not supported: any value but its
+ * default is an error that says what to use instead.
  *
- * Errors are FSDP_ERR_INVALID, or FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message
- * names the option, where it was given, its value and what is allowed; for an unknown name, it
- * names the nearest known one. The caller prints the errors, and also the help or configuration if
- * fsdp_options_wanted() says that the user asked for it.
+ * Errors are FSDP_ERR_INVALID, FSDP_ERR_UNSUPPORTED for an option with `instead`, or
+ * FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message names the option, where it was
+ * given, its value and what is allowed; for an unknown name, it names the nearest known one. The
+ * caller prints the errors, and also the help or configuration if fsdp_options_wanted() says that
+ * the user asked for it.
  */
 #pragma once
 #include <math.h>
@@ -53,17 +56,18 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_BOOL,        /**< bool */
     FSDP_OPTION_INT,         /**< int */
     FSDP_OPTION_INT64,       /**< int64_t */
-    FSDP_OPTION_DOUBLE,      /**< double; finite unless `infinite`; NAN if never given and without a
-                                  default */
-    FSDP_OPTION_STRING,      /**< const char *, owned by the fsdp_options; NULL if never given */
+    FSDP_OPTION_DOUBLE,      /**< double; finite unless `infinite` is set; NAN if the option has no
+                                  default and was not given */
+    FSDP_OPTION_STRING,      /**< const char *, owned by the fsdp_options; NULL if the option has no
+                                  default and was not given */
     FSDP_OPTION_CHOICE,      /**< int: index into choices (an enum declared in the same order) */
     FSDP_OPTION_DTYPE,       /**< fsdp_dtype, by any name that fsdp_dtype_from_name() knows */
-    FSDP_OPTION_SIZE,        /**< int64_t bytes: 8GiB, 512MB, 1.5g (KB MB GB TB are powers of 1000,
-                                  K M G T and KiB MiB GiB TiB of 1024), 4096 */
+    FSDP_OPTION_SIZE,        /**< int64_t bytes: 4096, 8GiB, 512MB, 1.5g. KB, MB, GB, TB are powers
+                                  of 1000; K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024 */
     FSDP_OPTION_BOOL_OR_INT, /**< int: 0 for false, 1 for true, a number above 1 within bounds, or
-                                  -1 - i for word i of `choices` (if not NULL) */
-    /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence; the last one
-     * given wins */
+                                  -1 - i for choices[i] (if there are choices) */
+    /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence; if several
+     * lists are given, the last one wins */
     FSDP_OPTION_LIST,
 } fsdp_option_type;
 
@@ -117,11 +121,11 @@ typedef struct fsdp_option {
     bool infinite;              /**< DOUBLE: inf is accepted */
     const char *const *choices; /**< CHOICE: the accepted words, NULL-terminated; "adamw|adam-w" is
                                      one choice with two spellings. Case does not matter */
-    const char *metavar;        /**< what --help shows for the value: "FILE", "N" */
+    const char *metavar;        /**< name of the value in --help: "FILE", "N" */
     const char *group; /**< heading in --help; NULL: the heading of the option before this one */
     const char *help;  /**< one or two sentences without a final full stop */
-    const char *bare;  /**< value of the flag without one; NULL: an error */
-    const char *env;   /**< name of the environment variable if it is not <prefix><NAME> */
+    const char *bare;  /**< value if the flag is given without one; NULL: the flag needs a value */
+    const char *env;   /**< name of the environment variable; NULL: <prefix><NAME> */
     const char *no_effect; /**< why the option changes nothing: "there is no GPU in this build" */
     /** if not NULL, any value but the default is an error with this text, which says what to use
      * instead. STRING: `value` may have several spellings, like a choice: "none|null" */
@@ -130,9 +134,9 @@ typedef struct fsdp_option {
      * NULL: nothing */
     const char *note;
     bool required; /**< it is an error if no source gives the option */
-    bool optional; /**< has no effect unless it is given: --print-config says null */
-    /** BOOL that other tools routinely write into files and variables: there, false counts as not
-     * given. `no-name: true` gives false explicitly */
+    bool optional; /**< if not given, it has no effect, and --print-config prints null */
+    /** For a BOOL that other tools always write into files and environment variables. There, false
+     * counts as not given, and `no-name: true` gives false explicitly */
     bool false_is_silence;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
@@ -146,21 +150,24 @@ typedef struct fsdp_options_spec {
     const char *epilogue; /**< text after the options (examples), printed as is; or NULL */
     const fsdp_option *table; /**< static storage: outlives every fsdp_options */
     size_t count;
-    /** [n_compat] options of other tools that are accepted and change nothing: each has no_effect
-     * set and no place. --help lists them under a heading of their own. NULL: none. Static
-     * storage, like `table`. */
+    /** [n_compat] options of other tools that are accepted and change nothing. Each has no_effect
+     * set, and FSDP_OPTION_NOWHERE as its offset. --help lists them under a heading of their own.
+     * NULL: none. Static storage, like `table`. */
     const fsdp_option *compat;
     size_t n_compat;
     const char *env_prefix;   /**< NULL: "FSDP_" */
-    const char *positional;   /**< "FILE..."; NULL: none are accepted */
-    int min_positional;       /**< fewer are an error */
-    int max_positional;       /**< more are an error; 0 with `positional`: no limit */
-    bool stop_at_positional;  /**< the first positional ends the options (fsdp launch) */
+    const char *positional;   /**< positional words as shown in --help: "FILE..."; NULL: none are
+                                   accepted */
+    int min_positional;       /**< fewer positional words are an error */
+    int max_positional;       /**< more positional words are an error; 0: no limit if `positional`
+                                   is set */
+    bool stop_at_positional;  /**< the first positional word ends the options (fsdp launch) */
     const char *config_alias; /**< another name of --config: "fsdp-config"; or NULL */
-    /** Set values that were not given (fsdp_options_given()) and that follow from other values. May
+    /** Set the values that were not given (fsdp_options_given()) but follow from other values. May
      * be NULL. */
     void (*derive)(void *target, const fsdp_options *options);
-    fsdp_status (*check)(void *target, const fsdp_options *options); /**< across fields; or NULL */
+    fsdp_status (*check)(void *target, const fsdp_options *options); /**< check values against each
+                                                                          other; may be NULL */
     /** Called after derive for each option `name` for which fsdp_options_says() is true. Returns
      * why the option changes nothing together with the other values ("needs --validation-data";
      * static storage), or NULL if it has an effect. The member may be NULL. */
@@ -189,8 +196,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_parse(const fsdp_options_spec 
 FSDP_API void fsdp_options_destroy(fsdp_options *options); /**< accepts NULL */
 
 FSDP_API fsdp_options_action fsdp_options_wanted(const fsdp_options *options);
-/** Check the required options and call spec->check. fsdp_options_parse() has done so if the action
- * is RUN. */
+/** Check the required options and call spec->check. If the action is RUN, fsdp_options_parse() has
+ * already done this. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *options, void *target);
 /** Return the source of an option's value. `name` must be in the table (asserted). */
 FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *name);

@@ -1,6 +1,6 @@
 /**
  * @file
- * Opens a model by the name of its folder, loads its parameters, sharded or not, and saves them.
+ * Opens a model by name, loads its parameters (whole or sharded), and saves them.
  *
  *     fsdp_pretrained weights;
  *     FSDP_TRY(fsdp_pretrained_open("t5-base", false, &weights));
@@ -23,22 +23,23 @@ extern "C" {
 /** Zero means default. */
 typedef struct fsdp_load_options {
     /** transformers' base_model_prefix: the name of the module that is the model without its head,
-     * e.g. "bert". If a file has no "bert.x", parameter "bert.x" is read from "x", because files
-     * of the bare model have this name. And parameter "x" is read from "bert.x", a name in files
-     * of a model with a head. NULL: none. */
+     * e.g. "bert". Names in files of a model with a head begin with this prefix, and names in files
+     * of the bare model do not. So if the file lacks parameter "bert.x", it is read from "x", and
+     * if the file lacks parameter "x", it is read from "bert.x". NULL: no prefix. */
     const char *base_prefix;
-    /** Paths of modules whose parameters are drawn if the file lacks them, such as a new head,
-     * "classifier". NULL-terminated; NULL: none. */
+    /** Paths of modules whose parameters are drawn at random if the file lacks them, e.g.
+     * "classifier", a new head. NULL-terminated; NULL: none. */
     const char *const *fresh_modules;
     uint64_t seed; /**< seed of drawn parameters; their values are as in fsdp_module_init() */
-    /** Draw a parameter whose tensor has another shape, and list it as mismatched; default: an
-     * error. As from_pretrained(ignore_mismatched_sizes=True). */
+    /** Draw a parameter at random if its tensor in the file has another shape, and list it as
+     * mismatched. Default: such a tensor is an error. Like
+     * from_pretrained(ignore_mismatched_sizes=True). */
     bool ignore_mismatched_sizes;
 } fsdp_load_options;
 
 /** Differences between a file and the module. */
 typedef struct fsdp_load_report {
-    char **unexpected; /**< [n_unexpected] names of tensors in the file that no parameter has */
+    char **unexpected; /**< [n_unexpected] names in the file that no parameter has */
     size_t n_unexpected;
     char **fresh; /**< [n_fresh] names of parameters that the file lacks and that were drawn */
     size_t n_fresh;
@@ -49,9 +50,9 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 
 /**
  * Read every parameter of `module` from a checkpoint, converting dtypes. Each rank touches only its
- * own rows. A parameter is found under any of its names, with or without the prefix of `options`,
- * and LayerNorm's weight and bias also under their old names gamma and beta, as in transformers. If
- * the file has tensors for several names of a tied parameter, they must be equal.
+ * own rows. A parameter is found under any of its names, with or without options->base_prefix. As
+ * in transformers, LayerNorm's weight and bias are also found under their old names, gamma and
+ * beta. If the file has tensors for several names of a tied parameter, they must be equal.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all fail and the module is unchanged.
@@ -62,7 +63,7 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
  *                buffers that old versions of transformers stored.
  * @return FSDP_ERR_NOT_FOUND naming a parameter that is not in the file; FSDP_ERR_FORMAT naming
  *         file, tensor and both shapes; FSDP_ERR_UNSUPPORTED for a dtype that is not
- * floating-point; FSDP_ERR_STATE if the module has no memory.
+ *         floating-point; FSDP_ERR_STATE if the module has no memory.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_checkpoint_reader *reader,
@@ -70,9 +71,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_load_options *options,
                                                       fsdp_load_report *report);
 /**
- * Before fully_shard: record the dtypes that frozen parameters of `module` have in the checkpoint,
- * so that fully_shard allocates them in these dtypes. fsdp_module_load() records them, too, but a
- * module that is already sharded must then allocate its memory again, unit by unit.
+ * Record the dtypes that frozen parameters of `module` have in the checkpoint. fsdp_fully_shard()
+ * then allocates the parameters in these dtypes. Without this call fsdp_module_load() records them,
+ * and a module that is already sharded allocates its memory again, unit by unit.
  *
  * @param options the options of the load that follows; NULL: all defaults
  */
@@ -84,8 +85,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_note_dtypes(fsdp_module *module
 typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file, unless one tensor is larger; 0: 50e9 */
-    const char *also_as;     /**< another name of a tied parameter, under which it is written, too;
-                                  NULL: none */
+    const char *also_as;     /**< write a tied parameter under this second name, too; NULL: under
+                                  its first name only */
 } fsdp_save_options;
 
 /**
@@ -114,11 +115,12 @@ typedef struct fsdp_pretrained {
                     files */
     fsdp_model_config config;        /**< tie_word_embeddings as in the weights */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
-    /** Draw parameters that have another shape in the weights; set between open and load. */
+    /** Draw parameters at random if they have another shape in the weights. Set this between open
+     * and load. */
     bool ignore_mismatched_sizes;
-    /** Prefix of all names in the files that was removed to get the model's names, such as "model."
-     * of a LightningModule; NULL: none. Prefixes of DistributedDataParallel, torch.compile, FSDP1
-     * and activation checkpointing are always removed. */
+    /** A prefix that all names in the files have and the model's names do not, e.g. "model." if a
+     * LightningModule was saved; NULL: none. Prefixes of DistributedDataParallel, torch.compile,
+     * FSDP1 and activation checkpointing are always removed. */
     char *name_prefix;
 } fsdp_pretrained;
 
@@ -130,20 +132,20 @@ typedef struct fsdp_pretrained {
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
  * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then draws
  *                    all parameters
- * @param pretrained  out: the struct that this fills; owned by the caller
- * @return FSDP_ERR_NOT_FOUND naming the folders searched, or a missing file; else as
+ * @param pretrained  out: owned by the caller, ended by fsdp_pretrained_close()
+ * @return FSDP_ERR_NOT_FOUND naming the folders searched, or a missing file; and the errors of
  *         fsdp_model_config_read() and fsdp_checkpoint_open()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool from_config,
                                                           fsdp_pretrained *pretrained);
 /**
- * Load the parameters of a module, sharded or not, that fsdp_model_create() created from
- * pretrained->config. Collective.
+ * Load the parameters of a module that fsdp_model_create() created from pretrained->config. The
+ * module may be sharded. Collective.
  *
  * @param group  the ranks that load; NULL: this one alone
  * @param seed   seed of parameters that are drawn: those of a new head, or all parameters with
  *               from_config
- * @param report out: freed with fsdp_load_report_free(), empty with from_config; NULL: not wanted
+ * @param report out: freed with fsdp_load_report_free(); empty with from_config; NULL if not wanted
  * @return as fsdp_module_load()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_load(const fsdp_pretrained *pretrained,

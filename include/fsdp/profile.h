@@ -25,15 +25,15 @@ extern "C" {
 
 typedef struct fsdp_profile fsdp_profile;
 
-/** Zero means default. */
+/** The window is the range of steps that is profiled. Zero means default. */
 typedef struct fsdp_profile_options {
-    const char *path;   /**< trace file, written by rank 0 after the last step of the window,
-                             completely or not at all; NULL: no file. Rank 0's value is used.
+    const char *path;   /**< trace file, which rank 0 writes after the last step of the window. It
+                             appears complete or not at all. NULL: no file. Rank 0's value is used.
                              Copied. */
     int64_t first_step; /**< first step of the window, counted from 0 */
     int64_t n_steps;    /**< number of steps in the window; 0: 3 */
-    size_t max_events;  /**< largest number of events that a rank keeps for the file, 96 bytes each:
-                             the newest ones; 0: 65536. Sums include all events. */
+    size_t max_events;  /**< each rank keeps this many of its newest events for the file, 96 bytes
+                             each; 0: 65536. The times by category include all events. */
 } fsdp_profile_options;
 
 /** Time of one category. Categories do not overlap. The last row is the whole step, and the other
@@ -65,14 +65,14 @@ FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
  * Begin a step on the calling thread, which must be the same for all steps. If `profile` is NULL,
- * this has no effect. A step of the window that was begun but not ended has failed: the window then
- * restarts with the new step.
+ * this has no effect. If a step of the window was begun but not ended, it counts as failed, and the
+ * window restarts with the new step.
  * @return FSDP_ERR_STATE if this thread is in a step of another profile; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**
- * End a step; do not call it for a step that failed. The call after the last step of the window is
- * collective: it computes the sums and writes the file. If `profile` is NULL, this has no effect.
+ * End a step. Do not call this for a step that failed. The call that ends the window is collective:
+ * it computes the times by category and writes the file. If `profile` is NULL, this has no effect.
  * @return FSDP_ERR_IO on all ranks if rank 0 could not write the file.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile);

@@ -6,7 +6,7 @@
  *
  *     r0 Training Epoch:  45%|████▌     | 90/200 [00:12<00:15,  7.21it/s, loss=2.345]
  *
- * If the stream is not a terminal (but a log file or a pipe), a plain line is printed from time to
+ * If the stream is not a terminal (e.g. a log file or a pipe), a plain line is printed from time to
  * time, without carriage returns. A bar must be used by one thread only.
  */
 #pragma once
@@ -29,7 +29,7 @@ typedef enum fsdp_progress_style {
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
     FSDP_PROGRESS_LINES, /**< a line after each tenth of the steps, but at most one in 3 s and at
                               least one in 30 s */
-    FSDP_PROGRESS_OFF,   /**< nothing: ranks other than 0 */
+    FSDP_PROGRESS_OFF,   /**< nothing, for ranks other than 0 */
 } fsdp_progress_style;
 
 /** Zero means default. */
@@ -58,7 +58,7 @@ FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
  * later call gives another one; NULL keeps the current one. Accepts a NULL progress. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
-/** Print a line above the bar, as tqdm.write(); a newline is added. */
+/** Print a line above the bar, like tqdm.write(). A newline is added. */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_progress_print(fsdp_progress *progress, const char *format,
                                                     ...);
 

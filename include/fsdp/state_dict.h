@@ -11,9 +11,9 @@
  *     FSDP_TRY(fsdp_state_dict_add(all, "optim", optim));
  *     FSDP_TRY(fsdp_dcp_save(all, "checkpoints/step_100", group, NULL));
  *
- * A sharded state dict (the default) refers to the tensors of the module and the optimizer
- * themselves, which are DTensors if they are sharded. It costs nothing, needs no communication, and
- * always shows the current values, even after parameters were frozen, unfrozen, or moved by
+ * A sharded state dict (the default) copies no tensors. It refers to the tensors of the module and
+ * the optimizer, which are DTensors if they are sharded. It needs no communication and always shows
+ * the current values, even after parameters were frozen, unfrozen, or moved by
  * fsdp_module_to_empty(). fsdp_dcp_load() reads into these tensors. fully_shard replaces the
  * tensors of parameters, so get state dicts after fully_shard.
  */
@@ -104,11 +104,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_part(const fsdp_state_dict 
 /** @} */
 
 /** @name State dicts of modules and optimizers @{ */
-/** torch.distributed.checkpoint.state_dict.StateDictOptions; zero means its defaults. */
+/** torch.distributed.checkpoint.state_dict.StateDictOptions; zero means its defaults. Fields marked
+ * "get" or "set" are used only by the functions that get or set values. */
 typedef struct fsdp_state_dict_options {
     bool full_state_dict; /**< whole tensors; default: this rank's parts */
-    bool cpu_offload; /**< with full_state_dict: only rank 0 gets the tensors, the other ranks get
-                           an empty dict. (Tensors of the cpu device are in CPU memory already.) */
+    bool cpu_offload; /**< with full_state_dict: only rank 0 gets the tensors, and the other ranks
+                           get an empty dict. (Tensors of the cpu device are in CPU memory
+                           already.) */
     bool rank0_only;  /**< get: another name for cpu_offload, from FullStateDictConfig and
                            FullOptimStateDictConfig; requires full_state_dict */
     bool offload_to_cpu;       /**< as in FullStateDictConfig, FullOptimStateDictConfig and
@@ -119,10 +121,9 @@ typedef struct fsdp_state_dict_options {
     bool not_strict;           /**< set: ignore missing and unexpected items; default:
                                     strict=True */
     /**
-     * Set: the dict's tensors become the parameters, as in load_state_dict(assign=True). Parameters
-     * in a unit of fully_shard are parts of its buffer, so values are copied into them anyway. A
-     * tensor may be assigned to one parameter only and must have the dtype of the tensor that it
-     * replaces.
+     * set: the dict's tensors become the parameters, as in load_state_dict(assign=True). Parameters
+     * of a unit are parts of the unit's buffer, so values are copied into them anyway. A tensor may
+     * be assigned to one parameter only and must have the dtype of the tensor that it replaces.
      */
     bool assign;
     bool ignore_frozen_params;         /**< leave out parameters that do not require a gradient */
@@ -130,8 +131,9 @@ typedef struct fsdp_state_dict_options {
     const char *submodule;        /**< only the items below this path, e.g. "encoder"; NULL: all */
     bool drop_submodule_prefixes; /**< remove `submodule` from names:
                                        keep_submodule_prefixes=False */
-    fsdp_group *group; /**< the calling ranks, for full_state_dict, broadcast_from_rank0 and set;
-                            NULL: this rank alone */
+    fsdp_group *group;            /**< the ranks that make the call; used with full_state_dict and
+                                       broadcast_from_rank0, and to set values. NULL: this rank
+                                       alone */
 } fsdp_state_dict_options;
 
 /**
@@ -171,7 +173,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_state_dict(fsdp_module *module,
                                                          fsdp_state_dict **model,
                                                          fsdp_state_dict **optim);
 
-/** torch's _IncompatibleKeys: the names that only the state dict or only the module has. */
+/** torch's _IncompatibleKeys: names that only the module has, and names that only the state dict
+ * has. */
 typedef struct fsdp_incompatible_keys {
     char **missing; /**< [n_missing] names that the dict does not have */
     size_t n_missing;
@@ -204,10 +207,10 @@ fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
  * are accepted, regardless of options->flatten_optimizer_state_dict. Collective over
  * options->group.
  *
- * @return FSDP_ERR_NOT_FOUND, unless not_strict is set, naming a parameter whose state is
- *         incomplete, or names that no parameter of the optimizer has; FSDP_ERR_INVALID for a shape
- *         or value that does not fit; FSDP_ERR_UNSUPPORTED for options that this library does not
- *         have: amsgrad, maximize.
+ * @return FSDP_ERR_NOT_FOUND naming a parameter whose state is incomplete, or names that no
+ *         parameter of the optimizer has (unless not_strict); FSDP_ERR_INVALID for a shape or value
+ *         that does not fit; FSDP_ERR_UNSUPPORTED for options that this library does not have:
+ *         amsgrad, maximize.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -272,22 +275,21 @@ typedef struct fsdp_dcp_async_save_options {
 /** A save that runs in the background: the future returned by async_save(). */
 typedef struct fsdp_async_save fsdp_async_save;
 /**
- * torch.distributed.checkpoint.async_save(): save the current values like fsdp_dcp_save(), but in
- * the background: a thread of each rank writes them, while the caller goes on and may change them.
+ * torch.distributed.checkpoint.async_save(): save the current values like fsdp_dcp_save(), but in a
+ * background thread of each rank. The caller may change the values in the meantime.
  *
  *     FSDP_TRY(fsdp_dcp_async_save(all, "checkpoints/step_100", group, NULL, &save));
  *     ... training ...
  *     status = fsdp_async_save_wait(save);
  *     fsdp_async_save_destroy(save);
  *
- * The call itself copies nothing. Before something (an optimizer, a loader, or a caller of
- * fsdp_tensor_begin_write()) writes a tensor for the first time after the call, the parts of the
- * tensor's storage that the thread has not read yet are copied. If all of `staging_bytes` is in
- * use, that write waits. A storage that is not written is never copied. The master weights of a
- * sharded unit that are used without a copy share one storage, so frozen weights may be copied
- * together with trained weights. If an earlier save of the same tensors has not finished its files,
- * this save waits for it. The files have the same bytes that fsdp_dcp_save() would have written at
- * the time of the call.
+ * The call itself copies nothing. When an optimizer, a loader, or a caller of
+ * fsdp_tensor_begin_write() is about to write a tensor, the parts of its storage that the thread
+ * has not read yet are copied first. If all of `staging_bytes` is in use, the write waits. A
+ * storage that is not written is never copied. Weights of a sharded unit may share one storage, so
+ * frozen weights may be copied together with trained weights. If an earlier save of the same
+ * tensors has not finished its files, this save waits for it. The files have the bytes that
+ * fsdp_dcp_save() would have written at the time of the call.
  *
  * Only the call itself is collective, with one small all_gather. The ranks do not communicate again
  * until fsdp_async_save_wait().
@@ -304,8 +306,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *
                                                          const char *dir, fsdp_group *group,
                                                          const fsdp_dcp_async_save_options *options,
                                                          fsdp_async_save **save);
-/** Future.done(): has this rank's part ended, with or without success? On rank 0: is the checkpoint
- * complete? Not collective. */
+/** Future.done(): has this rank's part ended, with or without success? Rank 0's part includes the
+ * completion of the checkpoint. Not collective. */
 FSDP_API bool fsdp_async_save_done(fsdp_async_save *save);
 /**
  * Future.result(): wait until the checkpoint is complete. Collective; if one rank fails, all fail
@@ -313,7 +315,8 @@ FSDP_API bool fsdp_async_save_done(fsdp_async_save *save);
  * @return FSDP_ERR_IO naming file and cause
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_async_save_wait(fsdp_async_save *save);
-/** Free the save, and cancel it if it was not waited for. Not collective. Accepts NULL. */
+/** Free the save. If fsdp_async_save_wait() was not called, cancel it. Not collective. Accepts
+ * NULL. */
 FSDP_API void fsdp_async_save_destroy(fsdp_async_save *save);
 
 /** Zero means default. */
@@ -329,9 +332,9 @@ typedef struct fsdp_dcp_load_options {
  * plain values of `dict`. If `dict` is the sharded state dict of a module or an optimizer, these
  * are the tensors of that module or optimizer. The number of ranks, the meshes and the placements
  * may differ from those of the save. Each rank reads only the parts of the files that it needs.
- * Other items of the checkpoint are ignored. Plain values that fsdp_plain cannot represent (dicts,
- * bytes) are kept as they are in `dict`. A frozen parameter of a unit is first changed to the
- * checkpoint's dtype.
+ * Items that are only in the checkpoint are ignored. If the checkpoint has a plain value that
+ * fsdp_plain cannot represent (a dict, bytes), `dict` keeps its own value. A frozen parameter of a
+ * unit is first changed to the checkpoint's dtype.
  *
  * The dict only has copies of some values ("step" and the options of an optimizer). To change the
  * optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in PyTorch.
@@ -350,9 +353,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const 
 
 /** @name Files of torch.save @{ */
 /**
- * torch.save() of a state dict with whole tensors: rank 0 writes the file, and tensors are gathered
- * one at a time, so memory for one tensor is enough. torch.load() can read it with weights_only and
- * mmap. The file appears complete or not at all. Collective; if one rank fails, all fail.
+ * torch.save() of a state dict with whole tensors. Rank 0 writes the file. Tensors are gathered one
+ * at a time, so memory for one tensor is enough. torch.load() can read the file with weights_only
+ * and mmap. The file appears complete or not at all. Collective; if one rank fails, all fail.
  *
  * @param dict  the same names on all ranks; sharded or full. Its keys become nested dicts and
  *              lists, as in PyTorch's state dict.
@@ -378,7 +381,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_devi
  * fsdp_dcp_load() for a file of torch.save: read the file into the tensors of `dict`, convert
  * dtypes, and replace the plain values of `dict`. Each rank copies its own parts from the file.
  * This needs extra memory for at most one tensor, and none if a rank's part consists of rows in the
- * file's dtype. Other items of the file are ignored.
+ * file's dtype. Items that are only in the file are ignored.
  *
  * Collective. Names, shapes and checksums are checked on all ranks before the first value changes.
  *
@@ -402,10 +405,10 @@ typedef enum fsdp_state_dict_type {
 } fsdp_state_dict_type;
 
 /**
- * Each rank writes its own parts to the file <stem>_rank<rank>.pt, which torch.load() can read: the
- * parts under their names, and {"local_shards": {"rank", "world_size", "offsets"}}. No values are
- * sent between ranks. Each file appears complete or not at all, but the set of files may be
- * incomplete. Collective; if one rank fails, all fail.
+ * Each rank writes its own parts to the file <stem>_rank<rank>.pt, which torch.load() can read. It
+ * contains the parts under their names, and {"local_shards": {"rank", "world_size", "offsets"}}. No
+ * values are sent between ranks. Each file appears complete or not at all, but the set of files may
+ * be incomplete. Collective; if one rank fails, all fail.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_local_save(const fsdp_state_dict *dict, const char *stem,
                                                      fsdp_group *group);

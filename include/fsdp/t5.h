@@ -18,10 +18,12 @@ extern "C" {
  *
  * v1.0 has feed_forward_proj "relu". Its head is tied to the embedding, and the decoder's output is
  * multiplied by d_model^-0.5 before the head. v1.1 (also FLAN) has "gated-gelu" and a separate head
- * without scaling. A config.json says so by `tie_word_embeddings: false`. If transformers 5 saved
- * the file, it has `scale_decoder_outputs: false` and `tie_word_embeddings: true`. Then only the
- * weights show whether the head is tied: it is tied if there is no lm_head.weight, or if
- * lm_head.weight equals the embedding.
+ * without scaling.
+ *
+ * `tie_word_embeddings: false` in a config.json means a separate head without scaling. But in a
+ * v1.1 config.json that transformers 5 saved, `scale_decoder_outputs` is false and
+ * `tie_word_embeddings` is true. Then only the weights show whether the head is tied: it is tied if
+ * there is no lm_head.weight, or if lm_head.weight equals the embedding.
  */
 typedef struct fsdp_t5_config {
     int64_t vocab_size, d_model, d_ff;
@@ -46,8 +48,8 @@ typedef struct fsdp_t5_config {
  * Read `path`, which is a config.json or the directory that contains it. Errors name file, key and
  * value.
  * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
- *         FSDP_ERR_UNSUPPORTED for another model or a key that would change the results and is not
- *         supported.
+ *         FSDP_ERR_UNSUPPORTED for another model, or for an unsupported key that would change the
+ *         results.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
@@ -61,13 +63,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
                                                            fsdp_t5_config *config);
 
 /**
- * Write a config.json for weights saved in `dtype` that transformers 4 and 5 load in the same way.
- * The file appears complete or not at all. If the head is tied, but its input is not scaled, save
- * lm_head.weight, too: transformers 4 has no other way to express this, and transformers 5 ties
- * equal weights.
+ * Write a config.json that transformers 4 and 5 understand in the same way. The file appears
+ * complete or not at all. If the head is tied but its input is not scaled, save lm_head.weight,
+ * too: transformers 4 has no other way to express this, and transformers 5 ties equal weights.
  *
  * @param has_lm_head the weights contain lm_head.weight
- * @param source      the original config.json, whose other keys are kept; or NULL
+ * @param dtype       dtype of the saved weights
+ * @param source      path of the original config.json; keys that this function does not set are
+ *                    copied from it. NULL: none
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *config,
                                                           bool has_lm_head, fsdp_dtype dtype,
@@ -92,8 +95,8 @@ FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 /**
  * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
  *
- * The forward runs as a call of the root module, so hooks run. A batch without rows or labels gives
- * 0, and its backward gives gradients of zero.
+ * The forward calls the root module by fsdp_module_call(), so the module's hooks run. A batch
+ * without rows or labels gives 0, and its backward gives gradients of zero.
  *
  * @param s      a scope whose options have the batch; the batch must exist until backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
@@ -101,7 +104,8 @@ FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
  */
 FSDP_API fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
-/** Outputs of a forward: packed rows, owned by the scope. */
+/** Outputs of a forward: packed rows, owned by the scope. Ts and Tt are sizes of the batch (see
+ * fsdp_batch), V is the vocabulary, D is d_model. */
 typedef struct fsdp_t5_outputs {
     fsdp_tensor *logits;              /**< [Tt, V] */
     fsdp_tensor *last_hidden;         /**< [Tt, D]: after the last norm, before the scaling */
@@ -109,8 +113,8 @@ typedef struct fsdp_t5_outputs {
 } fsdp_t5_outputs;
 
 /**
- * Compute the logits of the scope's batch. The decoder's inputs are the batch's decoder_input_ids;
- * its labels are not used.
+ * Compute the logits of the scope's batch. The decoder's inputs are the batch's decoder_input_ids.
+ * The batch's labels are not used.
  *
  * @return NULL in every field if s has failed
  */

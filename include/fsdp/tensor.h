@@ -3,12 +3,12 @@
  * Devices, storages and tensors.
  *
  * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted.
- * Arguments are borrowed, a callee that keeps an argument retains it, and an `out` pointer is a new
- * reference. A storage can be emptied and refilled while views refer to it (for example, a
- * parameter's storage), so keep the tensor, not its data pointer.
+ * Arguments are borrowed, a callee that keeps an argument retains it, and a tensor that is returned
+ * through a pointer is a new reference. A storage can be emptied and refilled while views refer to
+ * it (for example, a parameter's storage), so keep the tensor, not its data pointer.
  *
- * A device is the compute resource of one rank: kernels, threads, a caching allocator. "meta" has
- * no data: operations only compute shapes and count memory.
+ * A device is the compute resource of one rank: kernels, threads, a caching allocator. Tensors on
+ * the device "meta" have no data: operations on them only compute shapes and count memory.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -25,7 +25,7 @@ enum {
     FSDP_MAX_DIMS = 6
 };
 
-/** The purpose of memory. Every allocation has one, and reports list memory by tag. */
+/** What memory is used for. Every allocation has a tag, and reports list memory by tag. */
 typedef enum fsdp_tag {
     FSDP_TAG_PARAM,      /**< parameters: master weights and unsharded copies */
     FSDP_TAG_GRAD,       /**< gradients, sharded and unreduced */
@@ -51,7 +51,7 @@ typedef struct fsdp_device_options {
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
  * @return FSDP_ERR_INVALID for an unknown name or threads < 0; FSDP_ERR_UNSUPPORTED for "cuda",
- *         which no build has yet, and if the CPU does not have the requested ISA.
+ *         which no build has yet, or if the CPU does not have the requested instruction set.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
@@ -110,9 +110,9 @@ FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Does the tensor's storage have data now? False on meta and while the tensor is resharded. If its
- * data is offloaded or stored as two halves, true only after fsdp_tensor_begin_read() or
- * fsdp_tensor_begin_write(), until the matching end. */
+/** Does the tensor's storage have data now? False on meta and while the tensor is resharded. Data
+ * that is offloaded or stored as two halves counts only between fsdp_tensor_begin_read() or
+ * fsdp_tensor_begin_write() and the matching end. */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
  * Get a host pointer to the first element. Waits until all work started on the device has run. The
@@ -148,11 +148,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *te
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**
- * Code that changes a tensor's elements in place outside of operations (optimizer, init, load,
- * user) must do so between these two calls. They wait for peers that still read the same memory,
- * and inform the peers of the change. Collective if the memory is shared: every rank must make the
- * same calls in the same order. Several tensors may be open for writing at the same time.
- * FSDP_ERR_STATE for parameters that are currently unsharded.
+ * Outside of operations, a tensor's elements may be changed in place only between these two calls
+ * (by an optimizer, by initialisation, by a loader, by user code). The calls wait for peers that
+ * still read the same memory, and inform the peers of the change. Collective if the memory is
+ * shared: every rank must make the same calls in the same order. Several tensors may be open for
+ * writing at the same time. FSDP_ERR_STATE for parameters that are currently unsharded.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
@@ -162,7 +162,7 @@ FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
  * (fsdp_offload_policy), or if it is a float32 parameter of a unit whose param_dtype is bfloat16,
  * which is stored as two halves. Outside of the calls, these tensors have no data. No effect on
  * other tensors. Not collective. Calls that copy (fsdp_tensor_to(), ...) do this themselves.
- * @return FSDP_ERR_IO if the elements cannot be read back, FSDP_ERR_NOMEM without memory for them
+ * @return FSDP_ERR_IO if the elements cannot be read back; FSDP_ERR_NOMEM
  * @{
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_read(const fsdp_tensor *tensor);

@@ -71,8 +71,8 @@ FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
  * @param max_length largest number of ids to append, including </s>: the text's ids are cut to
  *                   max_length - 1; 0: no limit
  * @return FSDP_ERR_INVALID if the text is not UTF-8 (naming the byte) or max_length is negative;
- *         FSDP_ERR_UNSUPPORTED if it contains an added token (see fsdp_tokenizer_open()). The list
- *         is then unchanged
+ *         FSDP_ERR_UNSUPPORTED if it contains an added token (see fsdp_tokenizer_open()). After an
+ *         error the list is unchanged
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer,
                                                            const char *text, size_t length,
@@ -100,7 +100,7 @@ FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
 /** Return the number of sentinels <extra_id_0> ..., whose ids are the last ones, in falling order.
  * T5: 100. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
-/** Return the id of <s>, the first token of a text that a model continues; Llama: 1. -1 if the
+/** Return the id of <s>; Llama: 1. A text that a model is to continue begins with <s>. -1 if the
  * tokenizer has no <s> (T5), or if add_bos_token in its tokenizer_config.json is false.
  * fsdp_tokenizer_encode() does not add <s>. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
@@ -111,8 +111,8 @@ FSDP_API int32_t fsdp_tokenizer_pad_id(const fsdp_tokenizer *tokenizer);
 FSDP_API int32_t fsdp_tokenizer_eos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <unk>; T5: 2. */
 FSDP_API int32_t fsdp_tokenizer_unk_id(const fsdp_tokenizer *tokenizer);
-/** Return the path of the spiece.model that was opened, so that it can be copied next to a saved
- * model; borrowed. */
+/** Return the path of the SentencePiece model that was opened, so that it can be copied next to a
+ * saved model; borrowed. */
 FSDP_API const char *fsdp_tokenizer_path(const fsdp_tokenizer *tokenizer);
 
 #ifdef __cplusplus
