@@ -31,8 +31,7 @@ enum {
     FSDP_AMX_ROWS = 16,         /* rows of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
-    FSDP_AMX_PANEL_ROW =
-        FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES, /* a panel's bytes per lane of k */
+    FSDP_AMX_PANEL_ROW = FSDP_AMX_COLUMNS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a panel */
     FSDP_AMX_BYTES = FSDP_AMX_ROWS * FSDP_AMX_LANES * FSDP_TILE_LANE_BYTES
 };
 

@@ -80,7 +80,7 @@ typedef struct segment_job {
 } segment_job;
 
 typedef struct segment_block {
-    int64_t segment, begin, end; /* rows [begin, end) are the segment's */
+    int64_t segment, begin, end; /* the segment has rows [begin, end) */
     int64_t column;
     int n; /* number of columns */
 } segment_block;
