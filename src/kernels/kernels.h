@@ -52,7 +52,7 @@ typedef struct fsdp_activated_backward_args {
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
     int64_t ld;         /* row stride in elements; the row stride of `hidden` is `columns` */
-    const void *x, *up; /* up NULL: the result is a(x) alone */
+    const void *x, *up; /* up NULL: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
     /* On input the gradient of the result, which is read only if dx or d_up is computed. On output
      * the result. */
@@ -319,9 +319,9 @@ typedef struct fsdp_kernels {
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
     /* --- Adafactor, in the order of a step --- */
-    /* With s = (grad * grad_scale)^2 + eps in float32, these two add up s in double.
+    /* Sums of s = (grad * grad_scale)^2 + eps, which is computed in float32 and added up in double.
      * square_row_sums(): sums[r] = sum over row r. square_column_sums(): sums[j] = sum over column
-     * j, added in the order of the aligned binary tree over rows (see tree_sum). */
+     * j, in the order of the aligned binary tree over rows (see tree_sum). */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,

@@ -51,10 +51,12 @@ typedef struct fsdp_attention_strip {
 
 /* Inputs and outputs of a strip's gradient. */
 typedef struct fsdp_attention_gradient {
-    const float *d_p;          /* laid out like `scores` */
-    const float *lse, *delta;  /* [rows] */
-    float keep_factor;         /* 1 / (1 - p); the kept elements of dP are multiplied by it */
-    char *p_tiles, *d_s_tiles; /* of the first column, at the strip's first row */
+    const float *d_p;         /* laid out like `scores` */
+    const float *lse, *delta; /* [rows] */
+    float keep_factor;        /* 1 / (1 - p); the kept elements of dP are multiplied by it */
+    /* The tiles that P and dS are stored to: the tile of the first column, at the strip's first
+     * row. */
+    char *p_tiles, *d_s_tiles;
     /* Bytes from one tile of 8 keys to the next; with AMX, from one panel of 32 keys to the
      * next. */
     int64_t tile_bytes;

@@ -15,7 +15,7 @@ struct fsdp_kernel_context {
     int threads;
     fsdp_cpu_isa isa;
     fsdp_cpu_multiplier multiplier; /* how bf16 is multiplied with x86-64-v4 */
-    fsdp_scratch_block *scratch;    /* [threads]; each is used by its worker alone */
+    fsdp_scratch_block *scratch;    /* [threads]; each worker uses its own */
     fsdp_cpu_products *products;    /* created by the first matrix product */
 };
 

@@ -29,8 +29,8 @@ typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
     /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Write a product to C of a GEMM, where its columns begin at `column`. Add the GEMM's bias and,
-     * with beta 1, the previous C. */
+    /* Write `product` to C of a GEMM, to the columns that begin at `column`. Add the GEMM's bias
+     * and, with beta 1, the previous C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 

@@ -41,7 +41,7 @@ typedef struct primitive {
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
     uint64_t last_used;   /* value of fsdp_cpu_products.now at the last use */
-    arguments *arguments; /* [workers], each used by its worker alone */
+    arguments *arguments; /* [workers]; each worker uses its own */
     struct primitive *next;
 } primitive;
 

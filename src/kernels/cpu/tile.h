@@ -25,7 +25,7 @@
 
 enum {
     FSDP_TILE_ROWS = 8,
-    FSDP_TILE_COLUMNS = 48, /* registers: 24 accumulators, 3 for B, 1 for A */
+    FSDP_TILE_COLUMNS = 48, /* a tile needs 24 registers for sums, 3 for B and 1 for A */
     FSDP_TILE_LANE_BYTES = 4,
     FSDP_TILE_LONG_K = 1 << 13, /* elements */
     FSDP_AMX_ROWS = 16,         /* rows of a register */
@@ -57,20 +57,19 @@ typedef struct fsdp_tile_block {
 
 typedef struct fsdp_cpu_tiles {
     bool widens;  /* bf16 is packed as float32, so a lane is one element of k; A must be packed */
-    bool amx;     /* Note [Panels for AMX]; bf16 alone */
+    bool amx;     /* Note [Panels for AMX]; only for bf16 */
     int64_t rows; /* rows of a tile of C; tasks are cut at multiples of it */
     int64_t columns;
     int64_t most_depth; /* the most lanes of a split of k */
-    /* most_depth for a k of at least FSDP_TILE_LONG_K elements. The sums are then kept in scratch
-     * anyway. A split with fewer lanes gives a task more columns, so a strip of A is read from a
-     * cache more often. */
+    /* The value of most_depth if k has at least FSDP_TILE_LONG_K elements. The sums are then kept
+     * in scratch anyway. A split with fewer lanes gives a task more columns, so a strip of A is
+     * read from a cache more often. */
     int64_t most_long_depth;
-    /* The most elements of a split of k if A is packed from rows of k that are far apart: the
+    /* The most elements of a split of k if A is packed from rows of k that are far apart. The
      * second-level TLB has entries for that many pages. C is usually f32 then, and the splits can
      * be added to it. */
     int64_t most_packed_k;
-    /* Bytes of a block of rows of A; a group of panels reads one tile of the block after the
-     * other. */
+    /* Bytes of a block of rows of A. A group of panels reads the tiles of the block in turn. */
     int64_t a_bytes;
     int64_t b_bytes; /* bytes of B that a task packs at once */
     /* Pack op(B) [k, n], stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, into

@@ -11,7 +11,7 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4,                   /* rows that are packed together: two lanes in bf16, four in f32 */
+    QUAD = 4, /* rows packed together; a column of them has two lanes in bf16, four in f32 */
     COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -284,8 +284,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* The lanes of QUAD rows are stored as 8 keys of 4 bytes for each pair of rows (bf16) or
-         * row (f32). */
+        /* Without AMX, a tile has 8 keys of 4 bytes for each pair of rows (bf16) or each row
+         * (f32). */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL

@@ -28,7 +28,7 @@ enum {
 
 typedef struct clamp_job {
     uint16_t *x;
-    const uint16_t *dy; /* used by backward alone */
+    const uint16_t *dy; /* used only by backward */
     uint8_t *factors;
     int64_t n;
     atomic_uint has;

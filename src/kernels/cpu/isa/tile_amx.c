@@ -290,8 +290,8 @@ FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile
                                      ahead *asked)
 {
     const char *a0 = r->a[0], *a1 = r->a[1];
-    /* GCC does not know that loading a tile register reads memory, and could drop or delay the
-     * stores. */
+    /* GCC does not know that loading a tile register reads memory. This keeps it from dropping or
+     * delaying stores. */
     __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
     const int64_t steps = r->steps ? r->steps : 1;
     const int rows = (int)fsdp_ceil_div(before->rows - before->done, steps);

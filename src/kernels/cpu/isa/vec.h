@@ -51,8 +51,8 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
-    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u); /* below 2^-14: the addition
-                                                                * rounds */
+    /* Below 2^-14 the result is subnormal; adding 0.5f to the magnitude rounds it. */
+    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u);
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
     uint32_t result = ((tiny - 0x3f000000u) & subnormal) | (normal & ~subnormal);
