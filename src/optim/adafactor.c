@@ -216,7 +216,7 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of this rank's segments of a matrix. */
+/* Computes the column sums of a matrix over each segment of rows that this rank has. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -230,7 +230,7 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Averages the columns of matrices that are whole on this rank. */
+/* Updates the averages of the columns of a tensor's matrices. Each matrix is whole on one rank. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;

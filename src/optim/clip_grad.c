@@ -143,7 +143,7 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
 }
 
 /* Fails if the norm is not finite. The message names the first parameter, in the model's order,
- * whose gradient is not finite. It shows best where the problem began. */
+ * whose gradient is not finite. That one shows best where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))

@@ -224,8 +224,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state of zeros. It is offloaded if the parameter is, unless it is for a whole step:
- * that reads the states of all parameters at once, and they are small. */
+/* Creates a state of zeros. It is offloaded if the parameter is, except for the small states that a
+ * whole step reads for all parameters at once. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
