@@ -282,8 +282,8 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Fails unless a DTensor already has the requested mesh and placements. distribute_tensor() then
- * returns it unchanged. */
+/* Fails unless a DTensor already has the requested mesh and placements. If it has,
+ * distribute_tensor() returns it unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {
