@@ -1,4 +1,4 @@
-/* Device meshes: a group for each dimension. */
+/* Device meshes. A mesh has a group for each of its dimensions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static void set_coordinates(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Returns a number that is equal for all ranks that differ in dimension d alone. */
+/* Returns a number that is equal for ranks whose coordinates differ only in dimension d. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;

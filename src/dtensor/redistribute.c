@@ -1,7 +1,7 @@
 /* Changes the placements of DTensors, one dimension of the mesh at a time.
  *
- * A mesh dimension can be made Replicate only while no later dimension cuts what it has cut. So a
- * change first makes dimensions Replicate, from the last one back to the first one that differs,
+ * A mesh dimension can be made Replicate only if no later mesh dimension cuts its parts further. So
+ * a change first makes dimensions Replicate, from the last one back to the first one that differs,
  * and then applies the new placements in order. */
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "src/dtensor/mesh.h"
 #include "src/tensor/offload.h"
 
-/* outer_of() returns the product of the sizes of the dimensions before d, inner_of() of those after
- * d. */
+/* outer_of() returns the product of the sizes of dimensions [0, d), inner_of() the product of the
+ * sizes of dimensions (d, ndim). */
 static int64_t outer_of(const int64_t *shape, int d)
 {
     int64_t n = 1;
@@ -27,8 +27,8 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copy `n` entries of dimension `dim` between two contiguous tensors whose other dimensions are
- * equal: from entry from_at of `from` to entry to_at of `to`. `from` has from_size entries and is
+/* Copies `n` entries of dimension `dim` from entry from_at of `from` to entry to_at of `to`. Both
+ * tensors are contiguous, and their other dimensions are equal. `from` has from_size entries and is
  * in host memory if from_host. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
@@ -56,7 +56,7 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 /* --- to Replicate --- */
 
 /* Copies all ranks' parts of a dimension to their places in `whole`. The parts follow each other in
- * `gathered`, with `bytes` bytes for each. */
+ * `gathered`; each takes `bytes` bytes. */
 static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
                            const fsdp_tensor *whole)
 {
@@ -171,7 +171,7 @@ static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
 
 typedef fsdp_status step_fn(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out);
 
-/* Replaces *t by the result of one step. */
+/* Replaces *t with the result of one step. */
 static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_spec *spec, int d)
 {
     fsdp_tensor *result;
@@ -282,8 +282,8 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Fails unless mesh and placements match those of a DTensor, which distribute_tensor() returns as
- * it is. */
+/* Fails unless a DTensor already has the requested mesh and placements. If it has,
+ * distribute_tensor() returns it unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {
@@ -326,7 +326,7 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
            t->spec->placements[first].kind == FSDP_REPLICATE)
         first++;
     if (!t->spec || first == t->spec->mesh_ndim) {
-        if (fsdp_tensor_is_held_elsewhere(t)) /* the result must have data without begin_read */
+        if (fsdp_tensor_is_held_elsewhere(t)) /* callers read the result without begin_read() */
             return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
         *full = fsdp_tensor_retain(t);
         return FSDP_OK;

@@ -1,9 +1,10 @@
 /* The interface between the operations (src/autograd/ops_*.c, src/optim, src/fsdp) and the inner
  * loops of a device. Each device has one const table of these functions. The CPU has one per ISA
- * (x86-64, -v3, -v4), chosen by CPUID when the context is created. All arguments are raw pointers
- * and sizes. The caller has checked all shapes. Tensors are contiguous row-major unless a leading
- * dimension (ld, in elements) is given. "f" below means float32, bfloat16 or float16: one dtype per
- * call unless two are named. Arithmetic is in float32.
+ * (x86-64, x86-64-v3, x86-64-v4), chosen by CPUID when the context is created. All arguments are
+ * raw pointers and sizes. The caller has checked all shapes. Tensors are contiguous row-major
+ * unless a leading dimension (ld, in elements) is given. Arrays "of dtype f" are float32, bfloat16
+ * or float16. All such arrays of a call have the same dtype unless it has two dtype arguments.
+ * Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads, and two
  * calls give the same bits. Sums over rows are cut into blocks of a fixed size and added in order.
@@ -23,16 +24,16 @@ typedef struct fsdp_kernel_context fsdp_kernel_context;
 typedef enum fsdp_activation {
     FSDP_ACTIVATION_NONE,
     FSDP_ACTIVATION_RELU,
-    FSDP_ACTIVATION_GELU_TANH, /* gelu_new, gelu_pytorch_tanh:
+    FSDP_ACTIVATION_GELU_TANH, /* "gelu_new" and "gelu_pytorch_tanh":
                                   0.5x(1+tanh(sqrt(2/pi)(x+0.044715x^3))) */
-    FSDP_ACTIVATION_GELU_ERF,  /* gelu: x * Phi(x) */
+    FSDP_ACTIVATION_GELU_ERF,  /* "gelu": x * Phi(x) */
     FSDP_ACTIVATION_SILU,
     FSDP_ACTIVATION_TANH,
 } fsdp_activation;
 
 /* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias over n). op(X) is X or X^T. With trans_a, A is
  * stored as [k, m] with leading dimension lda; with trans_b, B is stored as [n, k]. A and B have
- * one dtype (f32, bf16, or f16, which is widened); C has that dtype or f32. Sums are f32. */
+ * the same dtype: f32, bf16, or f16, which is widened. C has that dtype or f32. Sums are f32. */
 typedef struct fsdp_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
@@ -47,13 +48,14 @@ typedef struct fsdp_gemm_args {
 /* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* the factor of dropout: dx is multiplied by it if up is NULL */
+    float factor;     /* factor of dropout; dx is multiplied by it if up is NULL */
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
-    int64_t ld; /* elements from row to row, except in hidden, whose row stride is `columns` */
-    const void *x, *up; /* up NULL: the result is a(x) alone */
+    int64_t ld;         /* row stride in elements; the row stride of `hidden` is `columns` */
+    const void *x, *up; /* up NULL: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
-    /* input: the gradient of the result, if dx or d_up is computed; output: the result */
+    /* On input the gradient of the result, which is read only if dx or d_up is computed. On output
+     * the result. */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -64,19 +66,21 @@ typedef struct fsdp_activated_backward_args {
  * q.k + bias.
  *
  * causal: query i sees key j only if j - i <= shift, where shift is the sequence's number of keys
- * minus its number of queries, so that the queries are at the last positions. window > 0: query i
- * also sees key j only if i + shift - j < window (Mistral).
+ * minus its number of queries, so that the queries are at the last positions. window > 0 (Mistral)
+ * hides key j from query i unless i + shift - j < window.
  *
- * position_bias[h, d], of row length 2*bias_span - 1, is added where key index - query index = d -
- * (bias_span - 1). Both indices count within the sequence; if causal, shift is added to the query's
- * index. Every |difference| is < bias_span.
+ * position_bias has rows of 2*bias_span - 1 elements. Element [h, d] is added to the scores of head
+ * h where key index - query index = d - (bias_span - 1). Both indices count within the sequence; if
+ * causal, shift is added to the query's index. The caller ensures that |key index - query index| <
+ * bias_span.
  *
- * Dropout p > 0 on the probabilities treats query row i (of all Tq) and key j of its sequence as
- * element h * 2^40 + i * 2^20 + j of `dropout` with dropout_key, the same in forward and backward.
+ * With dropout_p > 0, the probability of head h, query row i (of all Tq rows) and key j of its
+ * sequence is dropped if the kernel `dropout` with dropout_key drops element h * 2^40 + i * 2^20 +
+ * j. Forward and backward drop the same probabilities.
  *
- * S of all heads is never in memory at once: one head of one sequence is computed after the other,
- * in cache. lse [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward
- * (-inf for a query that sees no key, whose output is 0). Backward recomputes S. */
+ * S is never in memory as a whole: each task computes the part of one head and one sequence, in
+ * cache. lse [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward
+ * (-inf for a query that sees no key; its output is 0). Backward recomputes S. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -95,7 +99,7 @@ typedef struct fsdp_attention_args {
     void *out;  /* [Tq, heads * head_dim], row stride heads * head_dim */
     float *lse; /* [heads, Tq] */
     /* backward only */
-    const void *d_out;      /* as out */
+    const void *d_out;      /* shape and row stride of `out` */
     void *d_q, *d_k, *d_v;  /* contiguous: row stride heads * head_dim / kv_heads * head_dim */
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
@@ -107,7 +111,7 @@ static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64
 }
 
 /* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of
- * dy n over rows, dbias the sum of dy. Each of dx, dw, dbias may be NULL, which means not
+ * dy n over rows, dbias the sum of dy. dx, dw and dbias may each be NULL and are then not
  * computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
@@ -130,7 +134,7 @@ typedef struct fsdp_adamw_args {
     float *param, *exp_avg, *exp_avg_sq; /* param NULL: the parameter is in `halves` */
     fsdp_halves halves;
     const float *grad;
-    void *copy; /* also receives param, in copy_dtype; or NULL */
+    void *copy; /* the new value of param, in copy_dtype; or NULL */
     fsdp_dtype copy_dtype;
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
@@ -159,8 +163,8 @@ typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
     float grad_scale;
-    /* The fields below are used by the step alone. */
-    void *param; /* of param_dtype (f), computed in float32 */
+    /* Only adafactor() uses the fields below; adafactor_square_sums() does not. */
+    void *param; /* of param_dtype */
     fsdp_dtype param_dtype;
     float *exp_avg; /* NULL: no first moment */
     float divisor;
@@ -177,7 +181,8 @@ typedef struct fsdp_kernels {
      * only if both dtypes have the same size. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
-    /* Convert n float32 values from and to two halves: Note [Halves] in src/base/halves.h. @{ */
+    /* join() makes n float32 values from two halves, split() does the opposite: Note [Halves] in
+     * src/base/halves.h. @{ */
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
@@ -207,15 +212,16 @@ typedef struct fsdp_kernels {
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
     void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
-    /* out = x * keep(i) / (1 - p); fsdp_drop_threshold() defines which elements are kept. Backward
-     * is the same call on the gradient. Srivastava et al. 2014, inverted. */
+    /* Inverted dropout (Srivastava et al. 2014): out[i] = x[i] / (1 - p) if element i is kept, else
+     * 0. fsdp_drop_threshold() defines which elements are kept. Backward is the same call on the
+     * gradient. */
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 
     /* x [n] is float16. If any element is infinite, elements beyond +-64512 become +-64512, as in
      * transformers' T5Block (a clamp to finfo.max - 1000, rounded to float16); otherwise x is
-     * unchanged. NaN stays. factors [1 + ceil(n / 4)] receives what backward needs; its byte 0 is 0
-     * if all gradients pass. NULL: not wanted. */
+     * unchanged. NaN stays NaN. factors [1 + ceil(n / 4)] receives what backward needs; its byte 0
+     * is 0 if all gradients pass unchanged. factors may be NULL if there is no backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
     /* dx is 0 where x was clamped, dy / 2 where x was at the bound, and dy elsewhere, as in
      * torch.clamp with tensors as bounds. dx may equal dy; both are float16. */
@@ -223,18 +229,19 @@ typedef struct fsdp_kernels {
                                     const uint8_t *factors, int64_t n);
 
     /* --- rows --- */
-    /* y = x / sqrt(mean(x^2) + eps) * w: RMSNorm (Zhang & Sennrich 2019), T5LayerNorm.
-     * rstd [T] f32 is kept for backward. x, y of dtype; w of w_dtype (f). */
+    /* y = x / sqrt(mean(x^2) + eps) * w: RMSNorm (Zhang & Sennrich 2019), T5LayerNorm. rstd [T] f32
+     * is kept for backward. x and y have `dtype`, w has w_dtype. */
     void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
                      fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
-    /* dw [width] of dw_dtype: beta 0 overwrites, 1 adds. dw and dx may be NULL: not computed. */
+    /* dw [width] has dw_dtype; dw_beta 0 overwrites it, 1 adds to it. dw or dx may be NULL and is
+     * then not computed. */
     void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
                               int64_t width);
     /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016) with the
-     * population variance. mean, rstd [T] f32 are kept for backward. x, y of dtype; w, bias of
-     * w_dtype; bias NULL: none. y NULL: not computed. */
+     * population variance. mean and rstd [T] f32 are kept for backward. x and y have `dtype`, w and
+     * bias have w_dtype. bias may be NULL. y may be NULL and is then not computed. */
     void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);
@@ -249,26 +256,26 @@ typedef struct fsdp_kernels {
     /* out[t] = weight[ids[t]]. The caller has checked that every id is in [0, V). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
-    /* dw[ids[t]] += dy[t], in token order for each row; beta 0: dw [V, width] is zeroed first.
-     * Tokens with id padding_idx are skipped (-1: none). */
+    /* dw[ids[t]] += dy[t], in token order for each row. If beta is 0, dw [V, width] is zeroed
+     * first. Tokens whose id is padding_idx are skipped; with padding_idx -1, none are. */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
-    /* out[t] = x[rows[t]]; and the transpose of this: out[rows[t]] = x[t], and all other rows of
-     * out become zero. */
+    /* gather_rows(): out[t] = x[rows[t]]. scatter_rows(), its transpose: out[rows[t]] = x[t], and
+     * all other rows of out become zero. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
     /* parts[i] [rows, part_bytes] = bytes [i * part_bytes, (i + 1) * part_bytes) of each row of x
-     * [rows, n * part_bytes]; and the inverse, where a NULL part is read as zeros. */
+     * [rows, n * part_bytes]. join_columns() is the inverse; it reads a NULL part as zeros. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
     /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order; 0 for an empty
-     * range. offsets [n + 1] ascend from 0; out [n, width]. Its backward writes all rows below
-     * offsets[n]. */
+     * range. offsets [n + 1] ascend from 0; out [n, width]. segment_mean_backward() writes all rows
+     * of dx below offsets[n]. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
@@ -278,8 +285,9 @@ typedef struct fsdp_kernels {
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
     /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels (< 0:
-     * ignored). losses [rows] f32: -log softmax, 0 where ignored. If gradient: logits become
-     * (softmax - onehot) * factor in place (0 where ignored). */
+     * ignored). losses [rows] f32 are -log softmax of the label, or 0 where it is ignored. With
+     * `gradient`, logits become (softmax - onehot) * factor in place, or 0 where the label is
+     * ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
@@ -296,24 +304,24 @@ typedef struct fsdp_kernels {
                                                       const fsdp_attention_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */
-    /* dst[n] f32 = scale * sum over sources of src[i][n] (dtype f), added as the aligned binary
-     * tree over i: ((0+1)+(2+3))+...; an odd last term of a level moves up unchanged. dst may be a
-     * source. */
+    /* dst[n] f32 = scale * sum over sources i of src[i][n] (dtype f), added in the order of the
+     * aligned binary tree over i: ((0+1)+(2+3))+...; an odd last term of a level moves up
+     * unchanged. dst may be a source. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
-     * INFINITY, the largest |x|. A NaN makes its row's sum NaN. */
+     * INFINITY, sums[r] is the largest |x| of row r. A NaN makes its row's sum NaN. */
     void (*row_power_sums)(fsdp_kernel_context *c, double *sums, const void *x, fsdp_dtype dtype,
                            int64_t rows, int64_t width, double power);
-    /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays. */
+    /* Clamp each x[i] to [-limit, limit], limit >= 0; NaN stays NaN. */
     void (*clamp)(fsdp_kernel_context *c, float *x, float limit, int64_t n);
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
     /* --- Adafactor, in the order of a step --- */
-    /* sums[r] = sum of s over row r, and sums[j] = sum of s over column j by the aligned binary
-     * tree over rows (see tree_sum), where s = (grad * grad_scale)^2 + eps. s is float32, the sums
-     * are double. */
+    /* Sums of s = (grad * grad_scale)^2 + eps, which is computed in float32 and added up in double.
+     * square_row_sums(): sums[r] = sum over row r. square_column_sums(): sums[j] = sum over column
+     * j, in the order of the aligned binary tree over rows (see tree_sum). */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
@@ -343,7 +351,7 @@ void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
 /* Return the ISAs that this CPU can run, best first, NULL-terminated, in static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
 /* Measure the best rate of GEMM that one thread of this context reaches, in GFLOP/s, by computing
- * `product` again and again for about `seconds`. */
+ * `product` repeatedly for about `seconds`. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
                                                        const fsdp_gemm_args *product,
                                                        double seconds, double *gflops);

@@ -1,16 +1,16 @@
 /* Adafactor as transformers.optimization.Adafactor computes it (Shazeer & Stern 2018).
  *
- * A parameter is a number of rows of `cols` elements: a matrix has one set of rows, a tensor of
- * more dimensions is several matrices, a vector is rows of one element without column state. An
- * update needs numbers of whole tensors. Two rounds of Note [Row sums] in row_sums.h compute them,
- * with one gather for all parameters in each round:
+ * A parameter is a number of rows of `cols` elements. A matrix has one set of rows. A tensor of
+ * more dimensions is several matrices. A vector is rows of one element without column state. An
+ * update needs statistics of whole tensors, such as RMS(p). They are computed in two rounds of Note
+ * [Row sums] in row_sums.h, with one gather for all parameters in each round:
  *
  *     begin    add up over rows: p^2, the new exp_avg_sq_row and, for the columns of a matrix,
  *              g^2 + eps
  *              first gather: RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row
  *              compute u from these, and add up u^2 over rows
  *              second gather: RMS(u)
- *     apply    compute u once more, and make the step
+ *     apply    compute u once more, and update p
  *
  * u is computed twice and never kept, since it would be as large as the gradients. */
 #include <math.h>
@@ -119,11 +119,11 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
 
 /* --- a step --- */
 
-/* A parameter as rows of `cols` elements, and the numbers of its step. */
+/* A parameter as rows of `cols` elements, and what its step needs. */
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_adafactor_options *options;
-    int64_t n_matrices, rows, cols; /* n_matrices: on this rank; rows: of one matrix */
+    int64_t n_matrices, rows, cols; /* n_matrices: on this rank; rows, cols: of one matrix */
     int64_t numel;                  /* of the whole parameter */
     bool is_vector, is_matrix;      /* 1 dimension; 2 dimensions */
     float rms;                      /* of the whole parameter */
@@ -143,9 +143,8 @@ typedef struct work {
     fsdp_tensor *factors;    /* F32: factors of a matrix's rows, then of its columns */
 } work;
 
-/* Places of the numbers that a row of a matrix contributes to the first round. The sums of the
- * matrix's columns begin at COLUMNS. A vector and a tensor of more than two dimensions have only
- * PARAM_SQUARES. */
+/* Indices of the numbers that a row contributes to the first round. Those of a matrix's columns
+ * begin at COLUMNS. A parameter that is not a matrix has only PARAM_SQUARES. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
@@ -217,7 +216,7 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of this rank's segments of a matrix. */
+/* Computes the column sums of a matrix over each segment of rows that this rank has. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -231,7 +230,7 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Averages the columns of matrices that are whole on this rank. */
+/* Updates the averages of the columns of a tensor's matrices. Each matrix is whole on one rank. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -271,8 +270,8 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Reads the totals of the first round. Every rank stores RMS and the columns of a matrix, even if
- * it has no rows. */
+/* Reads the totals of the first round. Every rank stores RMS and, for a matrix, the averages of its
+ * columns, even if the rank has no rows. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -298,8 +297,9 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
-/* Sets *mean to the divisor of a matrix's row factors. If a tensor has several matrices, the
- * divisor is computed here. */
+/* Sets *mean to the divisor for a matrix's row factors: the mean of its exp_avg_sq_row. The first
+ * round computed it for a parameter that is a matrix. It is computed here if a tensor has several
+ * matrices. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -410,7 +410,7 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` while the averages are open for writing. They are written before the parameter. */
+/* Calls `write` while the averages are open for writing. The parameter is written later. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
@@ -421,8 +421,8 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
     return status;
 }
 
-/* Runs one round: stores this rank's rows by `put`, gathers once, and reads the totals by
- * `take`. */
+/* Runs one round: calls `put` to store this rank's rows, gathers once, and calls `take` to read the
+ * totals. */
 static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;

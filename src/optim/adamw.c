@@ -1,4 +1,5 @@
-/* AdamW and Adam (torch.optim.AdamW, torch.optim.Adam); the arithmetic is the device's kernel. */
+/* AdamW and Adam (torch.optim.AdamW, torch.optim.Adam). A kernel of the device does the
+ * arithmetic. */
 #include <math.h>
 
 #include "src/optim/optimizer.h"

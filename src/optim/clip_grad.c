@@ -1,9 +1,9 @@
 /* The global norm of gradients, with the same bits at any world size, and clipping by norm or by
  * value.
  *
- * Every rank computes sums of |x|^p over its own rows, or finds their largest |x|. Note [Row sums]
- * in row_sums.h describes how the results of all ranks become those of whole tensors. The tensors
- * are then added in the order of their names. */
+ * For each of its own rows, a rank computes the sum of |x|^p, or the largest |x| for the infinity
+ * norm. Note [Row sums] in row_sums.h describes how these numbers are combined into one for each
+ * whole tensor. The numbers of the tensors are then combined in the order of their names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +36,8 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* Whether p is cut along dimension 0. If it is not, no rank has a whole row, and each rank
- * contributes one number for its part. */
+/* Whether p is cut along dimension 0. If it is cut along another dimension, no rank has a whole
+ * row, and each rank contributes one number for its part. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return fsdp_parameter_shard(p).dim == 0;
@@ -66,8 +66,7 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm 
     return FSDP_OK;
 }
 
-/* Adds x, the number of another row, to *sum; for the infinity norm, sets *sum to the larger of
- * both. */
+/* Adds x to *sum. For the infinity norm, sets *sum to the larger of *sum and x. */
 static void add_to_norm(const grad_norm *norm, double *sum, double x)
 {
     if (!isinf(norm->type))
@@ -83,7 +82,8 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
         add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* Computes the numbers of this rank's rows. `scratch` has room for the rows of any one tensor. */
+/* Computes one number for each row that this rank has. `scratch` has room for the rows of any one
+ * tensor. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -143,7 +143,7 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
 }
 
 /* Fails if the norm is not finite. The message names the first parameter, in the model's order,
- * whose gradient is not finite, which shows best where the problem began. */
+ * whose gradient is not finite. That one shows best where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
@@ -155,7 +155,8 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* `to_check` has the parameters for the message of error_if_nonfinite; NULL: no check. */
+/* If `to_check` is not NULL, fails if the norm is not finite; the message names one of these
+ * parameters. */
 static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};

@@ -1,5 +1,5 @@
 /* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler: a rank sees only its
- * own rows of the gradients, so all ranks must learn what one of them found. */
+ * own rows of the gradients, so all ranks must learn if one of them found an infinity or NaN. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -9,7 +9,7 @@
 #include "src/tensor/tensor.h"
 
 typedef enum stage {
-    STAGE_READY,    /* the next call is unscale or step */
+    STAGE_READY,    /* neither unscaled nor stepped since the last update */
     STAGE_UNSCALED, /* unscaled since the last update */
     STAGE_STEPPED
 } stage;
@@ -26,8 +26,9 @@ struct fsdp_grad_scaler {
     fsdp_grad_scaler_state state;
     fsdp_group *group; /* borrowed; NULL: the groups of the parameters */
     bool disabled;
-    progress *optimizers; /* [n_optimizers] since the last update: PyTorch's
-                           * _per_optimizer_states */
+    /* [n_optimizers]: the optimizers used since the last update (PyTorch's
+     * _per_optimizer_states). */
+    progress *optimizers;
     size_t n_optimizers, cap;
 };
 
@@ -149,7 +150,7 @@ static fsdp_status max_over_group(fsdp_group *group, float *found)
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
 
-/* Whether parameter i is the first of its group. */
+/* Whether parameter i is the first one of its process group in the list. */
 static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
 {
     const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);
@@ -170,7 +171,7 @@ static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_paramete
     return FSDP_OK;
 }
 
-/* Sets *p to the progress of this optimizer, which stays valid until the next call. */
+/* Sets *p to the progress of this optimizer. The pointer is valid until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -240,7 +241,7 @@ static void grow_scale(fsdp_grad_scaler_state *state)
         state->scale = (double)grown;
 }
 
-/* Whether there are optimizers and all their gradients were checked. */
+/* Whether there is an optimizer, and the gradients of every optimizer were checked. */
 static bool all_are_unscaled(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;

@@ -43,7 +43,7 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* Returns lr * gamma^n, by n multiplications as in StepLR, so that the bits are equal. */
+/* Returns lr * gamma^n, by n multiplications, so that the bits equal those of PyTorch's StepLR. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)

@@ -2,12 +2,12 @@
  * a step.
  *
  * A step first checks everything that can fail, so that a rank fails before it communicates. Then
- * it updates parameter by parameter, with numbers of whole tensors if the algorithm needs any.
- * Master weights are written between begin_write and end_write. The master weights of a unit may be
- * in one storage that all ranks map, and a write to it is one phase. So consecutive parameters that
- * share a storage are written in one phase: a unit then costs one wait instead of one for each
- * parameter. The order of writes is the same on all ranks, and a rank without rows takes part in
- * each. */
+ * it updates one parameter after the other, with statistics of whole tensors if the algorithm needs
+ * any. Master weights are written between begin_write and end_write. The master weights of a unit
+ * may be in one storage that all ranks map, and a write to it is one phase. So consecutive
+ * parameters that share a storage are written in one phase: a unit then costs one wait instead of
+ * one for each parameter. The order of writes is the same on all ranks, and a rank without rows
+ * takes part in each. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ enum {
 
 typedef struct entry {
     int group;
-    int64_t steps; /* taken */
+    int64_t steps; /* steps taken so far */
     fsdp_tensor *state[FSDP_MAX_OPTIMIZER_STATE];
 } entry;
 
@@ -68,7 +68,7 @@ static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
-/* Fails if `class` needs whole rows and p, which is trained, is sharded in a dimension other than
+/* Fails if `class` needs whole rows but p, which is trained, is sharded in a dimension other than
  * 0. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
@@ -224,8 +224,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state of zeros, which is offloaded if the parameter is. States that a whole step reads
- * for all parameters at once are small and not offloaded. */
+/* Creates a state of zeros. It is offloaded if the parameter is, except for the small states that a
+ * whole step reads for all parameters at once. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -362,8 +362,7 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What an update needs: grad_scale and scratch for an element-wise update, `work` for a whole
- * step. */
+/* What updates need: grad_scale and scratch if they are element-wise, `work` for a whole step. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -400,8 +399,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* Returns the end of the items that are used together and begin at `begin`: those of a unit, or a
- * single one. */
+/* Returns the end of the run of items from `begin` that are used together: those of a unit, or a
+ * single item. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -411,9 +410,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Moves items that are used together next to each other; the sets are in the order of their first
- * items. Otherwise one group with weight decay and one without would go through all units twice.
- * Tensors that share nothing stay in place. */
+/* Moves items that are used together next to each other, to the first of them. Without this, one
+ * group with weight decay and one without would go through all units twice. Tensors that share
+ * nothing keep their order. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -425,7 +424,7 @@ static void group_items(fsdp_optimizer *o)
         while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
             to--;
         if (to == 0)
-            continue; /* the first with its key */
+            continue; /* item i is the first with its key */
         memmove(&o->items[to + 1], &o->items[to], (i - to) * sizeof item);
         o->items[to] = item;
     }
@@ -466,7 +465,8 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Updates items [begin, end), which are used together, while the next ones are prefetched. */
+/* Updates items [begin, end), which are used together, while the items after them are
+ * prefetched. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
 {
@@ -541,7 +541,8 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns the learning rate of the first parameter of the group that has taken a step. */
+/* Returns the learning rate that the optimizer computed for a parameter of the group: the first
+ * parameter that has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

@@ -1,8 +1,8 @@
-/* The internals of optimizers. optimizer.c has what optimizers share (groups, state, write guards,
- * master weights that are not float32); an algorithm is a const table (adamw.c, sgd.c,
+/* The internals of optimizers. optimizer.c has what optimizers share: groups, state, write guards,
+ * and master weights that are not float32. Each algorithm is a const table (adamw.c, sgd.c,
  * adafactor.c).
  *
- * A new optimizer is a file here with its table; its options below and in <fsdp/optim.h>; its
+ * A new optimizer needs a file here with its table; its options below and in <fsdp/optim.h>; its
  * kernel in src/kernels/kernels.h, cpu/isa/optim.c and fake/table_testing.c; its keys in
  * src/state_dict/groups.c (and optimizer.c if steps are counted in another way); for `fsdp train`
  * src/train/config.h, config_table.c, config.c, config_effect.c (flags that need another flag),
@@ -26,9 +26,9 @@ typedef struct fsdp_update {
     fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
-    void *copy; /* also receives the result, rounded to copy_dtype; or NULL */
+    void *copy; /* the result is also stored here, rounded to copy_dtype; or NULL */
     fsdp_dtype copy_dtype;
-    int64_t step; /* of the parameter, from 1 */
+    int64_t step; /* steps of the parameter including this one */
     float grad_scale;
 } fsdp_update;
 
@@ -38,38 +38,40 @@ typedef union fsdp_optimizer_options {
     fsdp_adafactor_options adafactor;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient in a step. All pointers are borrowed. It was checked that
- * `local`, `grad` and `state` match. Elements of `state` are NULL if there is no such state. */
+/* A parameter that has a gradient in a step. All pointers are borrowed. `local`, `grad` and `state`
+ * have been checked to match. An element of `state` is NULL if the parameter has no such state. */
 typedef struct fsdp_step_item {
     size_t index; /* in the optimizer's list */
     fsdp_parameter *parameter;
     const fsdp_optimizer_options *options; /* of its group */
     fsdp_tensor *local, *grad;
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
-    int64_t step;              /* the step being taken, from 1 */
+    int64_t step;              /* steps of the parameter including this one */
 } fsdp_step_item;
 
-/* The shape of a float32 state tensor, relative to its parameter's. If the state has the
- * parameter's dimension 0, it is sharded as the parameter is. */
+/* The shape of a float32 state tensor, relative to the shape of its parameter. A state that has the
+ * parameter's dimension 0 is sharded like the parameter. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* there is no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
-    FSDP_STATE_ROWS, /* without the last dimension */
-    /* Without the dimension before the last; for a matrix, whole on every rank. */
+    FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
+    /* The parameter's shape without the second-to-last dimension. For a matrix, every rank has the
+     * whole state. */
     FSDP_STATE_COLUMNS,
-    FSDP_STATE_SCALAR /* no dimension; the same number on every rank */
+    FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
 
-/* There are two kinds of step. `update` needs only an element and its state: optimizer.c passes it
- * any part of this rank's rows. `whole` needs numbers of whole tensors. */
+/* There are two kinds of step. `update` computes each element from that element's gradient and
+ * state, so optimizer.c may pass it any part of this rank's rows. `whole` needs statistics of whole
+ * tensors. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
     /* The shape of state k for a parameter of ndim dimensions. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
-    double *(*lr)(fsdp_optimizer_options *options); /* returns NULL if the optimizer computes its
-                                                     * own rate */
+    /* Returns the address of the learning rate, or NULL if the optimizer computes its own. */
+    double *(*lr)(fsdp_optimizer_options *options);
     /* Returns the rate that the optimizer computed in the latest step of a parameter. Unused if lr
      * never returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
@@ -78,17 +80,18 @@ typedef struct fsdp_optimizer_class {
     const struct fsdp_whole_step *whole; /* NULL: `update` is used */
 } fsdp_optimizer_class;
 
-/* begin is called once for all items and is collective. It may change states, whose writing it
- * begins and ends itself, but not parameters. It allocates memory before it changes anything, so
- * that nothing has changed when memory is short. apply is called for each item in turn, while the
- * item's storage is open for writing. end destroys `work`, also after a failed begin. */
+/* begin is called once for all items and is collective. It may change states but not parameters; it
+ * begins and ends the writing of states itself. It allocates memory before it changes anything, so
+ * nothing has changed if it fails for lack of memory. apply is called for each item in turn, while
+ * the item's storage is open for writing. end destroys `work`, also after a failed begin. */
 typedef struct fsdp_whole_step {
     fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
     fsdp_status (*apply)(void *work, size_t i);
     void (*end)(void *work);
 } fsdp_whole_step;
 
-/* Begin and end writing those states k of an item for which bit 1 << k of `which` is set. */
+/* Two functions begin and end writing those states k of an item for which bit 1 << k of `which` is
+ * set. */
 static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
 FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
@@ -108,10 +111,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, co
 /* Return the gradient that a step or clipping uses; NULL for a parameter that is frozen or has no
  * gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* Return the group of a parameter, or -1 if it has none; and the options of a group, or NULL if
- * there is no such group. */
+/* fsdp_optimizer_group_of() returns the group of a parameter, or -1 if it has none.
+ * fsdp_optimizer_group_options() returns the options of a group, or NULL if there is no such
+ * group. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
-/* Fails unless the options are within the algorithm's bounds. */
+/* Fail unless the options are within the algorithm's bounds. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_options(const fsdp_optimizer *optimizer,
                                                          const fsdp_optimizer_options *options);

@@ -39,8 +39,8 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Returns how many numbers each rank sends for the item: as many as the rank with the most segments
- * needs. */
+/* Returns how many numbers each rank sends for the item. It is the number that the rank with the
+ * most segments needs. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -62,7 +62,7 @@ static double join_two(fsdp_reduce_op op, double left, double right)
 
 /* --- memory --- */
 
-/* Whether item i is the first of its group. */
+/* Whether item i is the first one of its process group. */
 static bool begins_group(const fsdp_row_sums *sums, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -153,9 +153,9 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
     }
 }
 
-/* Joins the segments of all ranks in the order of rows. Two neighbours of equal size become a
- * larger segment, like carries in binary counting. `parts` points to the first rank's numbers for
- * the column; the next rank's numbers follow `stride` numbers later. */
+/* Joins the segments of all ranks in the order of rows. Two neighbours of equal size become one
+ * larger segment, as a carry does in binary counting. `parts` points to the first rank's numbers
+ * for the column; the next rank's numbers follow `stride` numbers later. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {
@@ -200,7 +200,7 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
     void *memory;
-    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* kernels may have written to own */
+    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* waits for kernels that write to `own` */
     if (!memory)
         return FSDP_OK;
     for (size_t i = 0; i < sums->n; i++) {

@@ -1,30 +1,29 @@
-/* Sums over the rows of whole tensors that are sharded by rows, with the same bits at any world
- * size, in one gather for all tensors.
+/* Sums over the rows of whole tensors that are sharded by rows. They have the same bits at any
+ * world size and need one gather for all tensors.
  *
  * Note [Row sums]. Each row contributes numbers, which are added up over the rows of the whole
  * tensor, in double and in the order of an aligned binary tree. A node covers 2^k rows, beginning
  * at a multiple of 2^k, and is the sum of its two halves; if the right half is beyond the last row,
  * the node equals its left half. The rows of a rank are cut into the largest such segments, at most
  * two of each size. Each rank adds up its segments and sends the sums. Then every rank joins the
- * segments of all ranks into the same tree, whichever rank they came from. So a rank sends at most
- * 2 log2(rows) numbers, and only one if the numbers of rows and ranks are powers of two. (If a
- * tensor is cut along another dimension, no rank has whole rows, and each rank sends one
- * number.) */
+ * segments of all ranks into the tree, which is the same however the rows were sharded. So a rank
+ * sends at most 2 log2(rows) numbers, and only one if the numbers of rows and ranks are powers of
+ * two. If a tensor is cut along another dimension, no rank has whole rows, and each rank sends one
+ * number. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_row_sum {
-    /* Set by the caller. Dimension 0 has `rows` rows. Each of them has `inner` rows that are added
-     * up (1, or the rows of the matrices in it), and each of these has `width` numbers. */
+    /* Set by the caller. Dimension 0 has `rows` rows. Each of them consists of `inner` rows that
+     * are added up (1, or the rows of the matrices in it). Each inner row has `width` numbers. */
     fsdp_group *group; /* the ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* Set by fsdp_row_sums_open(). */
-    int64_t begin, end; /* this rank's part of the rows that are added */
+    int64_t begin, end; /* this rank's part of the inner rows */
     /* `own` and `total` are in host memory of the device, so kernels may also read and write them.
      * @{ */
-    double *own;   /* [segments, width], initially zeros; the caller fills it in before the
-                    * gather */
+    double *own;   /* [segments, width], initially zeros; filled in before the gather */
     double *total; /* [width], valid after the gather */
     /* @} */
 } fsdp_row_sum;
@@ -32,7 +31,7 @@ typedef struct fsdp_row_sum {
 typedef struct fsdp_row_sums {
     fsdp_row_sum *items; /* borrowed */
     size_t n;
-    fsdp_reduce_op op; /* FSDP_REDUCE_SUM, or FSDP_REDUCE_MAX, for which NaN is the largest */
+    fsdp_reduce_op op; /* FSDP_REDUCE_SUM, or FSDP_REDUCE_MAX with NaN as the largest */
     fsdp_tensor *memory;
     double *gathered;
 } fsdp_row_sums;

@@ -1,4 +1,4 @@
-/* SGD with momentum (torch.optim.SGD); the arithmetic is the device's kernel. */
+/* SGD with momentum (torch.optim.SGD). A kernel of the device does the arithmetic. */
 #include <math.h>
 
 #include "src/optim/optimizer.h"

@@ -7,14 +7,15 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* Elements of a block's scores: S and dP in f32 and P and dS in bf16 are 1.5 MiB together. */
+    /* The most elements of a block's scores. S and dP in f32 and P and dS in bf16 then take 1.5 MiB
+     * together. */
     BACKWARD_SCORES = 1 << 17
 };
 
 /* Panels of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
     char *k, *v;
-    char *q, *d_out; /* of a block */
+    char *q, *d_out; /* of one block */
     char *left, *p, *d_s;
     float *d_k, *d_v; /* [panel_keys, padded_dim] */
     float *scores, *d_p, *d_q, *bias_strip, *d_bias_strip, *delta;

@@ -120,8 +120,8 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Sets [*begin, *end) to the entries of a head's table whose differences position_bias has, and
- * *lowest to the difference of entry *begin. */
+/* Sets [*begin, *end) to the entries of a head's table for whose differences position_bias has an
+ * element, and *lowest to the difference of entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -133,7 +133,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Returns the index of the head's difference 0 in position_bias. */
+/* Returns the index in position_bias of the head's element for difference 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;
@@ -313,7 +313,7 @@ static bool reserve_forward(const fsdp_cpu_attention *a, const fsdp_attention_he
     return true;
 }
 
-/* scores = Q K^T of a strip. */
+/* scores = Q K^T for a strip. */
 static void make_scores(const fsdp_attention_head *head, const forward *s, const void *q, int rows,
                         fsdp_attention_range range)
 {
@@ -340,7 +340,7 @@ static void make_scores(const fsdp_attention_head *head, const forward *s, const
                                       .c_ld = s->scores_ld});
 }
 
-/* out = P V of a strip. */
+/* out = P V for a strip. */
 static void combine_values(const fsdp_attention_head *head, const forward *s, int rows,
                            fsdp_attention_range range)
 {

@@ -1,12 +1,12 @@
 /* Attention with our own tiles (tile.h). Note [Attention in blocks] in attention.h gives the
  * formulas.
  *
- * Note [Strips]. Scores are computed for eight queries, a row of tiles, at a time, so that the
- * scores are still in the first-level cache when they are turned into probabilities or gradients.
- * In backward one pass turns S and dP into P and dS and writes each result in the layout of the
- * next product: dS in rows for dQ, P and dS as packed tiles of P^T and dS^T for dV and dK. The
- * products for dV and dK sum over queries, and eight queries are too few for them, so tiles are
- * collected for a block of strips.
+ * Note [Strips]. Scores are computed for a strip of eight queries at a time, which is one row of
+ * tiles. So the scores are still in the first-level cache when they are turned into probabilities
+ * or gradients. In backward one pass turns S and dP into P and dS and writes each result in the
+ * layout of the next product: dS in rows for dQ, P and dS as packed tiles of P^T and dS^T for dV
+ * and dK. The products for dV and dK sum over queries, and eight queries are too few for them, so
+ * tiles are collected for a block of strips.
  *
  * With AMX, whose tiles have 32 rows, a strip is 32 queries. One call then computes the
  * probabilities of sixteen queries or the gradients of eight.
@@ -15,12 +15,12 @@
  * has the same pairs in neighbouring positions. A strip's P and dS, whose rows are queries, already
  * have the layout of B: two of their rows make one row of a panel. As A, they would have to be
  * transposed, which takes as many instructions as the gradient itself. Therefore the products over
- * queries are computed transposed: dV^T = dO^T P and dK^T = Q^T dS. So dO and Q are transposed,
- * which have fewer columns than P and dS, and the sums are transposed at the end.
+ * queries are computed transposed: dV^T = dO^T P and dK^T = Q^T dS. So dO and Q are transposed
+ * instead, which have fewer columns than P and dS, and the sums are transposed at the end.
  *
- * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The bias of a
- * sequence is in a table that is indexed by the difference of positions and begins and ends with
- * zeros, and so is the bias's gradient: Note [Bias tables].
+ * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The biases of
+ * a sequence are in a table that is indexed by the difference of positions. Another such table has
+ * their gradients: Note [Bias tables].
  *
  * Note [Few queries]. If a sequence has few queries, as in generation, forward reads K and V in
  * place (few_rows.h), since packing them would take longer than the products. P stays in f32. */
@@ -32,13 +32,13 @@ enum {
 };
 
 /* Columns are keys, counted from the strip's first key. Values of `scores` and `d_p` outside a
- * row's span or beyond the last key are undefined. */
+ * row's visible columns or beyond the last key are undefined. */
 typedef struct fsdp_attention_strip {
     fsdp_dtype dtype; /* of P, dS and the panels */
-    int rows;         /* 1 to FSDP_ATTENTION_STRIP in softmax(), to FSDP_TILE_ROWS in gradient() */
+    int rows;         /* at most FSDP_ATTENTION_STRIP in softmax(), FSDP_TILE_ROWS in gradient() */
     int columns;      /* a multiple of 32 in forward, of 16 in backward */
-    int begin[FSDP_ATTENTION_STRIP]; /* first visible column of each row */
-    /* End of the visible columns; equal to begin if there are none. */
+    int begin[FSDP_ATTENTION_STRIP]; /* each row's first visible column */
+    /* End of each row's visible columns; equal to `begin` if there are none. */
     int end[FSDP_ATTENTION_STRIP];
     float scale;
     const float *bias; /* row r, column j has bias[j - r]; or NULL */
@@ -51,31 +51,33 @@ typedef struct fsdp_attention_strip {
 
 /* Inputs and outputs of a strip's gradient. */
 typedef struct fsdp_attention_gradient {
-    const float *d_p;          /* laid out as scores */
-    const float *lse, *delta;  /* [rows] */
-    float keep_factor;         /* 1 / (1 - p); the kept elements of dP are multiplied by it */
-    char *p_tiles, *d_s_tiles; /* point to the tile of the first column, at the strip's first row */
+    const float *d_p;         /* laid out like `scores` */
+    const float *lse, *delta; /* [rows] */
+    float keep_factor;        /* 1 / (1 - p); the kept elements of dP are multiplied by it */
+    /* The tiles that P and dS are stored to: the tile of the first column, at the strip's first
+     * row. */
+    char *p_tiles, *d_s_tiles;
     /* Bytes from one tile of 8 keys to the next; with AMX, from one panel of 32 keys to the
      * next. */
     int64_t tile_bytes;
     void *d_s; /* dS in rows that are d_s_ld elements apart */
     int64_t d_s_ld;
-    float *d_bias; /* indexed as bias; the gradient is added to it; or NULL */
+    float *d_bias; /* indexed like `bias`; the gradient is added to it; NULL: not computed */
 } fsdp_attention_gradient;
 
-/* The computation on strips; there is one table per ISA that has tiles. */
+/* The computations on strips. There is one table per ISA that has tiles. */
 typedef struct fsdp_cpu_attention_strips {
     /* Turns scores into probabilities that are not yet divided by their sum, and writes them to
-     * rows of `p` that are p_ld elements apart. They are zero outside the spans. If they are f32, p
-     * may be the memory of scores. Writes lse, and inverse[r] = 1 / the row's sum before dropout,
-     * or 0 for a query that sees no key. */
+     * rows of `p` that are p_ld elements apart. They are zero outside the visible columns. If they
+     * are f32, `p` may be the memory of scores. Writes lse, and inverse[r] = 1 / the row's sum
+     * before dropout, or 0 for a query that sees no key. */
     void (*softmax)(const fsdp_attention_strip *strip, void *p, int64_t p_ld, float *lse,
                     float *inverse);
     void (*gradient)(const fsdp_attention_strip *strip, const fsdp_attention_gradient *to);
     /* Sets the keep bits of `columns` keys (a multiple of 32): bit i is set if fsdp_kernels.dropout
      * keeps element `element` + i. `element` is a multiple of 8. */
     void (*keep)(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_t columns);
-    /* sums[i] = dot product of row i of x and row i of y. Both have the dtype and row stride ld. */
+    /* sums[i] = dot product of row i of x and row i of y. Both have `dtype` and row stride ld. */
     void (*dot)(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width);
     /* dst[i] = src[i] * factors[i] * factor; factors may be NULL. */
@@ -112,7 +114,7 @@ typedef struct fsdp_attention_head {
 
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h);
 
-/* Keys [first, end): all keys that certain queries see are among them. `first` is the first key of
+/* Keys [first, end), which include every key that certain queries see. `first` is the first key of
  * a panel. */
 typedef struct fsdp_attention_range {
     int64_t first, end;
@@ -121,8 +123,8 @@ typedef struct fsdp_attention_range {
 fsdp_attention_range fsdp_attention_range_of(const fsdp_attention_head *head, int64_t query,
                                              int64_t rows);
 
-/* Compute the size of packed keys or values, and pack them: as the columns of a product, or as the
- * depth that a product sums over. */
+/* Keys or values are packed as the columns of a product, or as the depth that a product sums over.
+ * The two functions named ..._bytes() return the size of the packed rows. */
 size_t fsdp_attention_columns_bytes(const fsdp_attention_head *head, int64_t rows);
 size_t fsdp_attention_depth_bytes(const fsdp_attention_head *head, int64_t rows);
 void fsdp_attention_pack_columns(const fsdp_attention_head *head, void *panels, const void *x,
@@ -134,20 +136,22 @@ void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, co
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
                               int64_t row, int64_t h);
 
-/* Prefetch up to `rows` rows of x. A row is a short piece of memory, far from the next row. */
+/* Prefetch up to `rows` rows of x. The hardware prefetcher does not predict them, since rows are
+ * short and far apart. */
 void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
                         int64_t rows);
 
 /* Note [Bias tables]. Entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN of a sequence's table
  * is the bias of the difference key - query, times log2(e). A strip also reads and changes entries
- * beyond its rows and columns: those that are read are zeros, and what is added to the others is
- * ignored. */
+ * beyond its rows and columns, so a table has a margin at both ends. If position_bias has no
+ * element for an entry's difference, the entry is 0 in the table of biases and is ignored in the
+ * table of gradients. */
 enum {
     FSDP_ATTENTION_MARGIN = 16
 };
 int64_t fsdp_attention_table_length(const fsdp_attention_head *head);
 void fsdp_attention_make_table(const fsdp_attention_head *head, float *table);
-/* d_bias += table, for the head's part of d_bias [heads, 2*bias_span-1]. */
+/* Add a table of gradients to the head's row of d_bias [heads, 2*bias_span-1]. */
 void fsdp_attention_add_table(const fsdp_attention_head *head, float *d_bias, const float *table);
 int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, int64_t key);
 
@@ -168,8 +172,8 @@ void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int row
 /* Return 1 / (1 - p), by which dropout multiplies the kept elements. */
 float fsdp_attention_keep_factor(const fsdp_attention_head *head);
 
-/* scores [rows, keys of `range`] = X K^T. x has `rows` rows of one head, x_ld elements apart.
- * `left` is scratch of fsdp_attention_left_bytes() bytes. */
+/* fsdp_attention_scores() computes scores [rows, keys of `range`] = X K^T. x has `rows` rows of one
+ * head, x_ld elements apart. `left` is scratch of fsdp_attention_left_bytes() bytes. */
 size_t fsdp_attention_left_bytes(const fsdp_attention_head *head);
 void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64_t x_ld,
                            int64_t rows, const void *columns, fsdp_attention_range range,
@@ -179,9 +183,9 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
                             int64_t rows, const void *depth, fsdp_attention_range range,
                             float *out);
 
-/* --- */
+/* --- forward and backward --- */
 
-/* Compute the forward of one query head, or the backward of one key/value head, in one sequence. */
+/* For one sequence, compute forward for one query head or backward for one key/value head. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_tiles_forward(const fsdp_cpu_attention *a, int worker,
                                                          int64_t b, int64_t h);
 FSDP_MUST_CHECK fsdp_status fsdp_attention_tiles_backward(const fsdp_cpu_attention *a, int worker,

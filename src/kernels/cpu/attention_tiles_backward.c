@@ -10,9 +10,9 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a tile */
     BLOCK_ROWS = 64,                          /* rows that a product for dK and dV sums over */
-    AMX_BLOCK_ROWS = 128,                     /* the same for AMX, whose products are faster */
-    /* The most elements of a block's P^T, and of its dS^T: a block of a long sequence has fewer
-     * rows. */
+    AMX_BLOCK_ROWS = 128,                     /* BLOCK_ROWS with AMX, whose products are faster */
+    /* The most elements of a block's P^T, and of its dS^T. A block of a long sequence therefore has
+     * fewer rows. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -23,7 +23,7 @@ typedef struct backward_scratch {
     char *q_block, *d_out_block; /* packed as depth, for dK and dV */
     char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX, panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; each has sums_bytes */
+    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; sums_bytes each */
     bool begun;       /* d_k and d_v have the sums of at least one block */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
@@ -49,7 +49,8 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
 {
     size_t size = fsdp_dtype_size(head->dtype), word = sizeof(float), bytes = 0;
     size_t dim = (size_t)head->padded_dim, rows = (size_t)head->strip;
-    /* An AMX register sums over 32 queries. */
+    /* A block has at least one strip. With AMX it has at least 32 queries, since one instruction
+     * sums over that many. */
     const int64_t least = head->tiles->amx ? 2 * FSDP_AMX_LANES : head->strip;
     s->block_rows = head->tiles->amx ? AMX_BLOCK_ROWS : BLOCK_ROWS;
     while (s->block_rows > least && s->block_rows * head->keys > BLOCK_ELEMENTS)
@@ -111,17 +112,17 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* A part of a block: queries [query, query + rows), and in `range` the keys that they see. The part
- * begins at lane `lane` of the block's tiles, which have `depth` lanes. `block` has the keys that
- * any query of the block sees. */
+/* A part of a block: queries [query, query + rows). `range` includes the keys that they see,
+ * `block` the keys that any query of the block sees. The part begins at lane `lane` of the block's
+ * tiles, which have `depth` lanes. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* tile_bytes() returns the bytes from one of a block's tiles of keys (with AMX, panels) to the
- * next. tile_at() returns the offset of lane `lane` of `key`, which is the first key of a tile, or
- * with AMX a multiple of 16. */
+/* tile_bytes() returns the distance in bytes between a block's tiles of keys (with AMX, between
+ * panels). tile_at() returns the offset of lane `lane` of a key. The key must be the first of a
+ * tile, or with AMX a multiple of 16. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
@@ -137,15 +138,15 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Returns the number of keys of P and dS in a block. With AMX it is rounded up to whole panels, for
- * which the sums have room. */
+/* Returns the number of keys of P and dS in a block. With AMX it is rounded up to whole panels; the
+ * sums have room for these. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
     return head->tiles->amx ? fsdp_attention_round(keys, FSDP_AMX_COLUMNS) : keys;
 }
 
-/* Set keys [first, end) of the part's rows in P and dS to zero. */
+/* Sets P and dS of the part's rows to zero for keys [first, end). */
 static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
                        const block_part *p, int64_t first, int64_t end, int64_t lanes)
 {
@@ -245,7 +246,7 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
                         args->head_dim);
 }
 
-/* Packs the rows of a block, which dK and dV sum over. */
+/* Packs the rows of a block as the depth that dK and dV sum over. */
 static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, int64_t ld,
                       int64_t rows)
 {
@@ -256,7 +257,7 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
 }
 
 /* d_keys [keys of the block, padded_dim] += X^T Y, where X^T is in tiles and Y was packed by
- * pack_rows(). With AMX, d_keys has the transpose. */
+ * pack_rows(). With AMX, d_keys is transposed. */
 static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
                             const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
@@ -274,8 +275,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added, unless that block has all keys and so
- * overwrites all sums. */
+/* Sets the sums to zero before the first block is added. This is not needed if that block has all
+ * keys, since it then overwrites all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {

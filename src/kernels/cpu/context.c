@@ -14,8 +14,8 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* how V4 multiplies bf16 */
-    fsdp_scratch_block *scratch;    /* [threads]; each is used by its worker alone */
+    fsdp_cpu_multiplier multiplier; /* how bf16 is multiplied with x86-64-v4 */
+    fsdp_scratch_block *scratch;    /* [threads]; each worker uses its own */
     fsdp_cpu_products *products;    /* created by the first matrix product */
 };
 
@@ -59,7 +59,7 @@ static fsdp_cpu_isa best_isa(void)
 }
 
 /* Whether the CPU has AMX-BF16 and the operating system permits this process to use AMX's
- * registers, which a process must request. The operating system decides, since it must save the
+ * registers. A process must request this permission, because the operating system has to save the
  * registers. */
 static bool has_amx(void)
 {
@@ -100,7 +100,8 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* These include the multipliers that plain x86-64-v4 does not choose, if the CPU has them. */
+    /* Besides plain x86-64-v4, these lists name the multipliers that the CPU has but that plain
+     * x86-64-v4 does not choose. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

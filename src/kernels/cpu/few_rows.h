@@ -1,5 +1,5 @@
-/* Products of few rows, as in generation. They take as long as reading B. There is one table for
- * AVX2 and one for AVX-512 (isa/few_rows.c).
+/* Products of few rows, as in generation. Such a product takes as long as reading B. There is one
+ * table for AVX2 and one for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element is widened in a register and multiplied
  * with every row of A. C is cut by columns into tasks, at least one for each thread if C is wide
@@ -29,8 +29,8 @@ typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
     /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Write C of a GEMM in the product's columns, which begin at column `column` of C: the product,
-     * plus what the GEMM adds. */
+    /* Write `product` to C of a GEMM, to the columns that begin at `column`. Add the GEMM's bias
+     * and, with beta 1, the previous C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
@@ -46,7 +46,7 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
 /* Return the table of the context's ISA; NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* Return the table for GEMMs of this dtype. NULL if another way computes their few rows: below
- * AVX2, oneDNN; with AVX-512, oneDNN for dtypes that it does not widen in memory first; for bf16
- * with AMX, the AMX tiles. */
+/* Return the table for GEMMs of this dtype, or NULL if products of few rows are not computed this
+ * way. Below AVX2 they go to oneDNN. With AVX-512 they go to the AMX tiles for bf16 with AMX, and
+ * to oneDNN for the other dtypes that need not be widened. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

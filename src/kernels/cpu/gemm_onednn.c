@@ -1,5 +1,5 @@
-/* GEMM by oneDNN. C is cut into tiles that depend on the shape alone; each is one product of oneDNN
- * on one thread.
+/* GEMM by oneDNN. C is cut into tiles that depend on the shape alone. oneDNN computes each tile as
+ * one product on one thread.
  *
  * Weights keep their shape, but the number of tokens (m, or k in weight gradients) changes from
  * step to step, and oneDNN compiles a primitive for each shape of a product. So C is cut into tiles
@@ -28,7 +28,7 @@ enum {
     SMALL_ROWS = 128,
     TILE_COLUMNS = 512, /* columns of a tile if C has few rows, so that each thread has a tile */
     WIDE_COLUMNS = 512, /* columns of a block of the widening path */
-    WIDE_DEPTH = 1024,  /* elements of k of such a block */
+    WIDE_DEPTH = 1024,  /* elements of k in a block of the widening path */
 };
 
 /* For a product of at least this many multiplications (about 10 ms), a primitive for its exact
@@ -55,7 +55,8 @@ static int64_t round_up(int64_t x, int64_t to)
 }
 
 /* Packs a block of X into a panel, padded with zeros from `m` x `k` to `to_m` x `to_k`. The panel
- * is stored as X is: if k_is_row, its rows are elements of k. Returns its leading dimension. */
+ * is laid out like X: if k_is_row, each of its rows has one element of k. Returns its leading
+ * dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
                           bool k_is_row, int64_t m, int64_t k, int64_t to_m, int64_t to_k)
 {
@@ -73,7 +74,7 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* of the product, padded */
-    int64_t tail; /* elements of k that are left to a second product, < ROUND */
+    int64_t tail; /* elements of k for a second product, < ROUND */
     size_t a, b, c, scratch_bytes;
 } plan;
 
@@ -86,7 +87,7 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.m = round_up(t->m, ROUND);
         p.pack_a = p.pack_c = true;
     }
-    /* With few rows, it is worth a copy to have a dense C, which oneDNN's fast path requires. */
+    /* With few rows, a dense C is worth a copy, since oneDNN's fast path requires it. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
@@ -172,7 +173,7 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
 
 /* --- the widening path: f32 panels of blocks of A and B --- */
 
-/* Initialises a block's sums: to the previous C or to zero, plus the bias. */
+/* Initialises a block's sums to the previous C or to zero, plus the bias. */
 static void widen_c(const gemm *g, float *acc, const float *bias, const void *c_block, int64_t m,
                     int64_t padded_m, int64_t n)
 {

@@ -1,7 +1,7 @@
-/* GEMM by our own tiles (tile.h). A task computes a part of C. It packs its columns of B once, one
- * split of k after the other, and processes its rows in blocks of A that stay in the second-level
- * cache. If C is not f32, sums are kept in scratch until the last split. Results do not depend on
- * how C is cut. */
+/* GEMM by our own tiles (tile.h). A task computes a part of C. It takes k in splits (ranges). For
+ * each split it packs its columns of B once and processes its rows in blocks of A that stay in the
+ * second-level cache. If C is not f32, sums are kept in scratch until the last split. Results do
+ * not depend on how C is cut. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -11,9 +11,10 @@
 
 enum {
     SUM_ROWS = 1024, /* the most rows of C per task if sums are kept in scratch */
-    PACK_COST = 8,   /* packing an element costs as much as this many multiplications, if operands
-                      * are in memory */
-    MOST_TASKS = 3,  /* the most tasks per thread, if there are several threads */
+    /* Packing an element costs as much as this many multiplications if the operands are in
+     * memory. */
+    PACK_COST = 8,
+    MOST_TASKS = 3, /* the most tasks per thread, if there are several threads */
 };
 
 typedef struct gemm {
@@ -31,7 +32,8 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Returns the length of about equal parts of n: a multiple of `unit` and at most `most`. */
+/* Returns the length of the parts if n is cut into about equal parts. It is a multiple of `unit`
+ * and at most `most`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
@@ -63,8 +65,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* The number of rows that scratch has room for, which depends on the longest split. A shorter
-     * split alone would allow more rows. */
+    /* Scratch was sized for the longest split, so this is computed from it even if this split is
+     * shorter. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -154,8 +156,7 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 }
 
 /* Chooses the cheapest way to cut C for `threads` threads, with up to MOST_TASKS tasks for each
- * thread. The parts are small enough for the limits of a task's scratch (for B and for sums). Every
- * way gives the same results. */
+ * thread. B and the sums of a part fit into a task's scratch. Every way gives the same results. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

@@ -12,7 +12,7 @@ typedef struct fsdp_cpu_product {
     int64_t lda, ldb, ldc;
     fsdp_dtype ab_dtype, c_dtype;
     bool trans_a, trans_b;
-    bool accumulate; /* C is added to the result */
+    bool accumulate; /* add the previous C */
     bool bias;       /* [n] of ab_dtype */
 } fsdp_cpu_product;
 
@@ -22,8 +22,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_produ
 void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
 
 /* Return the products of a context, which are created for its first operation. Each operation calls
- * this once, before its tasks. If there are too many primitives, fsdp_cpu_products_begin(), which
- * this calls, frees those that have not been used for long. None is freed while tasks run. */
+ * this once, before its tasks. This calls fsdp_cpu_products_begin(): if there are too many
+ * primitives, it frees those that have not been used for long. None is freed while tasks run. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
@@ -31,10 +31,10 @@ void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 /* Whether the CPU has AVX512-BF16 and DNNL_MAX_CPU_ISA does not forbid it. */
 bool fsdp_cpu_has_bf16(void);
 /* Whether oneDNN multiplies bf16 matrices directly. Without AVX512-BF16 (or if the context has a
- * lower ISA) they are widened first: oneDNN's emulation on plain AVX-512 reaches 61 to 79 GFLOP/s,
- * products of f32 reach 200 to 217. */
+ * lower ISA) they are widened first: oneDNN's emulation on plain AVX-512 reaches only 61 to 79
+ * GFLOP/s, while products of f32 reach 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
-/* False if DNNL_MAX_CPU_ISA forbids AMX, or oneDNN does not find it. */
+/* Returns false if DNNL_MAX_CPU_ISA forbids AMX or oneDNN does not find AMX. */
 bool fsdp_cpu_may_use_amx(void);
 /* Products of fewer rows than this go to oneDNN, because packing B does not pay off for them. Two
  * kinds go to our tiles anyway. (1) Products for which AVX-512 tiles widen bf16, since oneDNN would
@@ -49,8 +49,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, in
                                                  const fsdp_cpu_product *shape, const void *a,
                                                  const void *b, void *c, const void *bias);
 
-/* The first failure among the tasks of an operation, with its message, which fsdp_last_error()
- * returns only in the worker's thread. */
+/* The first failure among the tasks of an operation. It keeps the message too, since
+ * fsdp_last_error() returns it only in the worker's thread. */
 typedef struct fsdp_cpu_failure { /* zero-filled: none */
     _Atomic int taken;
     _Atomic int status;

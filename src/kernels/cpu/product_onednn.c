@@ -1,12 +1,12 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
- * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table by
- * everything they depend on. Debian's oneDNN parallelises with OpenMP. We call oneDNN from several
- * threads instead, and each call runs with one OpenMP thread. OpenMP's number of threads belongs to
- * the calling thread and is restored after the call, so a program that uses OpenMP itself keeps its
- * setting. We provide the scratchpads, one block per worker. oneDNN also has its own cache of 1024
- * primitives, which takes 90 MiB when it is full. The program `fsdp` switches it off (main.c); the
- * library leaves it alone. */
+ * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table. Its
+ * key is everything that a primitive depends on. Debian's oneDNN parallelises with OpenMP. We call
+ * oneDNN from several threads instead, and each call runs with one OpenMP thread. OpenMP's number
+ * of threads belongs to the calling thread and is restored after the call, so a program that uses
+ * OpenMP itself keeps its setting. We provide the scratchpads, one block per worker. oneDNN also
+ * has its own cache of 1024 primitives, which takes 90 MiB when it is full. The program `fsdp`
+ * switches it off (main.c); the library leaves it alone. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -24,8 +24,8 @@ enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
     /* A primitive takes up to about 90 KiB. Batches of varying length bring some 40 new shapes per
-     * step, of which few recur: t5-demo took 5.16 s of processor time with 512, 5.18 s with 192,
-     * 5.62 s with 96. */
+     * step, of which few recur. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s
+     * with 192 and 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
 
@@ -41,7 +41,7 @@ typedef struct primitive {
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
     uint64_t last_used;   /* value of fsdp_cpu_products.now at the last use */
-    arguments *arguments; /* [workers], each used by its worker alone */
+    arguments *arguments; /* [workers]; each worker uses its own */
     struct primitive *next;
 } primitive;
 
@@ -73,7 +73,7 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* Describes a matrix of rows x columns, stored as it is or transposed. */
+/* Describes a matrix of rows x columns. `transposed`: it is stored transposed. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *d, int64_t rows, int64_t columns,
                                      int64_t ld, bool transposed, fsdp_dtype dtype)
 {
@@ -175,7 +175,7 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 0, &arg->b));
     FSDP_TRY(create_memory(products, p, dnnl_query_dst_md, 0, &arg->c));
     FSDP_TRY(create_memory(products, p, dnnl_query_scratchpad_md, 0, &arg->scratchpad));
-    if (p->shape.bias) /* in oneDNN the bias is the second of the weights */
+    if (p->shape.bias) /* oneDNN counts the bias as weights, at index 1 */
         FSDP_TRY(create_memory(products, p, dnnl_query_weights_md, 1, &arg->bias));
     return FSDP_OK;
 }

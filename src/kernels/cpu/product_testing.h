@@ -2,5 +2,5 @@
 #pragma once
 #include "src/kernels/cpu/product.h"
 
-/* Primitives in the cache; 0 without oneDNN. */
+/* Return the number of primitives in the cache; 0 without oneDNN. */
 size_t fsdp_cpu_products_count(const fsdp_cpu_products *products);

@@ -30,7 +30,7 @@ int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k)
 
 size_t fsdp_tile_a_bytes(const fsdp_cpu_tiles *tiles, int64_t m, int64_t depth)
 {
-    int64_t sixteens = (m + 15) / 16; /* tiles come in pairs */
+    int64_t sixteens = (m + 15) / 16; /* tiles of eight rows are packed in pairs */
     return (size_t)(sixteens *
                     (tiles->amx ? fsdp_amx_a_stride(depth) : 2 * fsdp_tile_a_stride(depth)));
 }

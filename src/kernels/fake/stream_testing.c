@@ -1,5 +1,6 @@
-/* See stream_testing.h. Commands are in a ring of bytes, one after the other; none is cut in two at
- * the ring's end. There is one lock, which the worker does not have while it sleeps or computes. */
+/* See stream_testing.h. Commands follow each other in a ring of bytes, and none wraps around the
+ * ring's end. One lock protects the stream; the worker releases it while it sleeps or runs a
+ * command. */
 #include "src/kernels/fake/stream_testing.h"
 
 #include "src/base/error.h"
@@ -15,30 +16,31 @@
 
 enum {
     RING_BYTES = 1 << 20,
-    MOST_BYTES = RING_BYTES / 4, /* bytes of one command */
+    MOST_BYTES = RING_BYTES / 4, /* the largest command, in bytes */
     ALIGN = 16,
     MOST_BEHIND_HELD = 100
 };
 
 typedef struct command {
-    /* NULL: the rest of the ring is unused, and the next command is at the ring's begin */
+    /* NULL: the rest of the ring is unused, and the next command is at the start of the ring */
     fsdp_fake_command *run;
     size_t bytes; /* bytes of this struct, the arguments and the arrays */
 } command;
 
 struct fsdp_fake_stream {
-    fsdp_kernel_context *context; /* the CPU's */
+    fsdp_kernel_context *context; /* of the CPU's kernels, which run the commands */
     const fsdp_kernels *kernels;
     uint64_t seed;
     int delay_us;
     pthread_t worker;
     bool has_worker;
     pthread_mutex_t lock;
-    /* queued: the worker has something to do; done: a command has run */
+    /* Signalled: `queued` when the worker has something to do, `done` when a command has run. */
     pthread_cond_t queued, done;
-    /* Protected by the lock: */
+    /* The lock protects the fields below. */
     bool stopping;
-    /* Numbers of commands; wanted: somebody waits until so many have completed. */
+    /* Numbers of commands. `wanted` is the largest number of completed commands that a thread waits
+     * for. */
     uint64_t launched, completed, wanted;
     uint64_t head, tail; /* bytes ever written and read; byte i is at i % RING_BYTES */
     unsigned char *ring;
@@ -135,8 +137,8 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* Waits until `number` commands have completed, or all that were launched so far if these are
- * fewer. Returns the first failure. */
+/* Waits until `number` commands have completed, or all commands launched so far if they are fewer.
+ * Returns the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -198,8 +200,8 @@ static size_t command_bytes(size_t bytes, const fsdp_fake_array *arrays, int n_a
     return all;
 }
 
-/* Returns `bytes` bytes of the ring in one piece, after waiting until they are free. Called under
- * the lock. */
+/* Returns `bytes` contiguous bytes of the ring, after waiting until they are free. Called under the
+ * lock. */
 static command *reserve(fsdp_fake_stream *s, size_t bytes)
 {
     const size_t left = RING_BYTES - s->head % RING_BYTES, skipped = left < bytes ? left : 0;

@@ -1,11 +1,11 @@
-/* The stream of the fake device: commands that a thread of its own runs in order, after random
- * delays, with the CPU's kernels. The arguments of a launch are copied, as by the kernels of every
- * device (Note [Streams] in src/tensor/device.h).
+/* The stream of the fake device. A worker thread runs its commands in order, after random delays,
+ * with the CPU's kernels. A launch copies its arguments, as on every device (Note [Streams] in
+ * src/tensor/device.h).
  *
- * Note [Delays]. Before it runs, one command in eight sleeps for up to the longest delay, and one
- * in 512 for up to ten times as long. One command in sixteen is held until somebody waits for it or
- * a hundred others wait behind it, so that a host which reads its result without a wait finds
- * nothing there, even a slow host. The seed and a command's number determine its delay. Under
+ * Note [Delays]. The worker sleeps before one command in eight, for up to the longest delay, and
+ * before one in 512 for up to ten times as long. One command in sixteen is held until a thread
+ * waits for it or a hundred others are queued behind it. So even a slow host that reads the result
+ * without waiting finds no result. The seed and a command's number determine its delay. Under
  * ThreadSanitizer a missing wait is a data race, whatever the delays are.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held
@@ -16,8 +16,8 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
-/* Run one command; `args` is the copy of its arguments. The stream keeps the message of a failure
- * with its status. */
+/* Run one command; `args` is the copy of its arguments. If it fails, the stream keeps the status
+ * and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
 /* An array in host memory that an argument points to; `at` is the offset of that pointer in
@@ -26,13 +26,13 @@ typedef struct fsdp_fake_array {
     size_t at, bytes;
 } fsdp_fake_array;
 
-/* `isa` and `threads` are for the CPU's kernels, as in fsdp_kernels_cpu_open(). */
+/* `isa` and `threads` select the CPU's kernels, as in fsdp_kernels_cpu_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_stream_create(const char *isa, int threads,
                                                     fsdp_fake_stream **stream);
 /* runs the commands that are left; accepts NULL */
 void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);
-/* Return the CPU's context that commands run with; owned by the stream. Use it only while no
- * command is queued or running. */
+/* Return the context of the CPU's kernels, which the stream owns. Use it only while no command is
+ * queued or running. */
 fsdp_kernel_context *fsdp_fake_stream_cpu(const fsdp_fake_stream *stream);
 
 /* Add a command to the queue; never fails. Waits while the queue is full. A command that is too

@@ -9,9 +9,9 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
     return (fsdp_fake_stream *)(void *)c;
 }
 
-/* Macros that get the types of n arguments: FIELDS_n declares fields, PARAMETERS_n declares
- * parameters. NAMES_n are the parameters' names, OF_P_n the fields of *p. Arguments are counted
- * down: the first of three is a3. @{ */
+/* Macros for a kernel with n arguments. From their types, FIELDS_n declares fields and PARAMETERS_n
+ * declares parameters. NAMES_n lists the parameters, OF_P_n the fields of *p. Names count down: of
+ * three arguments, the first is a3. @{ */
 #define FIELDS_3(t, u, v)                                                                          \
     t a3;                                                                                          \
     u a2;                                                                                          \
@@ -75,7 +75,7 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 #define OF_P_12 p->a12, OF_P_11
 /* @} */
 
-/* Defines a kernel with n arguments; `arrays` describes those that point to host memory. */
+/* Defines a kernel with n arguments. `arrays` describes the arguments that point to host memory. */
 #define KERNEL_OF(name, n, arrays, n_arrays, ...)                                                  \
     typedef struct name##_args {                                                                   \
         FIELDS_##n(__VA_ARGS__)                                                                    \
@@ -95,7 +95,7 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 /* Defines a kernel whose argument `array` points to `bytes` bytes of host memory. */
 #define KERNEL_WITH(name, n, array, bytes, ...)                                                    \
     KERNEL_OF(name, n, (&(fsdp_fake_array){offsetof(name##_args, array), bytes}), 1, __VA_ARGS__)
-/* Defines a kernel with a struct of arguments. */
+/* Defines a kernel whose arguments are in a struct. */
 #define KERNEL_OF_STRUCT(name, type)                                                               \
     static fsdp_status run_##name(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args) \
     {                                                                                              \

@@ -1,5 +1,5 @@
-/* The computation on rows between the products of attention: scale, bias, mask, softmax, dropout
- * and their gradient. Lanes outside a row's visible keys are computed from whatever the padded
+/* The computations on rows between the products of attention: scale, bias, mask, softmax, dropout
+ * and their gradients. Lanes outside a row's visible keys are computed from whatever the padded
  * panels contain and then replaced, so nothing outside a row affects results. */
 #include "src/kernels/cpu/attention.h"
 
@@ -31,10 +31,10 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
 }
 
 /* Note [Bias strips]. The differences key - query in a block form a range of rows - 1 + padded_keys
- * values. The strip has the bias of each difference, so the bias of row r, column j is strip[rows -
- * 1 - r + j], and a row's biases can be loaded as vectors. strip_range() sets [*begin, *end) to the
- * entries whose bias is in the table, entry e at difference *lowest + e. The other entries belong
- * to padding. */
+ * values. The strip has the bias of each difference, so a row's biases can be loaded as vectors:
+ * row r, column j has strip[rows - 1 - r + j]. strip_range() sets *lowest to the difference of
+ * entry 0, and [*begin, *end) to the entries for whose differences the position bias has an
+ * element. The other entries belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -58,15 +58,15 @@ static const float *make_bias_strip(const fsdp_attention_block *b)
     return b->bias_strip;
 }
 
-/* Whether the vector at column j has columns outside the span, as only its first and last vectors
- * can. */
+/* Whether the vector at column j has columns outside the span. Only the first and the last vector
+ * of a span can have them. */
 FSDP_INLINE bool is_edge(const span *s, int j)
 {
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* Sets bits[j], for j < n, to the random half that decides whether key `key` + j of a row is kept,
- * as in fsdp_kernels.dropout. `key` is a multiple of 16. */
+/* Sets bits[j], for j < n, to the 16 random bits that decide whether key `key` + j of a row is
+ * kept, as in fsdp_kernels.dropout. `key` is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -86,8 +86,8 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
-/* Returns the dropout factors of columns [j, j + FSDP_VEC) of a span. `bits` keeps the random
- * halves of the current FSDP_BLOCK columns. */
+/* Returns the dropout factors of columns [j, j + FSDP_VEC) of a span. `bits` caches the random bits
+ * of the current FSDP_BLOCK columns. */
 FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
@@ -121,7 +121,7 @@ static char *panel_row(const fsdp_attention_block *b, void *panel, int64_t row)
     return (char *)panel + (size_t)(row * b->padded_keys) * fsdp_dtype_size(b->panel_dtype);
 }
 
-/* Set all columns of a panel's row to zero except [first, last). */
+/* Sets all columns of a panel's row to zero except [s->first, s->last). */
 static void zero_outside(const fsdp_attention_block *b, void *panel, int64_t row, const span *s)
 {
     size_t size = fsdp_dtype_size(b->panel_dtype);
@@ -138,7 +138,7 @@ static void zero_padded_rows(const fsdp_attention_block *b, void *panel)
 
 /* --- forward --- */
 
-/* x = scale x + bias, -infinity outside the span; returns the maximum. */
+/* x = scale x + bias inside the span, -infinity outside. Returns the maximum. */
 static float scale_row(const fsdp_attention_block *b, const span *s, float *x, const float *bias)
 {
     fsdp_vec most = fsdp_vec_set(-INFINITY), scale = fsdp_vec_set(b->scale),
@@ -154,7 +154,7 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Sums of a row's exponentials before dropout: `exact` of the f32 values, `stored` of the values as
+/* Sums of a row's exponentials before dropout. `exact` adds the f32 values, `stored` the values as
  * rounded for P. The output is divided by `stored`, so that the rounded weights add up to one. */
 typedef struct row_sums {
     float exact, stored;

@@ -11,16 +11,16 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4,                   /* rows that are packed together: two lanes in bf16, four in f32 */
+    QUAD = 4, /* rows packed together; a column of them has two lanes in bf16, four in f32 */
     COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. The power of the fraction of x is a polynomial
- * (a minimax fit as in vec.h). Its error is 2.6e-6 if the result will be rounded to bf16; otherwise
- * it is 2e-9 before rounding to f32. */
+/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit as in vec.h)
+ * computes 2 to the fraction of x. Its error is 2.6e-6 if the result will be rounded to bf16;
+ * otherwise it is 2e-9 before rounding to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -58,7 +58,7 @@ FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
 
 /* --- forward --- */
 
-/* x = scale x + bias, -infinity outside the row's span; returns the maximum. */
+/* x = scale x + bias in the row's visible columns, -infinity elsewhere. Returns the maximum. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -82,8 +82,9 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Sums of the rows' exponentials before dropout: `exact` of the f32 values, `stored` of the values
- * as stored in P. The output is divided by `stored`, so that the rounded weights add up to one. */
+/* Sums of the rows' exponentials before dropout. `exact` adds the f32 values, `stored` the values
+ * as rounded for P. The output is divided by `stored`, so that the rounded weights add up to
+ * one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -145,7 +146,8 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* If a row sees no key, every exponential is e^(-infinity) and the sum is 0. */
+        /* A row that sees no key has the maximum -infinity. With 0 instead, its exponentials are 0,
+         * not NaN. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -165,13 +167,13 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 
 /* --- backward --- */
 
-/* Stores sixteen columns of four rows to their places in two tiles. A tile is [pair of rows (bf16)
- * or row (f32)][8 keys] lanes. */
+/* Stores sixteen columns of four rows to two tiles. The lanes of a tile are [pair of rows][8 keys]
+ * for bf16, [row][8 keys] for f32. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
 {
-    __m512i out[2][2]; /* tile, half of the rows */
+    __m512i out[2][2]; /* [tile][half of the rows] */
     int halves = dtype == FSDP_DTYPE_BF16 ? 1 : 2;
     if (dtype == FSDP_DTYPE_BF16) {
         const __m512i lower =
@@ -201,8 +203,8 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
     }
 }
 
-/* Stores two rows of sixteen columns, as round_two() returned them, to a row of a panel for AMX. A
- * lane there has one column of both rows. */
+/* Stores two rows of sixteen columns, as round_two() returned them, to one row of a panel for AMX.
+ * A lane of the panel has one column of both rows. */
 FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
@@ -213,7 +215,7 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
 
 /* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
  * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
- * row's sixteen columns to the left. */
+ * sixteen columns to the left of `now`. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -282,8 +284,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* The lanes of QUAD rows are stored as 8 keys of 4 bytes for each pair of rows (bf16) or
-         * row (f32). */
+        /* Without AMX, a tile has 8 keys of 4 bytes for each pair of rows (bf16) or each row
+         * (f32). */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL
@@ -412,8 +414,8 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, in this strip or the next one. Each is a short piece of
-         * memory, far from the others. */
+        /* Prefetch the next rows of dst, in this strip or the next one. The hardware prefetcher
+         * does not predict them, since rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);
@@ -440,7 +442,7 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
-/* Processes sixteen rows of dst at a time. Sixteen columns of these rows are a square of src. */
+/* Processes sixteen rows of dst at a time, as 16 x 16 squares of src that are transposed. */
 BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {

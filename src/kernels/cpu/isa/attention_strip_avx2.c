@@ -1,5 +1,5 @@
 /* Softmax and its gradient on strips of eight queries with AVX2; see Note [Strips] in
- * attention_tiles.h. P and dS are float32 whatever the tensors' dtype, like the AVX2 tiles. */
+ * attention_tiles.h. P and dS are float32 for every dtype of the tensors, as in the AVX2 tiles. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -16,7 +16,7 @@ enum {
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
 /* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is the one that
- * the AVX-512 version uses for float32. */
+ * attention_strip.c uses for float32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -34,7 +34,7 @@ FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
     return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
 }
 
-/* Returns a mask of the lanes that dropout keeps, from bits 0 to 7. */
+/* Returns a mask of the lanes that dropout keeps: lane i if bit i is set. */
 FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
 {
     const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -48,7 +48,7 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 
 /* --- forward --- */
 
-/* x = scale x + bias, -infinity outside the row's span; returns the maximum. */
+/* x = scale x + bias in the row's visible columns, -infinity elsewhere. Returns the maximum. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -71,7 +71,7 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return fsdp_vec_max_lane(fsdp_vec_max(most[0], most[1]));
 }
 
-/* P = 2^(x - maximum), with dropout; returns the sum before dropout. */
+/* P = 2^(x - maximum), with dropout. Returns the sum before dropout. */
 FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float maximum, float *p)
 {
     const float *x = s->scores + row * s->ld;
@@ -96,7 +96,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* If the row sees no key, every exponential is e^(-infinity) and the sum is 0. */
+        /* A row that sees no key has the maximum -infinity. With 0 instead, its exponentials are 0,
+         * not NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
@@ -108,7 +109,7 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
  * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
- * row's eight columns to the left. */
+ * eight columns to the left of `now`. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -207,7 +208,7 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Returns a mask: bit i is set if half i of the 16 words is at least the threshold. */
+/* Returns a mask. Bit i is set if 16-bit half i of the 16 words is at least the threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];
@@ -255,8 +256,8 @@ static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
 {
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, in this strip or the next one. Each is a short piece of
-         * memory, far from the others. */
+        /* Prefetch the next rows of dst, in this strip or the next one. The hardware prefetcher
+         * does not predict them, since rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

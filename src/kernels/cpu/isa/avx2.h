@@ -1,4 +1,4 @@
-/* Shared by the AVX2 tiles and strips; empty for other ISAs. */
+/* Functions that the AVX2 tiles and strips share. Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"

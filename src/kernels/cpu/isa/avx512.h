@@ -1,4 +1,4 @@
-/* Shared by the AVX-512 tiles and strips; empty for other ISAs. */
+/* Functions that the AVX-512 tiles and strips share. Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -10,12 +10,13 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* For functions that use instructions of AVX512-BF16. They are inlined into functions of the same
- * target, which execute these instructions only if the CPU has them. */
+/* Marks a function that uses AVX512-BF16 instructions. Inline functions with this mark are inlined
+ * into functions with it. The instructions are executed only if the CPU has them. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Loads elements [i, i + 16) of x, f32 or bf16, as f32; lanes that are not set become zeros. */
+/* Loads elements [i, i + 16) of x, f32 or bf16, as f32. Elements whose bit in `lanes` is clear are
+ * not read and become zeros. */
 FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
 {
     if (dtype == FSDP_DTYPE_F32)
@@ -24,7 +25,7 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounds to nearest even. With use_bf16, denormals become zero, as in the products of
+/* Rounds x to bf16, to nearest even. With use_bf16, denormals become zero, as in the products of
  * AVX512-BF16. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
@@ -35,7 +36,8 @@ FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
     return rounded;
 }
 
-/* Stores the set lanes of x to elements [i, i + 16) of dst, f32 or bf16. */
+/* Stores x to elements [i, i + 16) of dst, f32 or bf16. Elements whose bit in `lanes` is clear are
+ * not written. */
 FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dtype dtype,
                                                int64_t i, __mmask16 lanes, __m512 x)
 {

@@ -45,14 +45,14 @@ static inline int64_t fsdp_task_rows(int64_t width)
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
 }
 
-/* Return the loop count of a block: n rounded up to a multiple of FSDP_LANES. */
+/* Return n rounded up to a multiple of FSDP_LANES, as the loops over a block need it. */
 static inline int fsdp_padded(int n)
 {
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
 }
 
-/* Copies by a call of memcpy. For lengths known to be small, the compiler would emit `rep movs`,
- * whose startup takes longer than the copy itself. */
+/* Copies by a call of memcpy(). Where the compiler knows that the length is small, it would emit
+ * `rep movs`, whose startup takes longer than the copy itself. */
 static inline void fsdp_copy_f32(float *to, const float *from, int n)
 {
     size_t bytes = (size_t)n * sizeof *to;
@@ -127,8 +127,8 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
 }
 
 /* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. The terms of
- * a block are first added to each other, so that the error of a row's sum grows with the number of
- * blocks, not of terms. */
+ * a block are first added to each other. So the error of a row's sum grows with the number of
+ * blocks, not with the number of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {

@@ -1,5 +1,6 @@
-/* Makes infinite float16 values finite, and computes the gradient of this. Elements are compared as
- * bits: without the sign, larger magnitudes are larger integers, and NaN is above infinity. */
+/* Makes infinite float16 values finite, and computes the gradient of this operation. Elements are
+ * compared as integers: without the sign, larger magnitudes are larger integers, and NaN is above
+ * infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -13,21 +14,21 @@ enum {
 
     PER_BYTE = 4, /* gradient factors in a byte of `factors` */
 
-    /* Bits of byte 0 of `factors`: what the tensor has. */
+    /* Bits of byte 0 of `factors`, which say what the tensor has. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
 
-/* What a gradient is multiplied by, in two bits for each element. */
+/* Codes, of two bits each, for the factors that gradients are multiplied by. */
 enum {
     FACTOR_1,
-    FACTOR_HALF, /* at the bound, where torch's clamp shares the gradient with the bound */
+    FACTOR_HALF, /* x was at the bound: torch.clamp gives half of the gradient to the bound */
     FACTOR_0     /* clamped */
 };
 
 typedef struct clamp_job {
     uint16_t *x;
-    const uint16_t *dy; /* used by backward alone */
+    const uint16_t *dy; /* used only by backward */
     uint8_t *factors;
     int64_t n;
     atomic_uint has;

@@ -1,4 +1,4 @@
-/* Sums over the rows of a matrix, one for each column. One pass can add several sets of sums
+/* Sums over the rows of a matrix, one sum for each column. One pass can add up several sets of sums
  * (`sets`) whose terms differ. The rows are cut into blocks that depend on the shape alone. A task
  * adds its block's rows in order into a partial sum of its own, and the partial sums are added in
  * order of the blocks. The partial sums are in the caller's scratch, which has room for a limited
@@ -17,7 +17,7 @@
 #include "src/kernels/cpu/isa/block.h"
 
 enum {
-    FSDP_SUM_BLOCK_ROWS = 64, /* more rows than this are cut into several blocks */
+    FSDP_SUM_BLOCK_ROWS = 64, /* a matrix with more rows is cut into several blocks */
     FSDP_SUM_BLOCKS = 16,     /* the largest number of blocks */
     FSDP_SUM_CAPACITY = FSDP_KERNEL_SCRATCH_MIN / (int)sizeof(float)
 };
@@ -25,8 +25,8 @@ enum {
 typedef struct fsdp_column_sums {
     int64_t rows, width, block_rows, blocks, sets;
     int64_t begin, end; /* the panel's columns */
-    /* Elements from one set of partial sums to the next: the panel's width, padded to whole
-     * lanes. */
+    /* Elements from one set of partial sums to the next: the panel's width, rounded up to a
+     * multiple of FSDP_LANES. */
     int64_t stride;
     float *partial; /* [blocks, sets, stride] */
 } fsdp_column_sums;

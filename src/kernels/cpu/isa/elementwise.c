@@ -1,4 +1,4 @@
-/* Element-wise operations: one loop over memory, and for each operation the arithmetic of one
+/* Element-wise operations. They share one loop over memory; each has a function that computes one
  * block. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
@@ -24,7 +24,7 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* of scale; for dropout, what kept elements are multiplied by */
+    float factor;       /* for scale; for dropout, the factor of kept elements */
     uint32_t threshold; /* for dropout */
     uint64_t key;       /* for dropout */
 };
@@ -186,8 +186,8 @@ enum {
     SLOPE = 2
 };
 
-/* Computes y = a(x), slope = a'(x) or both for a block, depending on `wanted`, which is a constant
- * where this is inlined. The pointer of a result that is not wanted is not used. */
+/* Computes y = a(x), slope = a'(x) or both for a block. `wanted` says which; it is a constant where
+ * this is inlined. The pointer of a result that is not wanted is not used. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -315,8 +315,8 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* One row of the block of columns. A pointer is NULL if the one in fsdp_activated_backward_args is
- * NULL. */
+/* One row of the block of columns. A pointer is NULL if the pointer of this name in
+ * fsdp_activated_backward_args is NULL. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;

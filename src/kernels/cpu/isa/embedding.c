@@ -1,4 +1,4 @@
-/* Gathering and scattering rows by index, embeddings and their gradients. */
+/* Embeddings and their gradients, and gathering and scattering of rows by index. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- embedding --- */
@@ -77,8 +77,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices must be distinct. They are in the backward of a gather_rows() that selects some of
- * the tokens, each once. */
+/* The indices must be distinct. In the backward of gather_rows() they are, if it selected no token
+ * twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -99,9 +99,9 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 }
 
 /* --- embedding_backward ---
- * Tokens are processed in batches that can be sorted in scratch. A stable sort by id makes the
- * tokens of one vocabulary row neighbours, in token order. One task adds up the tokens of a row in
- * float32 and rounds once, so a bfloat16 gradient does not stop growing under many small terms. */
+ * Tokens are processed in batches that can be sorted in scratch. A stable sort by id puts the
+ * tokens of one vocabulary row next to each other, in token order. One task adds up the tokens of a
+ * row in float32 and rounds once, so a bfloat16 gradient does not lose many small terms. */
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens */
@@ -116,13 +116,14 @@ typedef struct scatter_add_job {
     fsdp_dtype dw_dtype, dtype;
     const int32_t *ids;   /* of the batch */
     const int32_t *order; /* the batch's tokens, sorted by id */
-    int64_t first, n;     /* the batch's first token and its length */
+    int64_t first, n;     /* first token and number of tokens of the batch */
     int64_t width;
     int32_t padding_idx; /* tokens with this id are skipped */
 } scatter_add_job;
 
-/* Sorts the numbers [0, n) by ids[], and numbers with equal ids in ascending order: a radix sort,
- * least significant digit first. Returns the buffer that has the result, `order` or `other`. */
+/* Sorts the numbers [0, n) by ids[]; numbers with equal ids stay in ascending order. This is a
+ * radix sort, least significant digit first. Returns the buffer that has the result, `order` or
+ * `other`. */
 static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                                  int64_t vocab)
 {

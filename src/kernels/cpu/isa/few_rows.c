@@ -18,8 +18,8 @@ enum {
     ROWS = 4,    /* rows of C that share the loaded elements of B */
     COLUMNS = 3, /* columns of C that are computed together if a row of B has all of k (trans_b) */
     STEPS = 4,   /* elements of k per step if a row of B has all columns */
-    /* Elements of k per pass if a row of B has all of k: that part of A stays in the first-level
-     * cache. */
+    /* Elements of k per pass if a row of B has all of k. The part of A for one pass stays in the
+     * first-level cache. */
     DEPTH = 1024,
     AHEAD = 24 /* prefetch distance, rows of B */
 };
@@ -52,7 +52,7 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
     return load(dtype, buffer);
 }
 
-/* --- trans_b, a row of B has all of k: dot products of rows --- */
+/* --- with trans_b: dot products of rows --- */
 
 /* Adds the products of elements [l, l + n) of k to `acc`, for rows [i, i + rows) and columns [j, j
  * + columns) of C. */
@@ -128,10 +128,10 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
     }
 }
 
-/* --- not trans_b, a row of B has all columns --- */
+/* --- without trans_b: sums of rows of B --- */
 
 /* Adds the products of elements [l, l + steps) of k to rows [i, i + rows) of C at column j. x has
- * the part of B. */
+ * the elements of B in these steps at column j. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
 {
@@ -203,7 +203,7 @@ static void multiply(const fsdp_few_rows *t)
         multiply_by(FSDP_DTYPE_F16, t);
 }
 
-/* --- before and after the product, for GEMM --- */
+/* --- before and after the product of a GEMM --- */
 
 static void widen_a(const fsdp_gemm_args *args, float *a, int64_t a_ld)
 {

@@ -1,4 +1,4 @@
-/* Converts float32 from and to two halves: Note [Halves] in src/base/halves.h. */
+/* Converts float32 to two halves and back: Note [Halves] in src/base/halves.h. */
 #include "src/kernels/cpu/isa/halves.h"
 #include "src/kernels/cpu/isa/block.h"
 

@@ -1,6 +1,6 @@
-/* Converts blocks of floats from and to two halves, one register of floats at a time: Note [Halves]
+/* Converts blocks of floats to two halves and back, one register of floats at a time: Note [Halves]
  * in src/base/halves.h. The index of a block's first element is a multiple of FSDP_HALVES_WORD, and
- * a block has a word of marks for each sixteen elements. */
+ * each sixteen elements have a word of marks. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -17,7 +17,7 @@ FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 #endif
 }
 
-/* Returns a mask: lane j is all ones if bit j is set, else zero. */
+/* Returns a mask whose lane j is all ones if bit j is set, else zero. */
 FSDP_INLINE fsdp_vecu fsdp_vec_spread(unsigned bits)
 {
     const uint32_t of_lane[16] = {1u << 0,  1u << 1,  1u << 2,  1u << 3, 1u << 4,  1u << 5,

@@ -4,7 +4,7 @@
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* rows of a task without sums over rows */
+    ROWS = 32 /* rows per task if no sums over rows are computed */
 };
 
 /* --- forward --- */
@@ -99,7 +99,7 @@ typedef struct norm_backward_job {
     bool want_sums;
 } norm_backward_job;
 
-/* Means of a row that dx depends on, with n = (x - mean) rstd and g = dy w. */
+/* The means of a row that dx depends on, where n = (x - mean) rstd and g = dy w. */
 typedef struct row_means {
     float g, g_n; /* mean(g), mean(g n) */
 } row_means;

@@ -48,8 +48,8 @@ static float exp_of(float x)
 }
 
 /* Computes a row's maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum,
- * the sums so far are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row that
- * begins with -infinity has sum 0 instead of NaN. */
+ * the sums up to then are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row
+ * that begins with -infinity has sum 0 instead of NaN. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
@@ -141,8 +141,8 @@ static bool has_nan(const float *x, int n)
     return found;
 }
 
-/* Returns the index of the largest value, the first one if there are several. NaN counts as larger
- * than any number, as in PyTorch. */
+/* Returns the index of the largest value; if there are several, the first of them. NaN counts as
+ * larger than any number, as in PyTorch. */
 static int32_t argmax_row(const argmax_job *job, int64_t start)
 {
     float buffer[FSDP_BLOCK], most = 0.0f;

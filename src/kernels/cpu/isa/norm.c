@@ -3,7 +3,7 @@
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* rows of a task without sums over rows */
+    ROWS = 32 /* rows per task if no sums over rows are computed */
 };
 
 /* --- forward --- */

@@ -1,6 +1,6 @@
 /* AdamW, Adam, SGD and Adafactor on one shard, with PyTorch's arithmetic in PyTorch's order
  * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
- * Adafactor): scalars are computed in double and rounded to float where PyTorch passes them to a
+ * Adafactor). Scalars are computed in double and rounded to float where PyTorch passes them to a
  * kernel. A task updates its part block by block, so the copy in copy_dtype is written while the
  * block is in cache. */
 #include "src/kernels/cpu/isa/block.h"
@@ -8,8 +8,8 @@
 
 /* --- a block of a parameter --- */
 
-/* Returns elements [i, i + n) of the parameter: in place if `param` is not NULL, else joined from
- * `halves` into `wide`. */
+/* Returns elements [i, i + n) of the parameter. If `param` is NULL, they are joined from `halves`
+ * into `wide`; otherwise they are in place. */
 static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
                          float wide[restrict FSDP_BLOCK])
 {
@@ -19,7 +19,7 @@ static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
     return wide;
 }
 
-/* Splits the updated block into halves again if open_param() joined it. */
+/* Splits the updated block into halves if open_param() joined it. */
 static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
                         const float wide[restrict FSDP_BLOCK])
 {
@@ -32,7 +32,7 @@ static void close_param(const float *param, fsdp_halves halves, int64_t i, int n
 typedef struct adam_job {
     const fsdp_adamw_args *args;
     float keep;         /* 1 - lr wd, the factor of decoupled decay */
-    float weight_decay; /* added to the gradient (not decoupled) */
+    float weight_decay; /* factor of the decay that is added to the gradient (if not decoupled) */
     float weight;       /* 1 - beta1 */
     float beta2, rest2; /* rest2: 1 - beta2 */
     float correction2;  /* sqrt(1 - beta2^step) */
@@ -122,7 +122,7 @@ static void sgd_block(const sgd_job *job, float *restrict param, float *restrict
             param[j] += step * (grad[j] * grad_scale + decay * param[j]);
         return;
     }
-    if (a->first) /* the buffer is not initialised */
+    if (a->first) /* the buffer is not initialised yet */
         memset(buffer, 0, (size_t)n * sizeof *buffer);
     float ahead = job->momentum;
     uint32_t nesterov = -(uint32_t)a->nesterov;
@@ -192,7 +192,7 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* Returns the term that is averaged. As in transformers, eps is added to the square in float32. */
+/* Returns the square whose average is kept. As in transformers, eps is added to it in float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;
@@ -233,7 +233,8 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    COLUMN_STRIP = 64 /* columns per task: each level of a task's tree has 512 bytes of sums */
+    /* Columns per task. Each level of a task's tree then has 512 bytes of sums. */
+    COLUMN_STRIP = 64
 };
 
 /* Sums a strip of n columns over `rows` rows; the strip begins at `g`. The tree splits at the
@@ -275,7 +276,7 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* Runs on one thread, since one row or column of numbers is too short to share. */
+/* Runs on one thread, since the averages of one tensor are too few to divide among threads. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)
 {

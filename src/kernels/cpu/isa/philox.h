@@ -1,4 +1,4 @@
-/* Random bits: fsdp_philox4x32 of src/base/philox.h for many counters at once. */
+/* Random bits: computes fsdp_philox4x32() of src/base/philox.h for many counters at once. */
 #pragma once
 #include "src/base/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -38,8 +38,9 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
     memcpy(p + FSDP_VEC, &upper, sizeof upper);
 }
 
-/* Stores the words of fsdp_philox4x32(key, first + j, 0), j < FSDP_VECQ, counter by counter. Each
- * counter is in a 64-bit lane. The upper halves of the state are undefined and never read. */
+/* Stores the words of fsdp_philox4x32(key, first + j, 0) for j < FSDP_VECQ, counter by counter. The
+ * computation has one counter in each 64-bit lane. The upper halves of the state are undefined and
+ * never read. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -59,7 +60,7 @@ FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
     fsdp_vec_store_pairs(words, (c0 & 0xffffffffu) | c1 << 32, (c2 & 0xffffffffu) | c3 << 32);
 }
 
-/* Stores the 32 words of the eight counters from `first`. */
+/* Stores the 32 words of eight counters, beginning with `first`. */
 FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 {
     for (int j = 0; j < 8; j += FSDP_VECQ)
@@ -70,8 +71,8 @@ enum {
     FSDP_COUNTER_HALVES = 8 /* 16-bit halves of a counter's words, see fsdp_drop_threshold() */
 };
 
-/* Stores n halves of the words of the counters from `first`, each half in a word of its own. n is a
- * multiple of 64. */
+/* Stores the first n 16-bit halves of the random words for counters first, first + 1, ..., each
+ * half in a 32-bit word of its own. n is a multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {
@@ -88,7 +89,7 @@ enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
-/* Stores the words of FSDP_PHILOX_COUNTERS counters from `first`. */
+/* Stores the words of FSDP_PHILOX_COUNTERS counters, beginning with `first`. */
 static inline void fsdp_philox_block(uint32_t words[4 * FSDP_PHILOX_COUNTERS], uint64_t key,
                                      uint64_t first)
 {

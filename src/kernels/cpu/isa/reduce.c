@@ -1,4 +1,4 @@
-/* Sums over ranks, and norms: results that must not depend on the world size. */
+/* Sums over ranks, and norms. Their results must not depend on the world size. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vec16.h"
 
@@ -52,8 +52,8 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Sums elements from `begin` in whole sixteens and returns where it stopped. Returns `begin` if it
- * does not support the dtype or the number of sources. */
+/* Sums elements from `begin` in whole groups of sixteen, and returns the end of the last group.
+ * Returns `begin` if it does not support the dtype or the number of sources. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -80,9 +80,9 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the sum of one block over sources [first, first + count): in `buffer`, or in place if
- * nothing has to be computed. The aligned binary tree splits at the largest power of two below
- * count. */
+/* Returns the sum of one block over sources [first, first + count). The result is in `buffer`, or
+ * in the source if nothing has to be computed. The aligned binary tree splits at the largest power
+ * of two below count. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -116,7 +116,7 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Whether dst may be written past the caches. It may not if it is a source, since its lines are
+/* Whether dst may be written past the caches. It may not if dst is a source, since its lines are
  * then in cache already. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
@@ -192,7 +192,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Computes the sums of rows of one element, FSDP_BLOCK rows at a time. */
+/* Computes the sums of rows that have one element each, FSDP_BLOCK rows at a time. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     float buffer[FSDP_BLOCK];

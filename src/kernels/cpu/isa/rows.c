@@ -7,7 +7,7 @@ typedef struct columns_job {
     const char *x;           /* split: rows of n parts */
     void *const *to;         /* split: [n] */
     char *out;               /* join: rows of n parts */
-    const void *const *from; /* join: [n]; NULL: zeros */
+    const void *const *from; /* join: [n]; a part that is NULL is zeros */
     int n;
     int64_t rows, task_rows;
     size_t part_bytes;
@@ -80,7 +80,7 @@ typedef struct segment_job {
 } segment_job;
 
 typedef struct segment_block {
-    int64_t segment, begin, end; /* rows [begin, end) are the segment's */
+    int64_t segment, begin, end; /* the segment has rows [begin, end) */
     int64_t column;
     int n; /* number of columns */
 } segment_block;

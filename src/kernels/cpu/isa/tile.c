@@ -11,8 +11,8 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* A tile with fewer lanes of k prefetches nothing: it is done before memory answers, and what
-     * it reads is in the cache. */
+    /* A tile with fewer lanes of k prefetches nothing. It would be done before the data arrived,
+     * and its operands are in the cache already. */
     FAR_DEPTH = 128,
     /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
     GROUP_BYTES = 256 << 10
@@ -95,15 +95,15 @@ typedef struct output {
     unsigned last_lanes; /* mask of the lanes to store in the last vector of each row */
 } output;
 
-/* `a` is packed, or its rows are a_stride bytes apart. */
+/* `a` is packed, or it has rows that are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 
 typedef enum tile_kind {
     F32,          /* A, B and C are f32 */
-    F32_TO_BF16,  /* C is bf16 and overwritten; A is packed */
-    BF16,         /* C is f32 */
-    BF16_TO_BF16, /* C is bf16 and overwritten */
+    F32_TO_BF16,  /* C is bf16 and overwritten; A and B are f32, A is packed */
+    BF16,         /* A and B are bf16, C is f32 */
+    BF16_TO_BF16, /* A, B and C are bf16; C is overwritten */
     KINDS
 } tile_kind;
 
@@ -239,8 +239,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes the tile at row i, column j of C. `panel` has the columns of B from j, `width` of them
- * for each lane of k. */
+/* Computes the tile at row i, column j of C. `panel` has the columns of B that begin at j; each of
+ * its lanes of k has `width` columns. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -264,10 +264,10 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]. The part of C that a tile adds to or overwrites, and the rows of A that
- * the next row of tiles starts with, are short pieces far apart, which the hardware prefetcher does
- * not predict. C is prefetched one tile ahead, A one row of tiles ahead. Each tile of a row
- * prefetches its share of the rows of A. */
+/* Note [Ahead of the tile]. The hardware prefetcher does not predict two kinds of access, since
+ * their pieces are short and far apart: the part of C that a tile adds to or overwrites, and the
+ * rows of A that the next row of tiles starts with. C is prefetched one tile ahead, A one row of
+ * tiles ahead. Each tile of a row prefetches its share of the rows of A. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {

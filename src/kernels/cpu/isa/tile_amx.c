@@ -3,9 +3,9 @@
  * multiplies four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel
  * AMX"). Sums go to C through a buffer in the first-level cache, unless nothing is added to them.
  *
- * Each call configures the registers and releases them at its end: other code in this thread
- * (oneDNN) has its own configuration, and the operating system switches threads faster if the
- * registers are released. */
+ * Each call configures the registers and releases them at its end: oneDNN in the same thread has
+ * its own configuration, and the operating system switches threads faster if the registers are
+ * released. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -26,7 +26,8 @@ enum {
     PAIR = 2 * LANES, /* elements of k in a row of a register */
     /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
     GROUP_BYTES = 512 << 10,
-    /* With fewer lanes of k, a tile is done before memory answers, and C is not prefetched. */
+    /* With fewer lanes of k, C is not prefetched, since a tile would be done before the data
+     * arrived. */
     FAR_DEPTH = 64
 };
 
@@ -57,8 +58,8 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes elements of A into two squares. In src, a row has one k of `rows` rows of A, and there
- * are `k` such rows; both are at most 32. */
+/* Transposes elements of A into two squares. src has `k` rows, and each has one element of k for
+ * `rows` rows of A. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -114,10 +115,10 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* A tile's rows of A, in two registers, the second of which may have no rows. */
+/* A tile's rows of A, in two registers. The second register may have no rows. */
 typedef struct tile_rows {
     int rows[2];
-    const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros; NULL: none */
+    const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros, or NULL */
     int64_t stride, step;       /* stride: bytes from one row to the next; step: from 16 lanes to
                                  * the next 16 */
     int64_t steps;
@@ -177,7 +178,7 @@ typedef struct pending {
     pending_kind kind;
     int rows, done;
     const fsdp_tile_block *block;
-    int64_t i, j, columns; /* the place in C, and the number of columns */
+    int64_t i, j, columns; /* first row and first column in C, and number of columns */
     char *c; /* address of the first row in C; c_stride: bytes from one row to the next */
     int64_t c_stride;
 } pending;
@@ -207,7 +208,7 @@ BF16_TARGET static void move_pending_rows(pending *p, int rows)
     p->done = end;
 }
 
-/* Sets `p` to move the sums of columns [j, j + columns) of the rows at i to C. */
+/* Sets `p` up to move sums to C: columns [j, j + columns) of `rows` rows from row i. */
 BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
                                     int64_t j, int64_t columns)
 {
@@ -228,9 +229,9 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
                                 : _mm512_setzero_ps());
 }
 
-/* Note [Asked for between steps]. What Note [Ahead of the tile] in tile.c describes is prefetched,
- * but only a few lines after each step along k. The first-level cache can have about 16 misses
- * pending, and an instruction that prefetches one more line waits until one of them has arrived. */
+/* Note [Asked for between steps]. The lines of Note [Ahead of the tile] in tile.c are prefetched a
+ * few at a time, after each step along k. The first-level cache can have about 16 misses pending,
+ * and an instruction that prefetches one more line waits until one of them has arrived. */
 typedef struct lines {
     const char *at;
     int64_t stride; /* bytes from one row to the next */
@@ -241,8 +242,9 @@ typedef struct lines {
 static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
 {
     const int64_t before = (int64_t)((uintptr_t)at % LINE);
-    const int64_t shift = stride % LINE ? LINE - 1 : 0; /* for rows that begin elsewhere in a
-                                                         * line */
+    /* If rows begin at different places in a line, a row may touch one more line than the first row
+     * does. */
+    const int64_t shift = stride % LINE ? LINE - 1 : 0;
     lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
     l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
     l.left = rows * l.of_row;
@@ -274,21 +276,22 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is prefetched while a tile computes: its part of C, and of_a lines of the rows of A that the
- * next row of tiles starts with. */
+/* What is prefetched while a tile is computed: its part of C, and `of_a` lines of those rows of A
+ * with which the next row of tiles starts. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
 } ahead;
 
-/* Computes a tile and stores its sums to c, whose rows are c_stride bytes apart. Meanwhile moves
+/* Computes a tile and stores its sums to c, whose rows are c_stride bytes apart. Meanwhile it moves
  * the sums that are pending in `before`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
                                      ahead *asked)
 {
     const char *a0 = r->a[0], *a1 = r->a[1];
-    /* GCC does not know that loading a tile register reads memory. */
+    /* GCC does not know that loading a tile register reads memory. This keeps it from dropping or
+     * delaying stores. */
     __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
     const int64_t steps = r->steps ? r->steps : 1;
     const int rows = (int)fsdp_ceil_div(before->rows - before->done, steps);
@@ -371,8 +374,8 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes columns [j, j + columns) of the rows at i. Afterwards the sums of `before` are in C, and
- * those of `now` may be pending. */
+/* Computes columns [j, j + columns) of the rows of `r`, which begin at row i. Afterwards the sums
+ * of `before` are in C, and the new sums may be pending in `now`. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

@@ -5,11 +5,10 @@
  * of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be narrower. If
  * it would have 8 columns, the last two panels have 16 columns each, since the additions to only 4
  * x 8 sums would wait for each other. A panel stays in the first-level cache while all rows of a
- * block of A are multiplied with it. (The order of loops that tile.h describes is for a
- * second-level cache that feeds wider registers.) GEMM always packs A: reading its rows in place,
- * from far apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and each half
- * of a tile is multiplied separately. Attention's rows of probabilities, in the first-level cache,
- * are read in place. */
+ * block of A are multiplied with it. GEMM always packs A: reading its rows in place, from far
+ * apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and each half of a tile
+ * is multiplied separately. Attention's rows of probabilities, in the first-level cache, are read
+ * in place. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -22,7 +21,7 @@ enum {
     WIDTH = 24,
     VECTORS = WIDTH / 8,
     STRIP = 72, /* columns of B, or rows of A, that are packed together for each row of k */
-    /* With at least this many lanes of k, prefetching C costs little in comparison. */
+    /* With at least this many lanes of k, prefetching C costs little compared with the products. */
     FAR_DEPTH = 128,
     AHEAD = 2048 /* prefetch distance of packing, elements */
 };
@@ -62,7 +61,7 @@ typedef struct target {
     int64_t stride; /* lanes from one row of k to the next */
 } target;
 
-/* Returns the destination of columns [8 i, 8 i + 8) of B, or of these rows of A. */
+/* Returns the destination of columns [8 i, 8 i + 8) of B, or of rows [8 i, 8 i + 8) of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)
@@ -193,8 +192,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* Computes C [rows, 8 * vectors] with leading dimension ldc. `a` is packed (a_ld 0), or its rows
- * are a_ld elements apart. */
+/* Computes C [rows, 8 * vectors] with leading dimension ldc. `a` is packed (a_ld 0), or it has rows
+ * that are a_ld elements apart. */
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
@@ -255,8 +254,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* Adds the block's sum, bias and previous C, as far as it has them, to the tile of results x [rows,
- * columns], and stores it at (i0, j0) in C. */
+/* Adds the sum, bias and previous C, those that the block asks for, to a tile of results x [rows,
+ * columns]. Stores the tile at (i0, j0) in C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {
@@ -304,8 +303,8 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
-        for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) { /* arrives before the sums are
-                                                                       * done */
+        /* The prefetched lines arrive before the sums are done. */
+        for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) {
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);
         }

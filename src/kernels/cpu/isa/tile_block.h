@@ -1,5 +1,5 @@
-/* The end of a product with AVX-512 or AMX tiles: stores the results to C, adding sums, bias and C;
- * see tile.h. Empty for other ISAs. */
+/* The end of a product with AVX-512 or AMX tiles: adds the sum, bias and previous C of a block
+ * (tile.h) and stores the results to C. Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
 #include "src/kernels/cpu/isa/vec16.h"
@@ -20,8 +20,8 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
-/* Stores a tile of results [rows, columns] from `x`, whose rows are x_ld apart, at (i0, j0) in
- * C. */
+/* Finishes a tile of results x [rows, columns], whose rows are x_ld elements apart, and stores it
+ * at (i0, j0) in C. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *b, const float *x,
                                               int64_t x_ld, int64_t i0, int rows, int64_t j0,
                                               int columns)

@@ -1,5 +1,5 @@
-/* Packing of matrices for the tiles of AVX-512; see tile.h. For tile.c and tile_amx.c; empty for
- * other ISAs. */
+/* Packing of matrices for the AVX-512 tiles (tile.c) and the AMX tiles (tile_amx.c); see tile.h.
+ * Empty for other ISAs. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
@@ -10,8 +10,7 @@ enum {
                              * k */
     PACK_AHEAD = 4096,      /* prefetch distance, elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance in each of sixteen rows, bytes */
-    /* Bytes; for rows that are not longer than this, packing prefetches the next sixteen rows
-     * instead */
+    /* If rows have at most this many bytes, packing prefetches the next sixteen rows instead. */
     PACK_SHORT_ROW = 2048
 };
 
@@ -26,7 +25,7 @@ typedef enum pack_form {
 typedef struct target {
     char *at;       /* address of lane 0 */
     int64_t stride; /* bytes from a lane of k to the next */
-    int64_t upper;  /* bytes from the lower 8 to the upper 8 of the sixteen */
+    int64_t upper;  /* bytes from the lower eight columns or rows to the upper eight */
 } target;
 
 FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
@@ -36,8 +35,8 @@ FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
     _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* Prefetch into the second-level cache: in the first-level cache, rows a multiple of 4096 bytes
- * apart would evict each other before they are used. An address past the end does no harm. */
+/* Prefetch into the second-level cache. In the first-level cache, rows that are a multiple of 4096
+ * bytes apart would evict each other before they are used. An address past the end does no harm. */
 FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
@@ -48,7 +47,8 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* Return the elements of k per lane, and the bytes of a lane in memory. */
+/* per_lane() returns the elements of k per lane, lane_bytes() the bytes that a lane has in memory
+ * before packing. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -59,8 +59,8 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Loads 16 lanes: the first `left` from memory (all 16 if `left` is larger), the others as zeros.
- * In PACK_PAIRS, `left` counts elements, and the last lane may have only one. */
+/* Loads the first `left` of 16 lanes from memory (all 16 if `left` is larger). The other lanes are
+ * zeros. In PACK_PAIRS, `left` counts elements, and the last lane may have only one. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -78,7 +78,7 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
 {
     __m512i r[16];
     const char *at = src + lane * lane_bytes(form);
-    __asm__("" : "+r"(at)); /* one pointer, not sixteen that do not fit the registers */
+    __asm__("" : "+r"(at)); /* forces one pointer; sixteen would not fit the registers */
     UNROLL
     for (int i = 0; i < 16; i++) {
         r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
@@ -107,7 +107,7 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* Returns the destination of columns [16 i, 16 i + 16) of B, or of these rows of A. */
+/* Returns the destination of columns [16 i, 16 i + 16) of B, or of rows [16 i, 16 i + 16) of A. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
 /* Returns how many rows ahead packing prefetches. */
@@ -156,7 +156,7 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Does what pack_rows() does, for bf16 with two rows of k per lane. */
+/* Packs like pack_rows(), but bf16 with two rows of k per lane. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {

@@ -1,11 +1,11 @@
-/* Arithmetic for the loops of isa/, written so that the compiler vectorises it: no branch, no call,
- * no table. Each function computes one lane; a loop over a block calls it, and the compiler
+/* Arithmetic for the loops of isa/, written without branches, calls and tables so that the compiler
+ * vectorises it. Each function computes one lane; a loop over a block calls it, and the compiler
  * vectorises the loop at the width of the ISA. Every step is one IEEE operation in a fixed order
  * (nothing is contracted), so a value's bits depend neither on its position in a vector nor on the
  * ISA.
  *
- * Selections use integer masks: the compiler would not vectorise `condition ? expression :
- * expression`, because arithmetic may trap and so the compiler must not evaluate both expressions.
+ * Selections use integer masks: the compiler would not vectorise `condition ? x : y` with
+ * arithmetic in x or y. Since arithmetic may trap, it must not evaluate both.
  *
  * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
  * tests/kernels/test_math.c measures its error over dense ranges. */
@@ -15,7 +15,7 @@
 
 #include "src/base/bf16.h"
 
-/* mask is all ones or all zeros. */
+/* Returns if_set if mask is all ones, if_clear if it is zero. */
 static inline float fsdp_select(uint32_t mask, float if_set, float if_clear)
 {
     return fsdp_f32_from_bits((fsdp_bits_from_f32(if_set) & mask) |
@@ -51,8 +51,8 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
-    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u); /* below 2^-14: the addition
-                                                                * rounds */
+    /* Below 2^-14 the result is subnormal; adding 0.5f to the magnitude rounds it. */
+    uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u);
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
     uint32_t result = ((tiny - 0x3f000000u) & subnormal) | (normal & ~subnormal);
@@ -65,7 +65,8 @@ static inline uint16_t fsdp_round_f16(float f)
 /* ln x for normal positive x. */
 static inline float fsdp_log(float x)
 {
-    uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u; /* sqrt(1/2): f below is symmetric */
+    /* Subtracts sqrt(1/2), so that ln(1 + f) is in [-ln 2 / 2, ln 2 / 2). */
+    uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u;
     float k = (float)((int32_t)bits >> 23);
     float f = fsdp_f32_from_bits((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
     float q = -0x1.38b57cp-4f;

@@ -24,8 +24,8 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
 }
 
 /* Stores x past the caches, so that the cache line is not read first. p must be a multiple of 64.
- * For large results that are not read soon. Call fsdp_stream_end() before another thread may read
- * the results. */
+ * Use this for large results that are not read soon. Call fsdp_stream_end() before another thread
+ * may read the results. */
 FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)
 {
 #if defined(__AVX512F__)

@@ -1,7 +1,7 @@
 /* A register of floats, of the ISA's width, and functions for softmax and activations. Use it for
  * loops in which explicit vectors are faster than one-lane functions (vec.h) that the compiler
- * vectorises. With vectors wider than registers (vec16.h) the compiler loads and stores at every
- * step.
+ * vectorises. With vectors wider than registers (vec16.h), the compiler would load and store at
+ * every step.
  *
  * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. The
  * bits do depend on the ISA where fsdp_vec_fma() is used, because it is fused only with v3 and v4.
@@ -47,7 +47,7 @@ FSDP_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
 
 FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
 {
-    return x - (fsdp_vec){0}; /* keeps -0 and NaN */
+    return x - (fsdp_vec){0}; /* unlike x + 0, this keeps -0 */
 }
 
 /* Returns the lanes of x where the mask is set, and of y elsewhere. */
@@ -56,7 +56,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
     return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
 }
 
-/* x > y ? x : y: a NaN in x is ignored and one in y stays. */
+/* Returns x > y ? x : y. A NaN in x is ignored, a NaN in y is returned. */
 FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -68,7 +68,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 #endif
 }
 
-/* x < y ? x : y: a NaN in x is ignored and one in y stays. */
+/* Returns x < y ? x : y. A NaN in x is ignored, a NaN in y is returned. */
 FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -116,7 +116,7 @@ FSDP_INLINE fsdp_vecu fsdp_vec_load_u16(const uint16_t *p)
 #endif
 }
 
-/* Lanes must be below 65536. */
+/* Stores the lanes as 16-bit integers. They must be below 65536. */
 FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
 {
 #if defined(__AVX512F__)
@@ -130,7 +130,8 @@ FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
     memcpy(p, &half, sizeof half);
 }
 
-/* Stores the upper halves of the lanes: x as bfloat16, if x was rounded before. */
+/* Stores the upper half of each lane. If x was rounded to bfloat16 before, this stores it as
+ * bfloat16. */
 FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
 {
     fsdp_vec_store_u16(p, (fsdp_vecu)x >> 16);
@@ -155,7 +156,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
-/* The largest lane; NaN is ignored unless it is in lane 0. */
+/* Returns the largest lane. NaN is ignored unless it is in lane 0. */
 FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
