@@ -69,8 +69,8 @@ typedef struct fsdp_comm_location {
     _Alignas(8) uint32_t step;
     char unit[64], call[32]; /* "" where unknown */
 } fsdp_comm_location;
-/* Record where this rank is. An abort or a divergence reports this location. Calls are cheap;
- * src/fsdp and src/train make them. */
+/* Record where this rank is. An abort or a divergence reports this location. src/fsdp and src/train
+ * call this function, which is cheap. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
 /* Return the location that fsdp_group_at() has recorded last. */
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);

@@ -69,7 +69,7 @@ typedef struct fsdp_comm_control {
     uint32_t cores; /* available to all ranks together */
     uint64_t bytes; /* size of the whole block, including scratch */
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t
-        abort;               /* 0, or 1 + the number of the board that posted first */
+        abort;               /* 0, or 1 + the number of the board with the first failure */
     fsdp_comm_board board[]; /* [world_size + 1] */
 } fsdp_comm_control;
 
@@ -83,8 +83,8 @@ void fsdp_comm_copy_text(char *to, size_t size, const char *from);
 
 /* Initialize a control block in zero-filled memory of fsdp_comm_control_bytes(). */
 void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
-/* Return FSDP_ERR_FORMAT unless `control` is a control block of this build and world size and has
- * `bytes`. */
+/* Return FSDP_ERR_FORMAT unless `control` [bytes] is a control block of this build and world
+ * size. */
 FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes,
                                                      int world_size);
 

@@ -31,7 +31,8 @@ typedef struct fsdp_comm_world {
 typedef struct fsdp_comm_ops {
     const char *name;
     bool without_peers; /* for plans: collectives are counted and return this rank's input */
-    /* Join the job that the environment describes. NULL: ranks do not join a job in this way. */
+    /* Join the job that the environment describes. NULL: ranks cannot join a job with this
+     * transport. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
     /* Called on rank 0 in a WRITE phase: create memory, fill in the offer, send what the peers
      * need. */
@@ -45,9 +46,9 @@ typedef struct fsdp_comm_ops {
     /* Return pages to the system. No rank reads these pages before they are written again. NULL:
      * the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
-    /* Set up what memory_create and memory_attach need in `group`, which was split off and has its
-     * ranks and members; it is NULL on ranks without a new group of several ranks. Collective over
-     * the parent. The function is NULL if nothing is needed. */
+    /* Set up what memory_create and memory_attach need in `group`, which was split off from
+     * `parent`. Its ranks and members are set. `group` is NULL on ranks without a new group of
+     * several ranks. Collective over the parent. The function is NULL if nothing is needed. */
     fsdp_status (*connect)(fsdp_group *parent, fsdp_group *group);
     void (*close)(fsdp_group *group); /* frees group->impl; also frees the control block unless the
                                          group was split off */
@@ -64,8 +65,7 @@ enum {
 struct fsdp_shared_buffer {
     fsdp_group *group;
     fsdp_comm_memory memory;
-    struct fsdp_phase_lane
-        *lanes; /* [world_size], at the start of memory; NULL in a world of one */
+    struct fsdp_phase_lane *lanes; /* [world_size]; NULL in a world of one */
     void *data;
     size_t bytes;
     uint32_t number; /* unique in the world; 0: the scratch of the world's collectives */

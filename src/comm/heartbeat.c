@@ -14,7 +14,7 @@
 static const int64_t beat_ns = 500000000;
 static const int64_t gap_ns =
     1000000000; /* a longer time between two own beats means that this process did not run */
-static const double least_limit = 3; /* in beats; on a busy machine, a peer may miss fewer */
+static const double least_limit = 3; /* in beats; a running peer may miss fewer on a busy machine */
 
 typedef struct peer_state {
     uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */

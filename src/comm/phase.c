@@ -4,9 +4,9 @@
  * then sets `begun` to n + 1. Then it compares the record with the records of all peers that have
  * already announced their phase n. Any two ranks first store and then load with sequential
  * consistency, so at least one of them sees the announcement of the other. If the records differ,
- * this rank posts the divergence, and the other rank finds it in the abort word. A record is
- * overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n, so they have
- * compared the record. */
+ * the rank that sees this posts the divergence, and the other rank finds it in the abort word. A
+ * record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n, so they
+ * have compared the record. */
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"

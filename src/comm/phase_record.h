@@ -35,8 +35,8 @@ typedef struct fsdp_phase_lane {
 } fsdp_phase_lane;
 
 /* Return the number of phases that every rank must have ended before this rank may begin its next
- * phase. Then every rank has ended the phase whose record is in the ring at the place of the next
- * one, so this place is free. */
+ * phase. The record of the next phase overwrites the record of the phase FSDP_PHASE_RING phases
+ * earlier, which every rank must have ended and compared before. */
 static inline uint64_t fsdp_phase_room(const fsdp_shared_buffer *buffer)
 {
     return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;

@@ -17,7 +17,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_plan_group_create(int rank, int world_size, int
                                                    fsdp_group **group);
 bool fsdp_group_is_plan(const fsdp_group *group); /* accepts NULL */
 /* Create the group of one dimension of a mesh from a plan's group. The new group has `ranks` ranks.
- * Neighbours in it differ by `stride` in the parent, and this rank has number `rank` in it. Not
- * collective. */
+ * In the parent, the numbers of neighbours differ by `stride`. In the new group, this rank is rank
+ * `rank`. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_split(const fsdp_group *parent, int rank, int ranks,
                                                   int stride, fsdp_group **group);

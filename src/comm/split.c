@@ -2,8 +2,8 @@
  *
  * A group that was split off uses the world's control block: its failures are failures of the
  * world, and messages name ranks of the world. The group has its own scratch buffer, which is a
- * part of a buffer of its parent. It also has what its transport needs to share memory among only
- * the ranks of the group. */
+ * part of a buffer of its parent. It also has its own transport state, with which its ranks share
+ * memory without other ranks. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -44,8 +44,9 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* Where the choices of this rank's group are among the sorted choices, and where the group's
- * scratch is in the buffer for the scratches of all groups. */
+/* This rank's group has the choices [first, first + ranks) of the sorted choices. Its scratch
+ * begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
+ * group. */
 typedef struct place {
     int first, ranks;
     size_t offset, total;

@@ -208,7 +208,7 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors, and let p be stored as `with` says. */
+/* Release p's tensors, and replace how p is stored by `with`. */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);
@@ -372,7 +372,7 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* Create the group's memory on `device`. If own rows were staged in a file, they are again. */
+/* Create the group's memory on `device`. Own rows are staged in a file if they were before. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;

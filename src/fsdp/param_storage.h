@@ -62,16 +62,16 @@ typedef struct fsdp_param_memory_ops {
     /* Reserve room for p, which is the last item of m->params. Set *offset to the place of p, in
      * elements of param_dtype. NULL: p is placed directly after the previous parameter. */
     fsdp_status (*reserve)(fsdp_param_memory *m, const fsdp_param *p, size_t *offset);
-    /* Create `view`, and the buffers that last until `release`. Call this when room was reserved
+    /* Create `view`, and the buffers that last until `release`. Call this after room was reserved
      * for all parameters. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
     /* Begin a gather: write own rows to where peers read them. No effect if a gather has already
      * done this. NULL: own rows are always stored where peers read them. After a failure, the
-     * memory does not have a buffer of a pool. */
+     * memory has returned its buffers to their pools. */
     fsdp_status (*gather)(fsdp_param_memory *m);
-    /* Do what `gather` does ahead of time. If own rows are in a file, only start to read them.
-     * NULL: there is nothing to do ahead of time. After a failure, the memory does not have a
-     * buffer of a pool. */
+    /* Begin a gather ahead of time, as `gather` does, but if own rows are in a file, only start to
+     * read them. NULL: there is nothing to do ahead of time. After a failure, the memory has
+     * returned its buffers to their pools. */
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows and show them in `view`. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
@@ -152,8 +152,8 @@ void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 /* Create an empty `view` that has the size of all parameters of the memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count an all-gather, which FSDP2 would perform where this memory only shows a buffer that it has
- * already. */
+/* Count an all-gather, because FSDP2 would perform one here. This memory only shows a buffer that
+ * it already has. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
 /* Implements `unshard` for memories whose view is a whole buffer: wait until all ranks have written
  * `buffer`, and show it in `view`. */

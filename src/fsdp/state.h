@@ -48,12 +48,13 @@
  *                 So a reduce runs one unit later than its post, when the peers have most likely
  *                 posted their gradients, too. It always runs at the same point of the program, so
  *                 memory peaks and the order of collectives do not depend on timing. A large unit
- *                 posts its gradients in sections, several times within its backward:
- *                 Note [Sections] in grad_buffer.h. If a posted buffer will be written again before
- * its reduce, by a later backward or by another unit, it is reduced before that write. end_backward
- * flush: reduce the pending buffer, finish the sums of earlier micro-steps, reshard all units. All
- * units have this hook, not only the outermost one, because a program may call units one by one.
- * Nothing is flushed before the last backward (fsdp_set_is_last_backward()).
+ *                 posts its gradients in sections, several times within its backward: see
+ *                 Note [Sections] in grad_buffer.h. If a later backward or another unit writes a
+ *                 posted buffer again before its reduce, the buffer is reduced before this write.
+ *   end_backward  flush: reduce the pending buffer, finish the sums of earlier micro-steps, reshard
+ *                 all units. All units have this hook, not only the outermost one, because a
+ *                 program may call units one by one. Nothing is flushed before the last backward
+ *                 (fsdp_set_is_last_backward()).
  *
  * If a unit is inside a checkpointed module, its forward runs a second time, within backward. The
  * unit is unsharded for this recomputation and stays unsharded until its own backward, which

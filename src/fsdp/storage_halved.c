@@ -29,7 +29,7 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_leave(local->storage);
 }
 
-/* Return the bytes without the marks of the halves, which are not part of the shard. */
+/* Return the bytes of a shard, not counting the marks of the halves. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

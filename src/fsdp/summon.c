@@ -4,7 +4,7 @@
  * Each rank has private copies, as in FSDP1, where the copies are views of a gathered flat
  * parameter. Other ranks do not see this rank's changes to its copies. At the end, each rank writes
  * its own rows of the copies back to its master weights. Until then, the units refuse gathers and
- * writes of own rows, so the values are in use only through the copies. */
+ * writes of own rows, so the values change only through the copies. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"

@@ -52,7 +52,7 @@ enum {
 typedef struct candidates {
     const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; the first MAX_CANDIDATES classes */
     size_t n;
-    const char *refused; /* this class is left out: the error is about it */
+    const char *refused; /* the class that the error is about; it is left out */
 } candidates;
 
 static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
