@@ -84,7 +84,7 @@ struct fsdp_group {
     const fsdp_comm_ops *ops;
     void *impl; /* private to the transport */
     int rank, world_size, local_rank, local_world_size;
-    int refs; /* one for the owner and one per buffer, which may outlive the owner's reference */
+    int refs; /* one for the owner and one per buffer; a buffer may outlive the owner's */
     /* Only for a group that was split off (split.c), else NULL: the world rank of each rank of this
      * group, and the buffer of the parent that contains this group's scratch. */
     int *members;

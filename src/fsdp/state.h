@@ -109,7 +109,7 @@ struct fsdp_state_context {
 
     /* For prefetch.c. */
     fsdp_state_list order;      /* Units in the order in which this forward has entered them. */
-    fsdp_state_list last_order; /* The same for the previous forward. */
+    fsdp_state_list last_order; /* The order in which the previous forward entered units. */
     fsdp_state_list left;       /* Units in the order in which forward has left them. */
     size_t cursor;              /* Position in `left`, which backward walks from its end. */
     fsdp_state_list queue;      /* Units that wait to be prefetched. */
