@@ -32,7 +32,8 @@ static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *r
     return FSDP_OK;
 }
 
-/* `records` has world_size + 1 elements; the last one is this rank's. */
+/* `records` has room for world_size + 1 records of `record` bytes; the last one is this rank's
+ * own. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {
@@ -53,7 +54,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
                               void *recv)
 {
     const int world_size = fsdp_group_world_size(group);
-    /* Outcomes are at multiples of their alignment. */
+    /* Round up, so that every outcome in `records` is aligned. */
     const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
     const size_t record = sizeof(outcome) + padded;
     if (world_size == 1) {

@@ -1,7 +1,8 @@
-/* The classic collectives, on the group's scratch buffer: a WRITE in which each rank fills its
- * slot, and a READ in which all ranks read all slots. Larger collectives are done in chunks.
- * Results are combined in rank order, so every rank gets the same bits in every run. Gradients and
- * parameters do not use these functions: they have shared buffers of their own. */
+/* The classic collectives. They use the group's scratch buffer: each rank fills its slot in a WRITE
+ * phase, and all ranks read all slots in the READ phase that follows. A collective that is larger
+ * than a slot is done in chunks. Results are combined in rank order, so every rank gets the same
+ * bits in every run. Gradients and parameters do not use these functions, because they have their
+ * own shared buffers. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -59,14 +60,14 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* The error of a group without peers when values of peers are needed. */
+/* Return the error for a call that needs values of peers in a group without peers. */
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "%s: the other ranks of a plan do not exist, so they have no values", call);
 }
 
-/* In a plan, this rank's data is repeated for every rank. `send` may be a part of `out`. */
+/* All-gather in a plan: repeat this rank's data for every rank. `send` may be a part of `out`. */
 static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsigned char *out)
 {
     if (!bytes)
@@ -118,7 +119,7 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
     if (group->ops->without_peers)
         return group->rank == root ? FSDP_OK : error_without_peers("broadcast");
     size_t done = 0;
-    do { /* once even for 0 bytes: ranks that disagree about the size must find out */
+    do { /* run once even for 0 bytes: ranks that disagree about the size must find out */
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
@@ -291,8 +292,9 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Reduce the slice at `offset` over the ranks [first, last) as an aligned binary tree. The left
- * half is the largest power of two below their number, so that 6 ranks give ((0+1)+(2+3))+(4+5). */
+/* Reduce the slice at `offset` over the ranks [first, last) as an aligned binary tree. The number
+ * of ranks in the left half is the largest power of two below last - first. So 6 ranks are added as
+ * ((0+1)+(2+3))+(4+5). */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {
@@ -339,7 +341,7 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
     collective c = start_collective(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
                                     ranks * count * sizeof *send, (uint32_t)op);
     do {
-        /* A slot holds this rank's contribution to the same chunk of every rank's slice. */
+        /* A slot contains its rank's contribution to one chunk of every rank's slice. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         for (size_t r = 0; r < ranks; r++)

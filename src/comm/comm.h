@@ -2,16 +2,18 @@
  *
  * Note [Phases]. Everything that peers read (float32 master weights, a bfloat16 copy, a pool
  * buffer, a gradient buffer) is in a shared buffer. On each buffer, every rank of the group runs
- * the same phases in the same order: WRITE (the rank writes its own part) and READ (it may read all
- * of it). READ begins when every rank has ended the last WRITE. WRITE begins when every rank has
- * ended every earlier phase. The state is one 64-bit counter per rank and buffer: the number of
- * phases that this rank has ended. Begin waits for the counters of the peers. End stores the own
+ * the same phases in the same order. In a WRITE phase, the rank writes its own part of the buffer.
+ * In a READ phase, it may read the whole buffer. A READ begins when every rank has ended the last
+ * WRITE. A WRITE begins when every rank has ended every earlier phase. The state is one 64-bit
+ * counter per rank and buffer: the number of phases of the buffer that the rank has ended.
+ * fsdp_phase_begin() waits for the counters of the peers. fsdp_phase_end() stores the rank's own
  * counter with release semantics and wakes waiting peers. There is no other lock.
  *
- * Every phase carries an fsdp_phase_info, which is compared with that of the peers for the same
- * phase number. A difference is an error on all ranks that names both ("rank 1 is at unit 3 ...,
- * rank 0 at unit 4"). A rank that fails posts an abort word (rank, step, unit, call, message).
- * Every wait polls it, so the other ranks fail at once with FSDP_ERR_COMM and that message. */
+ * Every phase has an fsdp_phase_info, which is compared with the peers' infos for the same phase
+ * number. If two ranks differ, all ranks return an error that names what the two ranks do ("rank 1
+ * begins ... of unit 3, but rank 0 began ... of unit 4"). A rank that fails posts its failure
+ * (rank, step, unit, call, message) and sets the abort word. Every wait polls the abort word, so
+ * the peers fail at once with FSDP_ERR_COMM and this message. */
 #pragma once
 #include <fsdp/comm.h>
 
@@ -33,54 +35,56 @@ typedef struct fsdp_phase_info {
 
 typedef fsdp_comm_kind fsdp_phase_kind;
 
-/* Collective: every rank creates the same buffers in the same order. A buffer has `bytes` of
- * zero-filled, page-aligned memory that all ranks see. In a world of size 1 it is plain memory, and
- * phases cost nothing. FSDP_ERR_UNSUPPORTED on all ranks once the group has created 65535
- * buffers. */
+/* Create a buffer with `bytes` of zero-filled, page-aligned memory that all ranks map. Collective:
+ * every rank creates the same buffers in the same order. In a world of size 1, a buffer is plain
+ * memory, and phases cost nothing. Returns FSDP_ERR_UNSUPPORTED on all ranks if the group has
+ * already created 65535 buffers. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes,
                                                       fsdp_shared_buffer **buffer);
-/* Not collective: unmaps this rank's view. Accepts NULL. */
+/* Unmap this rank's view. Not collective. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
-/* Return the memory of the data to the system, except for the first `keep` bytes (a multiple of the
- * page size) of each of world_size equal parts. Keeping the same amount of each part gives every
- * rank that writes one part the same number of pages to touch. The discarded data is undefined
- * until the next WRITE; the buffer itself remains. Collective, between phases, and does not wait
- * for readers: the last rank that calls it, after the others have finished reading, discards the
- * pages. Where ranks are threads, the heap keeps the memory. No effect if nothing was written since
- * the last discard that kept as little. */
+/* Return memory of the data to the system. The data has world_size equal parts, and the first
+ * `keep` bytes of each part are kept. `keep` must be a multiple of the page size. If each rank
+ * writes one part, every rank then has the same number of new pages to touch. The discarded data is
+ * undefined until the next WRITE; the buffer itself remains. Collective; call this between phases.
+ * It does not wait for readers: each rank calls it after its last read, and the rank that calls it
+ * last discards the pages. If ranks are threads, the heap keeps the memory. No effect if nothing
+ * was written since the last discard, which kept `keep` bytes or less. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
-/* See Note [Phases]. A second begin before the end of the first is FSDP_ERR_STATE. */
+/* Begin or end a phase: see Note [Phases]. fsdp_phase_begin() returns FSDP_ERR_STATE if the last
+ * phase of the buffer has not ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
 void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if begin failed */
 
-/* fsdp_group_get_counters() without a copy: the live counters of the group. */
+/* Return the live counters of the group, instead of a copy as fsdp_group_get_counters() does. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
 /* Count a collective that FSDP2 would perform but that has no phase in this transport. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
-/* Where a rank is; reported with its failure. */
+/* Where a rank is in its program; reported with its failure. */
 typedef struct fsdp_comm_location {
     _Alignas(8) uint32_t step;
     char unit[64], call[32]; /* "" where unknown */
 } fsdp_comm_location;
-/* Set where this rank is, which an abort or a divergence reports. Cheap; called by fsdp and
- * train. */
+/* Record where this rank is. An abort or a divergence reports this location. src/fsdp and src/train
+ * call this function, which is cheap. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
-/* The location that fsdp_group_at() set last. */
+/* Return the location that fsdp_group_at() has recorded last. */
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);
 
-/* Post this rank's last error as an error of all ranks whose message already names them (they
- * diverged). All ranks then report it, or the failure that was posted first. Returns the status
- * that this rank must return. */
+/* Post this rank's last error as an error of all ranks, for example a divergence. The message must
+ * name the ranks already. All ranks then report the failure that was posted first, which may be
+ * another one. Return the status that this rank must return. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status);
-/* The failure that a rank has posted; FSDP_OK if there is none. A failure that a rank posts before
- * it ends a phase is visible to all ranks that have waited for that phase. NULL: FSDP_OK. */
+/* Return the error of the failure that was posted first; FSDP_OK if there is none, or if `group` is
+ * NULL. A failure that a rank posts before it ends a phase is visible to all ranks that have waited
+ * for that phase. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_check(const fsdp_group *group);
-/* Whether a peer will do nothing more because it has died, was stopped, or left. A peer that failed
- * or diverged is still there. NULL: false. */
+/* Is a peer gone, because it has died, was stopped or has left the group? A peer that has only
+ * failed or diverged is not gone. Returns false if `group` is NULL. */
 bool fsdp_group_lacks_peer(const fsdp_group *group);
 
 /* Set the number of threads that each rank computes with. Waits spin only if the threads of all

@@ -1,5 +1,5 @@
-/* The control block: its layout, the abort word that the first failure sets, and the message that
- * readers of it report. */
+/* The control block: its layout, the abort word that the first failure sets, and the message with
+ * which all ranks report this failure. */
 #include "src/comm/control.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* What the ranks of one group on one host share in addition to their buffers: the abort word, one
- * board per rank, and behind them the scratch buffer of the collectives. The threads transport
- * allocates it on the heap, the shm transport in a memfd that the launcher created. The code is the
- * same for both.
+/* The control block: what the ranks of one group on one host share in addition to their buffers. It
+ * contains the abort word, one board per rank, and then the scratch buffer of the collectives. In
+ * the threads transport, the block is on the heap. In the shm transport, it is in a memfd that the
+ * launcher creates. The code is the same for both transports.
  *
- * Every board is written by its rank alone, so a rank that dies in the middle leaves nothing that
- * others would take for complete. A failure is first written to the rank's own board. Then a single
- * compare-and-exchange on the abort word makes it the failure that all ranks report. There is one
- * more board than there are ranks: the launcher uses it to report ranks that died. */
+ * Each rank writes only its own board. It first writes a failure to the board. Then a single
+ * compare-and-exchange of the abort word makes this the failure that all ranks report. So if a rank
+ * dies while it writes, its peers do not read an incomplete failure. After the boards of the ranks,
+ * there is one more board, on which the launcher reports ranks that died. */
 #pragma once
 #include <stdatomic.h>
 
@@ -19,8 +19,8 @@ enum {
     FSDP_SCRATCH_SLOT_BYTES = 1 << 18, /* per rank; larger collectives are cut into chunks */
 };
 
-/* A location on a board, which others read while its rank may be writing it. They may see half of
- * one location and half of the next, but always terminated text. */
+/* A location on a board. Peers may read it while its rank writes it. They may then get a mixture of
+ * two locations, but its texts always end with a NUL. */
 typedef struct fsdp_comm_place {
     _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];
 } fsdp_comm_place;
@@ -32,18 +32,20 @@ typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_STOPPED, /* a peer reports it: "has not moved for 4.0 s" */
 } fsdp_comm_failure_kind;
 
-/* One failure. `rank` is the rank that failed: in the launcher's board the rank that died, in an
- * accuser's board the rank that is stopped. */
+/* One failure. `rank` is the rank that failed. It may be another rank than the one that writes the
+ * board: the launcher's board names a rank that died, and a peer's board may name a rank that is
+ * stopped. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
-    int32_t status; /* fsdp_status of that rank */
+    int32_t status; /* fsdp_status of `rank` */
     uint32_t kind;  /* fsdp_comm_failure_kind */
     fsdp_comm_location at;
     char message[640];
 } fsdp_comm_failure;
 
-/* A wait that has lasted longer than one poll: `rank` waits until `peer` has ended `target` phases
- * of buffer `number`. `sequence` is odd during the wait and changes with every wait. */
+/* A wait that has lasted longer than one poll: the rank of the board waits until `peer` has ended
+ * `target` phases of buffer `number`. `sequence` is odd during the wait and changes with every
+ * wait. */
 typedef struct fsdp_comm_blocked {
     _Atomic uint64_t sequence;
     _Atomic uint64_t target;
@@ -53,9 +55,9 @@ typedef struct fsdp_comm_blocked {
 
 typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
-    _Atomic uint32_t left;     /* has left the group: this rank begins no more phases */
-    _Atomic uint32_t recorded; /* `failure` is in use; a rank reports once */
-    _Atomic uint32_t beat;     /* counts up while the rank's process runs; 0: not started */
+    _Atomic uint32_t left;     /* the rank has left the group and begins no more phases */
+    _Atomic uint32_t recorded; /* `failure` is in use; a rank reports only one */
+    _Atomic uint32_t beat;     /* increases while the rank's process runs; 0: not started */
     fsdp_comm_blocked blocked;
     fsdp_comm_place at;
     fsdp_comm_failure failure;
@@ -67,27 +69,30 @@ typedef struct fsdp_comm_control {
     uint32_t cores; /* available to all ranks together */
     uint64_t bytes; /* size of the whole block, including scratch */
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t
-        abort;               /* 0, or 1 + the number of the board that posted first */
+        abort;               /* 0, or 1 + the number of the board with the first failure */
     fsdp_comm_board board[]; /* [world_size + 1] */
 } fsdp_comm_control;
 
-/* Size of the whole block, and the offset in it of the scratch buffer (phase lanes, then data). In
- * bytes. */
+/* Return the size of the whole block, and the offset of the scratch buffer in the block, in bytes.
+ * The scratch buffer consists of phase lanes and then data. */
 size_t fsdp_comm_control_bytes(int world_size);
 size_t fsdp_comm_control_scratch_offset(int world_size);
-/* Copy a string, truncated to fit. `from` may be NULL. */
+/* Copy the string `from` to `to` [size], and truncate it to fit. NULL is copied as an empty
+ * string. */
 void fsdp_comm_copy_text(char *to, size_t size, const char *from);
 
-/* Prepare zero-filled memory of fsdp_comm_control_bytes(). */
+/* Initialize a control block in zero-filled memory of fsdp_comm_control_bytes(). */
 void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
-/* FSDP_ERR_FORMAT unless `bytes` of memory hold a control block of this build and world size. */
+/* Return FSDP_ERR_FORMAT unless `control` [bytes] is a control block of this build and world
+ * size. */
 FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes,
                                                      int world_size);
 
-/* Post a failure from board `board`. The first one posted wins. Returns whether it was this one. */
+/* Post a failure on board `board`. Return whether it is the first one, which all ranks will
+ * report. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
-/* Copy the failure that was posted first; false while there is none. */
+/* Copy the failure that was posted first. Return false if there is none yet. */
 bool fsdp_comm_control_failure(const fsdp_comm_control *control, fsdp_comm_failure *failure);
 static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 {
@@ -95,9 +100,11 @@ static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 }
 void fsdp_comm_place_set(fsdp_comm_place *place, const fsdp_comm_location *at);
 fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place);
-/* " in step 5, unit encoder.block.0, backward"; empty if nothing is known. */
+/* Write a text such as " in step 5, unit encoder.block.0, backward"; an empty one if nothing is
+ * known. */
 void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
-/* One line that names rank, step, unit and call as far as they are known. */
+/* Write one line that names rank, step, unit and call, as far as they are known. */
 void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size);
-/* FSDP_ERR_COMM with a message that names rank, step, unit and call of the first failure. */
+/* Return FSDP_ERR_COMM, with a message that names rank, step, unit and call of the first
+ * failure. */
 fsdp_status fsdp_comm_control_error(const fsdp_comm_control *control);

@@ -1,5 +1,5 @@
 /* Chooses the number of threads per rank. The affinity masks show whether ranks were bound to cores
- * of their own or share all cores. A container's CPU quota may allow less. */
+ * of their own or share all cores. The CPU quota of a container may allow fewer threads. */
 #include <sched.h>
 
 #include <fsdp/comm.h>

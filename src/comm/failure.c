@@ -1,4 +1,4 @@
-/* Failures of a group: what a rank posts for its peers, and what they return then. */
+/* Failures of a group: what a rank posts for its peers, and what the peers then return. */
 #include <stdio.h>
 #include <string.h>
 

@@ -17,8 +17,8 @@ enum {
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/* posix_fallocate would take a whole machine's memory without an error, so the available memory is
- * checked before each slice. */
+/* posix_fallocate would allocate all memory of the machine without an error, so the available
+ * memory is checked before each slice. */
 static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += SLICE_BYTES) {

@@ -1,6 +1,5 @@
-/* Lifetimes of a group and of its shared buffers, which hold references to each other: a buffer
- * keeps its group alive, and a group that was split off keeps the buffer of its parent that
- * contains its scratch. */
+/* Lifetimes of a group and of its shared buffers. A buffer keeps its group alive. A group that was
+ * split off also keeps a buffer of its parent alive, which contains the group's scratch. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"

@@ -64,7 +64,7 @@ void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip)
     fsdp_group_get_hooks(group)->skips_writer_wait = skip;
 }
 
-/* The collectives' scratch buffer always waits. */
+/* A WRITE of the world's scratch buffer always waits. */
 bool fsdp_group_skips_writer_wait(const fsdp_shared_buffer *buffer)
 {
     const fsdp_group_hooks *hooks = buffer->group->hooks;

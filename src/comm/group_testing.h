@@ -1,17 +1,20 @@
 /* Delays and a broken protocol for tests; see Note [Hooks for tests] in src/base/alloc_testing.h.
- * Each rank sets its own hooks. A group that is split off later shares them. */
+ * Each rank sets its own hooks. A group that is split off later shares the hooks of its parent. */
 #pragma once
 #include "src/comm/group.h"
 
 struct fsdp_network;
 
-/* A wait for a peer that lasts longer is FSDP_ERR_TIMEOUT. Overrides FSDP_TIMEOUT_S. */
+/* A wait for a peer that lasts longer than `timeout_ms` fails with FSDP_ERR_TIMEOUT. Overrides
+ * FSDP_TIMEOUT_S. */
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
-/* Before each phase, sleep for 0 to max_us, drawn by (seed, rank, count). 0: off. */
+/* Before each phase, sleep for a pseudo-random time from 0 to `max_us`, which depends on `seed`, on
+ * the rank and on the number of earlier phases. If `max_us` is 0, do not sleep. */
 void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
-/* WRITE no longer waits for the readers, to check that the tests of phases detect it. */
+/* If `skip` is set, WRITE does not wait for readers any more. This checks that the tests of phases
+ * detect such an error. */
 void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);
-/* Whether fsdp_phase_begin(buffer, READ) would return without waiting. */
+/* Would fsdp_phase_begin(buffer, READ) return without waiting? */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
 
 typedef struct fsdp_group_hooks {
@@ -22,7 +25,7 @@ typedef struct fsdp_group_hooks {
     struct fsdp_network *network; /* see network_testing.h; NULL: none */
 } fsdp_group_hooks;
 
-/* The hooks of the group, created at the first call. */
+/* Return the hooks of the group. The first call creates them. */
 fsdp_group_hooks *fsdp_group_get_hooks(fsdp_group *group);
 
 /* For group.c, split.c and phase.c. */

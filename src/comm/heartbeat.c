@@ -14,11 +14,11 @@
 static const int64_t beat_ns = 500000000;
 static const int64_t gap_ns =
     1000000000; /* a longer time between two own beats means that this process did not run */
-static const double least_limit = 3; /* in beats; fewer may be missed on a busy machine */
+static const double least_limit = 3; /* in beats; a running peer may miss fewer on a busy machine */
 
 typedef struct peer_state {
-    uint32_t beat;           /* the last one seen; used by the thread only */
-    _Atomic uint32_t missed; /* own beats since the peer's last one */
+    uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */
+    _Atomic uint32_t missed; /* this rank's beats since the peer's last beat */
 } peer_state;
 
 struct fsdp_heartbeat {
@@ -105,8 +105,8 @@ fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int rank, double li
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&h->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    /* Do not leave the first beat to the thread: the rank may be stopped before the thread has
-     * run. */
+    /* Make the first beat here, not in the thread, because the rank may be stopped before the
+     * thread has run. */
     atomic_fetch_add(&control->board[rank].beat, 1);
     int error = start_thread(h);
     if (error) {

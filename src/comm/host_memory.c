@@ -1,4 +1,4 @@
-/* /proc/meminfo, sysinfo(2) and cgroup v2. */
+/* Reads the available memory from /proc/meminfo, sysinfo(2) and cgroup v2. */
 #include "src/comm/host_memory.h"
 
 #include <fcntl.h>
@@ -25,7 +25,8 @@ static bool read_file(const char *path, char *text)
     return got > 0;
 }
 
-/* The number that follows `name` at the beginning of a line, times `unit`; 0 if there is none. */
+/* Find the line that begins with `name`. Return the number that follows, times `unit`; 0 if there
+ * is no such line. */
 static size_t field_bytes(const char *text, const char *name, size_t unit)
 {
     size_t length = strlen(name);

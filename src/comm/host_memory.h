@@ -1,10 +1,10 @@
-/* How much memory this process may still take. Shared memory has no other limit: the kernel
- * allocates pages of a memfd until none is left, and then kills processes, possibly others than
+/* How much memory this process may still allocate. The kernel does not limit shared memory: it
+ * allocates pages of a memfd until no page is left, and then kills processes, perhaps others than
  * this one. */
 #pragma once
 #include <stddef.h>
 
-/* Bytes that can be allocated without running the host, or this container, out of memory: the
+/* Return the bytes that can be allocated before the host or this container runs out of memory: the
  * minimum of what the kernel reports as available (including swap) and what the cgroup's limit
- * leaves. */
+ * still allows. */
 size_t fsdp_host_memory_available(void);

@@ -15,8 +15,9 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Neither time is overwritten before all ranks have read it: the peers' next WRITE waits for this
- * READ, and their next READ waits for this WRITE. */
+/* Record the time at which this rank ends a phase. Peers read it when they begin their next phase
+ * of the other kind. This rank's next phase of the same kind waits for that, so a time is not
+ * overwritten before all peers have read it. */
 void fsdp_network_publish(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
@@ -25,7 +26,7 @@ void fsdp_network_publish(fsdp_shared_buffer *buffer)
         atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
-/* The time at which the last rank ended the phase that this one waits for. */
+/* Return the time at which the last of all ranks ended phase `ended`. */
 static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 {
     int64_t latest = 0;
@@ -36,8 +37,9 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
     return latest;
 }
 
-/* A ring sends (world_size - 1) / world_size of the whole over each link, after the last collective
- * of its kind. Creating a buffer sends no bytes. */
+/* Return the time at which all bytes of a phase have been sent. As in a ring, (world_size - 1) /
+ * world_size of the bytes are sent over each link, after the previous collective of the same kind.
+ * Creating a buffer sends no bytes. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
     fsdp_network *n = network_of(group);

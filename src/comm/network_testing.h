@@ -1,13 +1,13 @@
 /* A simulated network with which tests measure what overlaps with computation; see Note [Hooks for
  * tests] in src/base/alloc_testing.h.
  *
- * Each rank has a clock of its own, which only the test and this file advance. Nothing sleeps and
- * nothing is timed, so the load of the machine changes no number. The end of a phase records the
- * time of the rank's clock. A reader waits until the bytes have been sent and the latency has
- * passed: its clock advances to that time, and the difference is counted as exposed. Data that was
- * written long enough ago costs nothing. Collectives of one kind are sent one after the other;
- * those of different kinds are sent in parallel, as in FSDP2's streams. Returning a buffer to its
- * writers moves no bytes. */
+ * Each rank has its own simulated clock, which only the test and network_testing.c advance. Nothing
+ * sleeps and no real time is measured, so the results do not depend on the load of the machine. At
+ * the end of a phase, the time on the rank's clock is recorded. A reader's clock advances to the
+ * time at which the bytes have been sent and the latency has passed, and this advance is counted as
+ * exposed. Data that was written long enough before costs nothing. Collectives of one kind are sent
+ * one after the other. Collectives of different kinds are sent in parallel, as in FSDP2's streams.
+ * When readers return a buffer to its writers, no bytes are sent. */
 #pragma once
 #include "src/comm/comm.h"
 
@@ -15,17 +15,17 @@ typedef struct fsdp_network {
     int64_t latency_ns;
     double bytes_per_ns; /* bandwidth; 0: unlimited */
     int64_t now_ns;      /* this rank's clock; the test adds the time of its computation */
-    int64_t free_ns[FSDP_KIND_COUNT]; /* when the last collective has been sent */
+    int64_t free_ns[FSDP_KIND_COUNT]; /* when the last collective of each kind has been sent */
     int64_t exposed_ns[FSDP_KIND_COUNT];
     uint64_t exposed[FSDP_KIND_COUNT]; /* number of phases that had to wait */
 } fsdp_network;
 
-/* Each rank sets its own network, which must outlive the group. Groups that are split off later
- * share it. NULL: none. */
+/* Set this rank's network, which must outlive the group. Groups that are split off later share it.
+ * NULL: there is no network. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
-/* Called by phase.c after a phase has waited for all peers, and before a phase ends. No effect
- * without a network. */
+/* phase.c calls fsdp_network_arrive() after a phase has waited for all peers, and
+ * fsdp_network_publish() before a phase ends. No effect without a network. */
 #ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
 void fsdp_network_publish(fsdp_shared_buffer *buffer);

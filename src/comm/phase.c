@@ -1,11 +1,12 @@
 /* Begin and end of phases, and the comparison of the phases that ranks announce.
  *
- * Phase n of a rank is announced (its record is stored in the ring, then `begun` = n + 1) before
- * the rank waits, and is compared with every peer that has already announced its phase n. At least
- * one of two ranks sees the other's announcement, since both store and then load with sequential
- * consistency. That rank posts the divergence, which the other finds in the abort word. A record is
- * overwritten FSDP_PHASE_RING phases later, when all peers have ended phase n and have therefore
- * compared it. */
+ * A rank announces its phase n before it waits: it stores the record of the phase in its ring and
+ * then sets `begun` to n + 1. Then it compares the record with the records of all peers that have
+ * already announced their phase n. Any two ranks first store and then load with sequential
+ * consistency, so at least one of them sees the announcement of the other. If the records differ,
+ * the rank that sees this posts the divergence, and the other rank finds it in the abort word. A
+ * record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n, so they
+ * have compared the record. */
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"
@@ -100,7 +101,8 @@ fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
     fsdp_group *group = buffer->group;
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
-    /* An all-gather is counted once, at its READ. The WRITE before it is part of it. */
+    /* An all-gather is counted once, at its READ. The WRITE before that belongs to the same
+     * all-gather. */
     if (buffer->lanes && (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;

@@ -5,13 +5,13 @@
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
                                                     const fsdp_phase_record *record);
 
-/* Return FSDP_OK when `peer` has ended `target` phases of the buffer, or the reason why it will
- * not. The time spent waiting is added to *wait_ns. */
+/* Wait until `peer` has ended `target` phases of the buffer, and add the waiting time to *wait_ns.
+ * Return an error if the peer will not end these phases. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
                                             int64_t *wait_ns);
-/* Wait until all other ranks have ended `target` phases of the buffer. Every wait of this rank goes
- * through this function. The time is counted under `kind`. */
+/* Wait until all other ranks have ended `target` phases of the buffer. Every wait of this rank uses
+ * this function. The waiting time is counted under `kind`. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
                                                     uint16_t kind);
-/* Wake the ranks that wait for this rank's counter, if any. */
+/* Store this rank's counter of ended phases, and wake the ranks that wait for it. */
 void fsdp_phase_wake(fsdp_shared_buffer *buffer);

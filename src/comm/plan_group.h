@@ -2,10 +2,10 @@
  * program, and no other rank exists (transport_plan.c).
  *
  * Collectives are checked and counted as usual and return what this rank has: a reduction returns
- * its own contribution, an all-gather repeats it. That is correct only for control flow
- * (agreements, counts). A call whose result would hold values of other ranks is an error: shared
- * buffers, a broadcast from another rank, fsdp_reduce_scatter(), and a split by colors, which peers
- * would have to choose. */
+ * this rank's contribution, and an all-gather repeats it. These results are correct only for
+ * control flow (agreements, counts). A call that would need values of other ranks returns an error:
+ * creating a shared buffer, a broadcast from another rank, fsdp_reduce_scatter(), and
+ * fsdp_group_split(), because peers would have to choose their colors. */
 #pragma once
 #include "src/comm/comm.h"
 
@@ -16,8 +16,8 @@
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_create(int rank, int world_size, int local_world_size,
                                                    fsdp_group **group);
 bool fsdp_group_is_plan(const fsdp_group *group); /* accepts NULL */
-/* Split a plan's group: the new group has the `ranks` ranks that differ from this one by multiples
- * of `stride`, among which this one has number `rank`. It is one dimension of a mesh. Not
- * collective. */
+/* Create the group of one dimension of a mesh from a plan's group. The new group has `ranks` ranks.
+ * In the parent, the numbers of neighbours differ by `stride`. In the new group, this rank is rank
+ * `rank`. Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_split(const fsdp_group *parent, int rank, int ranks,
                                                   int stride, fsdp_group **group);

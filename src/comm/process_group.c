@@ -8,7 +8,7 @@
 #include "src/comm/rendezvous.h"
 #include "src/comm/task.h"
 
-/* In order of preference; the first that fits is used. */
+/* The transports that the `backend` of fsdp_init_process_group() may name. */
 static const fsdp_comm_ops *const transports[] = {&fsdp_comm_local, &fsdp_comm_shm,
                                                   &fsdp_comm_threads};
 

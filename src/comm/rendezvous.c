@@ -18,8 +18,7 @@ struct fsdp_rendezvous {
     int control_fd; /* -1 once closed */
     fsdp_comm_control *control;
     size_t control_bytes;
-    int (*pairs)[2]; /* [world_size]: the ends of rank 0 and of rank r; -1 where closed, and for r =
-                        0 */
+    int (*pairs)[2]; /* [world_size] item r: sockets of rank 0 and rank r; -1: closed, or r = 0 */
 };
 
 enum {
@@ -93,7 +92,8 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
 
 /* ---- what a child inherits ---- */
 
-/* Rank 0 has a socket to every other rank, the others have one to rank 0. */
+/* Does `end` of socket pair `pair` belong to `rank`? Rank 0 has a socket to every other rank, and
+ * each other rank has one to rank 0. */
 static bool is_end_of_rank(int rank, int pair, int end)
 {
     return end == 0 ? rank == 0 : rank == pair;

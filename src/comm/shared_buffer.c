@@ -5,7 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
 
-/* Begin a phase on `buffer` that concerns the memory, of size `bytes`, of buffer `number`. */
+/* Begin a phase on `buffer` in which memory of buffer `number` is created or discarded. `bytes` is
+ * the size of that memory. */
 static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
                                 size_t bytes)
 {
@@ -30,7 +31,7 @@ static void set_offer_status(fsdp_comm_offer *offer, fsdp_status status)
                         status == FSDP_OK ? "" : fsdp_last_error());
 }
 
-/* Every rank returns the error of the first rank that could not take part. */
+/* Return the error of the first rank that failed to create or map the memory. */
 static fsdp_status common_status(fsdp_group *group, size_t bytes)
 {
     for (int rank = 0; rank < group->world_size; rank++) {
@@ -45,8 +46,8 @@ static fsdp_status common_status(fsdp_group *group, size_t bytes)
     return FSDP_OK;
 }
 
-/* Rank 0 creates the memory in a WRITE, and the others map it in a READ. A second pair of phases
- * agrees on success, so that a buffer exists on all ranks or on none. */
+/* Rank 0 creates the memory in a WRITE, and the others map it in a READ. In a second pair of
+ * phases, the ranks agree on success, so that a buffer exists on all ranks or on none. */
 static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
                                 fsdp_comm_memory *memory)
 {
@@ -148,11 +149,11 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
     }
 }
 
-/* A discard is a READ phase: everything that was written has been read, and the next WRITE waits
- * until all ranks have ended the discard. Without a WRITE in between, a fast rank could begin its
- * next discard before a slow rank has begun this one. The fast rank would then be counted twice,
- * and memory would be discarded while the slow rank is still reading it. So each discard first
- * waits until all ranks have ended the previous one. */
+/* A discard is a READ phase: a rank begins it after its last read, and the next WRITE waits until
+ * all ranks have ended the discard. Without a WRITE in between, a fast rank could begin its next
+ * discard before a slow rank has begun this one. The fast rank would then be counted twice, and
+ * memory would be discarded while the slow rank is still reading it. So each discard first waits
+ * until all ranks have ended the previous one. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

@@ -1,8 +1,9 @@
 /* Groups of some of a group's ranks, as MPI_Comm_split creates them.
  *
  * A group that was split off uses the world's control block: its failures are failures of the
- * world, and messages name ranks of the world. It has a scratch buffer of its own, which is part of
- * a buffer of its parent, and whatever the transport needs to share memory among its ranks only. */
+ * world, and messages name ranks of the world. The group has its own scratch buffer, which is a
+ * part of a buffer of its parent. It also has its own transport state, with which its ranks share
+ * memory without other ranks. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -43,8 +44,9 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* The position of this rank's group among the sorted choices, and the offset of its scratch in the
- * buffer. */
+/* This rank's group has the choices [first, first + ranks) of the sorted choices. Its scratch
+ * begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
+ * group. */
 typedef struct place {
     int first, ranks;
     size_t offset, total;
@@ -66,7 +68,8 @@ static place find_place(const choice *choices, int n, int rank)
     return p;
 }
 
-/* Create the new group except for what needs peers. A group of one rank needs no peers at all. */
+/* Create the new group, except for the parts that must be shared with peers. A group of one rank
+ * has no such parts. */
 static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const place *p,
                               fsdp_group **out)
 {
@@ -101,7 +104,8 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     return FSDP_OK;
 }
 
-/* Use the group's part of the parent's buffer as its scratch. The group keeps the buffer alive. */
+/* Use the part of `home` that begins at `offset` as the scratch of g. The group keeps `home`
+ * alive. */
 static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
 {
     unsigned char *base = (unsigned char *)fsdp_shared_buffer_data(home) + offset;

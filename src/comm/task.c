@@ -1,10 +1,10 @@
 /* See task.h.
  *
  * Note [Slurm's variables]. srun sets SLURM_STEP_ID, SLURM_STEP_NUM_TASKS and SLURM_PROCID in each
- * task of a step. The shell of salloc and the script of sbatch run once. There, SLURM_NTASKS is
- * that of the allocation, and SLURM_PROCID is unset or 0; SLURM_STEP_ID is unset, a name, or one of
- * the reserved numbers from 0xfffffff0 on. So without a step, only a process whose SLURM_PROCID is
- * above 0 is known to be one of several. */
+ * task of a step. The shell of salloc and the script of sbatch run once. In them, SLURM_NTASKS is
+ * the number of tasks of the allocation, and SLURM_PROCID is unset or 0. SLURM_STEP_ID is unset, a
+ * name, or a reserved number, which is at least 0xfffffff0. So outside of a step, a process is
+ * known to be one of several only if its SLURM_PROCID is above 0. */
 #include "src/comm/task.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "src/base/assert.h"
 #include "src/comm/rendezvous.h"
 
-/* One of several processes, detected by two variables. size_name may be NULL: only the rank is
- * known. */
+/* One of several processes, detected by two variables in its environment. If size_name is NULL,
+ * only the rank is known. */
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
     long size, rank; /* size 0: unknown */
@@ -32,7 +32,7 @@ static const task launchers[] = {
     {.launcher = "a PMIx launcher", .rank_name = "PMIX_RANK"},
 };
 
-/* False if the variable is not set or is not a non-negative integer. */
+/* Return false if the variable is not set or is not a non-negative integer. */
 static bool read_number(const char *name, long *value)
 {
     const char *text = name ? getenv(name) : NULL;
@@ -82,15 +82,15 @@ static bool find_task(task *found)
     return find_slurm_task(found);
 }
 
-/* Whether the environment states the ranks. If it does, variables that other launchers have left do
- * not matter. */
+/* Does the environment state the ranks of the job? Then variables of other launchers do not
+ * matter. */
 static bool states_ranks(void)
 {
     long world_size;
     return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
 }
 
-/* `fsdp launch` sets these variables too. Its ranks are distinguished by FSDP_RENDEZVOUS_ENV. */
+/* `fsdp launch` also sets WORLD_SIZE and RANK, but only its ranks have FSDP_RENDEZVOUS_ENV. */
 static bool is_torchrun_rank(task *found)
 {
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};

@@ -1,7 +1,7 @@
 /* Ranks as processes of one host. Each shared buffer is a memfd that rank 0 creates and sends to
  * the others over the sockets inherited from the launcher (rendezvous.h). A process maps only
- * memory that belongs to its own user and cannot change its size. Descriptors are closed once they
- * are mapped, so the limit on open files does not limit the number of buffers. */
+ * memory that belongs to its own user and whose size cannot change. A descriptor is closed after
+ * its memory is mapped, so the limit on open files does not limit the number of buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,10 +17,10 @@
 #include "src/comm/rendezvous.h"
 
 typedef struct shm_group {
-    int *sockets; /* [world_size]: to each rank, -1 where there is none */
+    int *sockets; /* [world_size] the socket to each rank; -1: there is none */
     int world_size;
     int control_fd; /* -1 once mapped */
-    uint64_t sent;  /* buffers made by rank 0 */
+    uint64_t sent;  /* number of buffers that rank 0 has created */
 } shm_group;
 
 /* Sent with the descriptor of a buffer, or of a socket to a rank of a group that is split off. */
@@ -89,8 +89,8 @@ static void memory_release(fsdp_comm_memory *memory)
     munmap(memory->data, memory->bytes);
 }
 
-/* The pages disappear from the mappings of all ranks. A kernel that refuses keeps them, which only
- * costs memory. */
+/* The pages disappear from the mappings of all ranks. If the kernel refuses, the pages are kept,
+ * which only costs memory. */
 static void memory_discard(void *pages, size_t bytes)
 {
     (void)madvise(pages, bytes, MADV_REMOVE);
@@ -128,7 +128,7 @@ static fsdp_status malformed_rendezvous(const char *text)
                       text);
 }
 
-/* The next number of a list separated by blanks. */
+/* Read the next number of a list that is separated by blanks. */
 static bool next_number(const char **text, int *number)
 {
     char *end;
@@ -141,8 +141,8 @@ static bool next_number(const char **text, int *number)
     return true;
 }
 
-/* Descriptors are taken over only after all of them have been checked: a malformed list must not
- * make this rank close files that are not its own. */
+/* take_descriptors() takes descriptors over only after it has checked all of them, because a
+ * malformed list must not make this rank close files that are not its own. */
 static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
@@ -260,7 +260,8 @@ fail:
 
 /* ---- groups that are split off ---- */
 
-/* Pass one end of a socket pair to the rank `to`. If that is this rank, it keeps it. */
+/* Pass `fd`, one end of a socket pair between ranks `to` and `peer` of the parent, to rank `to`. If
+ * this rank is `to`, keep `fd` in `own`. */
 static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
                              const fsdp_group *group, int fd)
 {
@@ -277,8 +278,9 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* Rank 0 of the parent creates a socket pair between each rank and the first rank of its new group.
- * roots [ranks of the parent]: that first rank, as a rank of the parent, or -1. */
+/* On rank 0 of the parent, create a socket pair between each rank and the first rank of its new
+ * group. roots [parent->world_size] contains this first rank, as a rank of the parent, or -1 if the
+ * rank is not in a new group of several ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

@@ -1,6 +1,6 @@
 /* Ranks as threads of one process, for tests. Memory is on the heap, and rank 0 passes its address
- * to the others. Everything else is the code that processes run, so sharding is tested under ASan
- * and TSan. */
+ * to the others. Everything else is the same code as for ranks that are processes, so sharding can
+ * be tested under ASan and TSan. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-/* Memory that several ranks hold; the last one frees it. Before all ranks have agreed that they
- * hold it, one may release it while another, which has not seen an abort yet, is still going to
- * attach it. In that case it is kept until the world's own block is freed, which happens after all
- * ranks have ended. */
+/* Memory that several ranks share. The last rank that releases it frees it. But until all ranks
+ * have agreed that they have attached the block, a rank may release it because of an abort while
+ * another rank, which has not seen the abort yet, will still attach it. In that case the block is
+ * kept until the world's own block is freed, which happens after all ranks have ended. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -68,7 +68,8 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* The scratch of a group that was split off is in memory of its parent. */
+/* Find the world's own block. The scratch of a group that was split off is in memory of its parent,
+ * so `home` leads to the parent. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -110,7 +111,8 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* A group that was split off has no block of its own, since its control block is the world's. */
+/* A group that was split off has no block of its own, because it uses the control block of the
+ * world. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)
@@ -134,7 +136,7 @@ typedef struct rank_thread {
     fsdp_rank_fn *body;
     void *arg;
     fsdp_group *group;      /* destroyed by the thread */
-    fsdp_saved_error error; /* what its body returned */
+    fsdp_saved_error error; /* what `body` returned */
 } rank_thread;
 
 static fsdp_status threads_open(fsdp_comm_control *control, shared_block *block, int rank,
@@ -180,8 +182,8 @@ static fsdp_status start_threads(rank_thread *ranks, int world_size)
     return FSDP_OK;
 }
 
-/* The rank whose error is reported: the one that failed first. The errors of the others only follow
- * from it. */
+/* Find the rank whose error is reported, which is the rank that failed first. The errors of the
+ * other ranks only follow from this error. NULL: no rank has failed. */
 static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
                                             const fsdp_comm_control *control)
 {
@@ -201,7 +203,7 @@ static fsdp_status run_threads(rank_thread *ranks, int world_size, fsdp_comm_con
     fsdp_status status = start_threads(ranks, world_size);
     for (int r = 0; status != FSDP_OK && r < world_size; r++)
         if (!ranks[r].started) {
-            /* This rank never started. Those that already run must not wait for it. */
+            /* This rank never started. The ranks that already run must not wait for it. */
             fsdp_group_abort(ranks[r].group, status);
             fsdp_destroy_process_group(ranks[r].group);
             fsdp_error_save(status, &ranks[r].error);

@@ -1,6 +1,6 @@
 /* Waiting for a peer's counter: a short spin if every rank has a core, then a futex with a timeout
- * of one poll. After each poll the waiter checks why the peer may never come: a rank has aborted,
- * the peer has left, ranks wait for each other in a circle, or the timeout has passed. */
+ * of one poll. After each poll the waiter checks whether it waits in vain: a rank has aborted, the
+ * peer has left or is stopped, ranks wait for each other in a circle, or the timeout has passed. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -38,8 +38,8 @@ void fsdp_phase_wake(fsdp_shared_buffer *buffer)
     fsdp_phase_lane *lane = &buffer->lanes[group->rank];
     atomic_store(&lane->ended, buffer->ended);
     atomic_store(&lane->word, (uint32_t)buffer->ended);
-    /* Both sides are sequentially consistent: either this rank sees the waiter, or the waiter sees
-     * the new counter. */
+    /* This rank and the waiter use sequentially consistent operations: either this rank sees the
+     * waiter, or the waiter sees the new counter. */
     if (atomic_load(&lane->waiters))
         futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
 }
@@ -71,11 +71,12 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Whether the chain of "waits for" that begins at this rank leads back to it. Every link is a wait
- * whose condition does not hold now. The ranks of such a circle wait forever, since each would need
- * another one to move first. `sequences` are read again at the end: if no rank has moved in the
- * meantime, the circle was real. Ranks are those of the world. A wait in another group is not
- * followed. */
+/* Does this rank wait in a circle? The function goes from this rank to the peer that it waits for,
+ * from that peer to the next one, and so on. In a circle, this leads back to this rank, and each
+ * rank waits for a condition that does not hold now. The ranks of a circle wait forever, because
+ * each of them needs another one to move first. At the end, all sequences are read again. If none
+ * of them has changed, no rank has moved in the meantime, so the circle was real. All ranks here
+ * are world ranks. A wait in another group is not followed. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -124,7 +125,7 @@ static fsdp_status check_circle(fsdp_shared_buffer *buffer, int peer)
                           own, mine, other_rank, other));
 }
 
-/* The reason to end the wait without success; FSDP_OK to continue waiting. */
+/* Return the error that ends the wait, or FSDP_OK to continue waiting. */
 static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t target, int64_t waited)
 {
     fsdp_group *group = buffer->group;

@@ -108,7 +108,7 @@ fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *sl
         fsdp_tensor_end_read(old);
         return status;
     }
-    const void *from = fsdp_tensor_ptr(old); /* NULL if it comes from the meta device */
+    const void *from = fsdp_tensor_ptr(old); /* NULL on the meta device */
     if (device->kernels && from) {
         status = fsdp_devices_meet(old->storage->device, device);
         fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, from, old->dtype);
@@ -131,7 +131,7 @@ void fsdp_param_show_tensors(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;
     if (parameter->data)
-        parameter->data->sink = NULL; /* The sink must not count its readers any more. */
+        parameter->data->sink = NULL; /* The sink must no longer count readers of the old tensor. */
     parameter->sink.n_readers = 0;
     fsdp_parameter_set_tensors(parameter, p->data, p->local);
 }
@@ -150,7 +150,7 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
     p->parameter->owner = &p->owner;
 }
 
-/* `data` is a leaf of the parameter, if that was adopted and still exists. */
+/* `data` has a sink only if the parameter was adopted and still exists. */
 void fsdp_param_leave(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;

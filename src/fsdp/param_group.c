@@ -7,7 +7,7 @@
 
 /* --- creating --- */
 
-/* NULL for a group of one rank, which needs no communication. */
+/* Return `group`, or NULL if it has only one rank and needs no communication. */
 static fsdp_group *unless_alone(fsdp_group *group)
 {
     return fsdp_group_world_size(group) > 1 ? group : NULL;
@@ -208,7 +208,7 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors, and give it those in `with`. */
+/* Release p's tensors, and replace how p is stored by `with`. */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);
@@ -224,7 +224,7 @@ static void keep_local(fsdp_param *p, stored *old)
     old->local = made;
 }
 
-/* All parameters have new memory: free the old one. */
+/* All parameters have their new memory: exchange the tensors, and free the old memory. */
 static void finish_exchange(fsdp_param_group *g, stored *old, fsdp_param_memories *old_memories)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -372,7 +372,7 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* Create the group's memory on `device`, staged in a file if it was. */
+/* Create the group's memory on `device`. Own rows are staged in a file if they were before. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;
@@ -404,7 +404,7 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));
-    g->grads.storage->device = device; /* it has no memory of its own */
+    g->grads.storage->device = device; /* this storage has no memory of its own */
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);
     return FSDP_OK;

@@ -1,38 +1,39 @@
 /* fsdp_param_group: the parameters that are gathered, freed and reduced together (PyTorch's
- * FSDPParamGroup). What a user calls a unit is one param group with the state around it (state.h).
+ * FSDPParamGroup). What a user calls a unit is one param group together with its fsdp_state
+ * (state.h).
  *
- * Note [Memory of a param group]. It has three kinds of memory.
- *   master      what the optimizer updates, and
- *   unsharded   what operations read, in param_dtype: see Note [Param storages] in param_storage.h.
- *               Reshard empties the storages that operations read, so that reading afterwards is an
- *               error and never stale data.
- *   gradients   what backward writes: see Note [Gradient buffers] in grad_buffer.h. */
+ * Note [Memory of a param group]. A param group has three kinds of memory.
+ *   master      what the optimizer updates: see Note [Param storages] in param_storage.h
+ *   unsharded   what operations read, in param_dtype: see the same note. Reshard empties these
+ *               storages, so that a later read is an error and never returns stale data.
+ *   gradients   what backward writes: see Note [Gradient buffers] in grad_buffer.h */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 #include "src/fsdp/param_storage.h"
 
 typedef enum fsdp_sharded_state {
     FSDP_STATE_SHARDED,
-    FSDP_STATE_GATHERING, /* A gather has begun; it has not waited for the peers' rows. */
+    FSDP_STATE_GATHERING, /* A gather has begun, but has not waited for the peers' rows. */
     FSDP_STATE_UNSHARDED,
-    FSDP_STATE_HIDDEN, /* Gathered, but operations cannot read it: FSDP_RESHARD_TO_SMALLER. */
+    FSDP_STATE_HIDDEN, /* Gathered but hidden from operations: FSDP_RESHARD_TO_SMALLER. */
 } fsdp_sharded_state;
 
 typedef struct fsdp_param_group {
     fsdp_param_context context;
     fsdp_param *params; /* [n_params] */
     size_t n_params;
-    int64_t numel; /* Elements of the whole parameters. */
+    int64_t numel; /* Sum of the elements of all whole parameters. */
     fsdp_param_memories memories;
     fsdp_grad_buffer grads;
 
-    /* Guard of what operations read: readable only while unsharded, never writable. */
+    /* Guards the storages that operations read: they are readable only while the group is
+     * unsharded, and never writable. */
     fsdp_storage_guard read_guard;
     fsdp_sharded_state state;
-    int writers;   /* Writes of own rows under way. */
-    bool summoned; /* Whole copies are out: see the top of summon.c. */
+    int writers;   /* Number of writes of own rows that are under way. */
+    bool summoned; /* The user has whole copies of the parameters: see the top of summon.c. */
 
-    bool is_root;   /* It is not inside another unit. */
+    bool is_root;   /* The unit is not inside another unit. */
     bool held;      /* fsdp_unit_unshard() was called: hooks do not reshard. */
     bool requested; /* fsdp_unit_unshard_async() was called: the gather is kept until the next
                        forward or backward. */
@@ -45,52 +46,59 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_gr
                                                     const fsdp_fully_shard_options *options,
                                                     const fsdp_named_parameter *parameters,
                                                     size_t n, fsdp_param_group **created);
-/* Replace the parameters' tensors by the sharded ones. Drops their gradients. */
+/* Replace the parameters' tensors by the sharded ones, and drop the parameters' gradients. */
 void fsdp_param_group_adopt(fsdp_param_group *g);
-/* Parameters that outlive the group have no memory afterwards. */
+/* Destroy the group. Parameters that outlive the group have no memory afterwards. */
 void fsdp_param_group_destroy(fsdp_param_group *g);
 /* Set the name for messages and phases. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_set_name(fsdp_param_group *g, const char *name);
-/* Bytes that count for Note [Idle memory] in buffer.h. */
+/* Return the sum of fsdp_param_trained_bytes() over the parameters. */
 int64_t fsdp_param_group_trained_bytes(const fsdp_param_group *g);
 
-/* Convert the parameters to `dtypes` [n_params], in new memory. The group must be sharded and not
- * being written. Collective. A failure changes nothing. */
+/* Convert the parameters to `dtypes` [n_params], in new memory. The group must be in
+ * FSDP_STATE_SHARDED and must not be written at the same time. Collective. A failure changes
+ * nothing. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_store_as(fsdp_param_group *g,
                                                       const fsdp_dtype *dtypes);
-/* Apply the pending dtypes of parameters that were frozen, unfrozen or are about to be loaded.
- * Collective. FSDP_ERR_STATE, with nothing changed, if this needs new memory while the group is
- * unsharded, summoned or being written. */
+/* Apply the pending dtypes of parameters that were frozen or unfrozen, or are about to be loaded.
+ * Collective. Changes nothing and returns FSDP_ERR_STATE if this needs new memory while the group
+ * is unsharded, summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_pending_dtypes(fsdp_param_group *g);
-/* The same for callers that have only the local tensor. fsdp_param_group_note_load() records that
- * all of `local` will be overwritten with values of `dtype`; fsdp_param_group_apply_load() then
- * applies the pending dtypes of its group. No effect on a tensor that belongs to no group. */
+/* The next two functions are for loaders, which have only the local tensor.
+ * fsdp_param_group_note_load() records that all of `local` will be overwritten with values of
+ * `dtype`. Then fsdp_param_group_apply_load() applies the pending dtypes of the group of `local`.
+ * Neither has an effect if `local` does not belong to a group. */
 void fsdp_param_group_note_load(const fsdp_tensor *local, fsdp_dtype dtype);
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_load(const fsdp_tensor *local);
-/* Allocate the memory of a group on meta on `device`, with undefined values and no gradients. No
- * effect if the group is not on meta, or if `device` is meta. Collective. FSDP_ERR_STATE if the
- * group is in use. */
+/* Move a group from meta to `device`: allocate its memory there, with undefined values and without
+ * gradients. No effect if the group is not on meta, or if `device` is meta. Collective. Returns
+ * FSDP_ERR_STATE if the group is unsharded or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device);
 
 /* --- unshard.c --- */
 
-/* The guards that the group gives its memories. */
+/* Return the guards that the group gives to its memories. */
 fsdp_param_guards fsdp_param_group_guards(fsdp_param_group *g);
-/* The group that a local tensor belongs to, found by its write guard; NULL: none. */
+/* Find the group that a local tensor belongs to by the tensor's write guards; NULL: there is
+ * none. */
 fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
 /* Does the group reshard between forward and backward? */
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);
-/* FSDP_ERR_STATE while the group is summoned or being written. */
+/* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);
-/* Begin a gather: write own rows. No effect unless the group is sharded and can be gathered. */
+/* Begin a gather: write own rows, or start to read them from a file. No effect unless the group is
+ * in FSDP_STATE_SHARDED, not summoned and not being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g);
-/* Gather and wait for the peers' rows. No effect if unsharded. */
+/* Gather and wait for the peers' rows. No effect if the group is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);
-/* Hide the gathered parameters from operations until the next unshard, which then waits for no
- * peer. The group must be unsharded. */
+/* Hide the gathered parameters from operations until the next unshard, which then need not wait for
+ * peers. Reshards the group if one of its memories cannot be hidden. The group must be
+ * unsharded. */
 void fsdp_param_group_hide(fsdp_param_group *g);
-/* Hide the gathered parameters, and give copies back to their pool unless the group keeps them.
- * Drops a prefetch and a request. No effect if sharded. */
+/* Take the gathered parameters away from operations, and return copies to their pool unless the
+ * group keeps them. Also drops a prefetch, and the request of fsdp_unit_unshard_async(). No effect
+ * if the group is sharded. */
 void fsdp_param_group_reshard(fsdp_param_group *g);
-/* Give back kept copies, before their memory is freed or gets another layout. */
+/* Return kept copies to their pool. Call this before the group's memories are freed or get another
+ * layout. */
 void fsdp_param_group_drop_copies(fsdp_param_group *g);

@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 
-/* In order of preference. The last one fits always. */
+/* The storages, in order of preference. The last one always fits. */
 static const fsdp_param_storage *const storages[] = {
     &fsdp_storage_extension, &fsdp_storage_offloaded, &fsdp_storage_host, &fsdp_storage_host_cast,
     &fsdp_storage_master,    &fsdp_storage_halved,    &fsdp_storage_copy};
@@ -50,7 +50,7 @@ static fsdp_status reserve_next(fsdp_param_memory *m, const fsdp_param *p, size_
     return FSDP_OK;
 }
 
-/* Reserve room for p in the memory of `kind`, and create that if it does not exist yet. */
+/* Reserve room for p in the memory of `kind`. Create this memory if it does not exist yet. */
 static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
                            const fsdp_param_guards *guards, fsdp_param *p, size_t *offset)
 {

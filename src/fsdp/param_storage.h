@@ -2,10 +2,10 @@
  *
  * Note [Param storages]. A storage is a const table that describes how one parameter is stored:
  * where this rank's rows are, and in which memory operations read the whole parameter. A memory
- * belongs to a param group and holds all of its parameters that are gathered in the same way. It
- * implements the steps of a gather: write own rows, wait for the peers' rows, release them. The
+ * belongs to a param group and contains all parameters of the group that are gathered in the same
+ * way. It implements the steps of a gather: write own rows, wait for the peers' rows, reshard. The
  * group calls its memories through their tables and never asks how a parameter is stored. The first
- * storage in this order that fits is used:
+ * storage in this list that fits is used:
  *
  *   storage                own rows                      operations read  file
  *   extension              private, or staged            PACKED           storage_extension.c
@@ -13,31 +13,35 @@
  *   once per host          whole, in HOST                HOST             storage_host.c
  *   once per host, cast    whole, in HOST                COPY             storage_host.c
  *   in the master          in MASTER                     MASTER           storage_master.c
- *   halved master          halves, upper ones in MASTER  MASTER           storage_halved.c
+ *   halved master          halves; the upper in MASTER   MASTER           storage_halved.c
  *   cast copy              private                       COPY             storage_copy.c
  *
- * To store parameters in another way, add a file with a storage, and with a memory if none of these
- * is suitable, and list both in param_storage.c. Hosts that hold only their own rows get a memory
- * whose unshard fills a buffer from the network; device memory behind NCCL, one whose buffer is the
- * device's; 4-bit rows of frozen parameters, one whose unshard unpacks.
+ * To store parameters in another way, add a file with a new storage. If none of the memories is
+ * suitable, add a new memory to the file, too. List both in param_storage.c. Examples: if hosts
+ * store only their own rows, use a memory whose unshard fills a buffer from the network. For NCCL,
+ * use a memory whose buffer is in device memory. For frozen parameters with 4-bit rows, use a
+ * memory whose unshard unpacks the rows.
  *
  * Note [Master buffer]. Parameters that are stored in the form that operations read are in one
- * buffer that all ranks share, each of them whole and contiguous. A rank's `local` is a view of its
- * own rows. Unshard is a READ phase and moves no data.
+ * buffer, which all ranks share. Each parameter is whole and contiguous in this buffer. A rank's
+ * `local` is a view of its own rows there. Unshard begins a READ phase and moves no data.
  *
  * Note [Halved masters]. A float32 parameter whose param_dtype is bfloat16 is in the master buffer,
- * too. The buffer holds the upper halves of its values, rounded, which equal the values cast to
- * bfloat16. Each rank has the lower halves of its own rows (Note [Halved storages] in
- * src/tensor/halved.h). The optimizer's store is the all-gather; no other data moves.
+ * too. The buffer contains the rounded upper halves of its values, which equal the values cast to
+ * bfloat16. Each rank has the lower halves of its own rows in private memory (Note [Halved
+ * storages] in src/tensor/halved.h). When the optimizer stores the upper halves, peers can read
+ * them, so this store is the all-gather, and no other data moves.
  *
- * Note [Cast copies]. All other parameters are cast: each rank writes its rows, in param_dtype, to
- * a buffer of a pool (WRITE), which all ranks then read (READ).
+ * Note [Cast copies]. All other parameters are cast. In a WRITE phase, each rank writes its own
+ * rows, cast to param_dtype, to a buffer from a pool. In the READ phase that follows, all ranks
+ * read this buffer.
  *
- * Note [Kept copies]. A group that keeps its copy from forward to backward keeps it from step to
- * step as well, because this takes no more memory. Then a write of a `local` opens a WRITE phase of
- * the copy, which ends at the next gather. An optimizer stores its rows in the copy during that
- * write (fsdp_parameter_own_rows_of_copy()), and this store is the all-gather. After any other
- * write the gather casts all own rows. If nothing was written it casts nothing. */
+ * Note [Kept copies]. A group that keeps its copy from forward to backward also keeps it from step
+ * to step, because this needs no more memory. Then a write of a `local` begins a WRITE phase of the
+ * copy, and the next gather ends this phase. While an optimizer writes a `local`, it also stores
+ * the new rows in the copy (fsdp_parameter_own_rows_of_copy()), and this store is the all-gather.
+ * After a write that does not do this, the gather casts all own rows. If nothing was written, the
+ * gather casts nothing. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -52,19 +56,22 @@ typedef enum fsdp_memory_kind {
     FSDP_N_MEMORIES
 } fsdp_memory_kind;
 
-/* A function may be NULL where its comment says what this means. */
+/* A function may be NULL if its comment says what NULL means. */
 typedef struct fsdp_param_memory_ops {
-    size_t bytes; /* sizeof the struct that begins with fsdp_param_memory. */
-    /* Reserve room for p, the last of `params`, at *offset elements of param_dtype. NULL: directly
-     * behind the parameter before. */
+    size_t bytes; /* Size of the memory's own struct, which begins with fsdp_param_memory. */
+    /* Reserve room for p, which is the last item of m->params. Set *offset to the place of p, in
+     * elements of param_dtype. NULL: p is placed directly after the previous parameter. */
     fsdp_status (*reserve)(fsdp_param_memory *m, const fsdp_param *p, size_t *offset);
-    /* Call this when all parameters have room: create `view` and lasting buffers. Collective. */
+    /* Create `view`, and the buffers that last until `release`. Call this after room was reserved
+     * for all parameters. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
-    /* Begin a gather: write own rows where peers read them. No effect if already done. NULL: own
-     * rows are always there. If it fails, no buffer is taken. */
+    /* Begin a gather: write own rows to where peers read them. No effect if a gather has already
+     * done this. NULL: own rows are always stored where peers read them. After a failure, the
+     * memory has returned its buffers to their pools. */
     fsdp_status (*gather)(fsdp_param_memory *m);
-    /* The same ahead of time. Own rows that are staged in a file only begin to be read. If it
-     * fails, no buffer is taken. */
+    /* Begin a gather ahead of time, as `gather` does, but if own rows are in a file, only start to
+     * read them. NULL: there is nothing to do ahead of time. After a failure, the memory has
+     * returned its buffers to their pools. */
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows and show them in `view`. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
@@ -72,17 +79,17 @@ typedef struct fsdp_param_memory_ops {
     void (*show)(fsdp_param_memory *m);
     /* Undo unshard: `view` becomes empty, and own rows that peers read may be written again. */
     void (*reshard)(fsdp_param_memory *m);
-    /* Give back buffers that outlive a reshard or belong to a gather that has begun. NULL: there
-     * are none. */
+    /* Return buffers to their pools: those that outlive a reshard, and those of a gather that has
+     * begun. NULL: there are no such buffers. */
     void (*drop)(fsdp_param_memory *m);
-    /* Free what allocate has created. */
+    /* Free what `allocate` has created. */
     void (*release)(fsdp_param_memory *m);
 } fsdp_param_memory_ops;
 
-/* The guards that a param group gives its memories. */
+/* The guards that a param group gives to its memories. */
 typedef struct fsdp_param_guards {
-    fsdp_storage_guard write; /* For own rows: may they be written now? */
-    fsdp_storage_guard *read; /* For `view`; borrowed. */
+    fsdp_storage_guard write; /* Allows or refuses a write of own rows. Each memory copies it. */
+    fsdp_storage_guard *read; /* The guard of `view`. Borrowed. */
 } fsdp_param_guards;
 
 struct fsdp_param_memory {
@@ -94,11 +101,12 @@ struct fsdp_param_memory {
     int64_t logical_numel; /* Elements without alignment. */
     fsdp_storage *view;    /* The storage that operations read. */
     fsdp_storage_guard *read_guard;
-    /* Own rows get `write_guard`, then `own_guard`, which is this memory's. */
+    /* Own rows are guarded by `write_guard`, which is the group's, and then by `own_guard`, which
+     * is this memory's own. */
     fsdp_storage_guard write_guard, own_guard;
 };
 
-/* The memories of a param group, by kind. NULL: no parameter needs it. */
+/* The memories of a param group, by kind. An item is NULL if no parameter needs that memory. */
 typedef struct fsdp_param_memories {
     fsdp_param_memory *items[FSDP_N_MEMORIES];
 } fsdp_param_memories;
@@ -107,18 +115,20 @@ typedef struct fsdp_param_storage {
     const char *name;
     /* Can p, in `dtype`, be stored in this way? */
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
-    /* The memory that operations read, and the memory that own rows are in. */
+    /* The memory that operations read, and the memory that contains own rows. */
     fsdp_memory_kind unsharded, sharded;
     /* Create the tensor of this rank's rows, of `shape`, with its write guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local);
-    /* Empty the tensor, before the memory of own rows is freed. NULL: the tensor owns that memory,
-     * or the memory's `release` empties it. */
+    /* Empty the tensor, before the memory of own rows is freed. NULL: this is not necessary,
+     * because the tensor owns that memory, or because fsdp_param_memory_ops.release empties the
+     * tensor. */
     void (*leave_local)(fsdp_tensor *local);
-    /* This rank's rows in a copy that is open for writing; NULL if there is none now. A NULL
-     * function: there is never one. */
+    /* Return this rank's rows in a kept copy that is open for writing; NULL if there is no such
+     * copy now. The function is NULL if an optimizer can never write a copy. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Bytes of a shard of `numel` elements. NULL: numel times the size of p's dtype. */
+    /* Return the bytes of a shard of `numel` elements. If the function is NULL, they are `numel`
+     * times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 
@@ -127,10 +137,11 @@ extern const fsdp_param_storage fsdp_storage_extension, fsdp_storage_offloaded, 
 extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_memory_packed,
     fsdp_memory_host;
 
-/* The storage for p in `dtype`, by its group and its current requires_grad. */
+/* Return the storage for p in `dtype`. It depends on the group's options and on the parameter's
+ * current requires_grad, too. */
 const fsdp_param_storage *fsdp_param_storage_for(const fsdp_param *p, fsdp_dtype dtype);
-/* Choose the storage of params [n] by `dtypes`, and allocate their memory. The caller then creates
- * the tensors. Collective. A failure frees everything. */
+/* Choose the storage of each of params [n] by its `dtype`, and allocate their memories. The caller
+ * then creates the tensors. Collective. After a failure, nothing is allocated. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards,
                                                        fsdp_param *params, size_t n,
                                                        fsdp_param_memories *memories);
@@ -138,28 +149,31 @@ void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 
 /* --- for storages (param_memory.c) --- */
 
-/* Create an empty `view` of as many bytes as the memory's parameters take. */
+/* Create an empty `view` that has the size of all parameters of the memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count the all-gather that FSDP2 would make, where this memory only shows what it holds. */
+/* Count an all-gather, because FSDP2 would perform one here. This memory only shows a buffer that
+ * it already has. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
-/* An unshard for memories whose view is a whole buffer: wait until all ranks have written `buffer`,
- * and show it. */
+/* Implements `unshard` for memories whose view is a whole buffer: wait until all ranks have written
+ * `buffer`, and show it in `view`. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m,
                                                              fsdp_buffer *buffer);
-/* The corresponding show: the buffer is still in its READ phase. */
+/* Implements `show` for memories whose view is a whole buffer: show `buffer` in `view` again. It is
+ * still in its READ phase. */
 void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
-/* A prefetch for memories that read `local`: start to stage it if it is in a file, else gather. */
+/* Implements `prefetch` for memories whose gather reads local tensors: if these are in a file,
+ * start to read them; else gather. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of own rows in private memory, with the write guards of m. If the group is
- * offloaded, the memory is staged in a file between uses. */
+ * offloaded, this private memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p,
                                                const int64_t *shape, fsdp_tensor **local);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)
 {
     return (size_t)m->numel * fsdp_dtype_size(m->context->options.mp_policy.param_dtype);
 }
-/* The phase info of a collective over all of the memory's parameters. */
+/* Return the phase info of a collective over all parameters of the memory. */
 static inline fsdp_phase_info fsdp_param_memory_phase(const fsdp_param_memory *m,
                                                       fsdp_phase_kind kind)
 {

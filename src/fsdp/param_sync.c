@@ -2,13 +2,14 @@
  * ranks, one parameter after the other. */
 #include "src/fsdp/param.h"
 
-/* The first message of rank 0: what it has. */
+/* The first message of rank 0: whether it has values of the parameter, and in which dtype. */
 typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
-/* Broadcast within each mesh row from its first rank, then within each column from the first row.
- * The second broadcast overwrites values that came from other ranks than rank 0. */
+/* Broadcast rank 0's data: within each mesh row from the first rank of the row, then within each
+ * mesh column from the first rank of the column. The second broadcast overwrites what mesh rows
+ * without rank 0 got in the first one. */
 static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
     if (c->group)
@@ -33,7 +34,7 @@ static bool has_values(const fsdp_tensor *data)
     return data && fsdp_tensor_ptr(data);
 }
 
-/* Broadcast the whole parameter, in rank 0's dtype. */
+/* Broadcast rank 0's whole parameter, which has `dtype`, to a new tensor *whole. */
 static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_parameter *parameter,
                                     fsdp_dtype dtype, fsdp_tensor **whole)
 {

@@ -86,8 +86,8 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
     return FSDP_OK;
 }
 
-/* The unit that followed this one in the last forward, if the order so far is that of the last
- * forward. */
+/* Return the unit that the last forward entered after `state`. Return NULL if the last forward
+ * entered another unit at this position, or if implicit prefetch is off. */
 static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
@@ -112,8 +112,9 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* --- backward --- */
 
-/* The unit that backward needs after `state`: the one that forward left just before it. The second
- * round finds it in an earlier forward of the same tape. */
+/* Return the unit that backward needs after `state`: the unit that forward left just before
+ * `state`. The second round searches from the end of `left` again, because backward may have
+ * reached an earlier forward of the same tape. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {

@@ -16,10 +16,10 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step: drop the partial sums of the step before, if it did not end. Gradients that
+/* Begin a step: drop the partial sums of a previous step that did not end. Gradients that
  * accumulate without communication are dropped only if the number of micro-steps of a step is
- * known. Otherwise it is unknown where a step begins. A micro-step of several backwards ends with
- * its last one. */
+ * known. Otherwise it is unknown where a step begins. While to_flush is set, nothing is dropped:
+ * the current micro-step has several backwards, and the last one has not ended. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -30,8 +30,8 @@ static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
     }
 }
 
-/* If earlier micro-steps of a step were dropped, its remaining ones would give the gradient of only
- * a part of the batch. */
+/* Return FSDP_ERR_STATE if gradients of earlier micro-steps of this step were dropped: the
+ * remaining micro-steps would produce the gradient of only a part of the batch. */
 static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 {
     if (!c->lost_sums || micro_step == 0)
@@ -43,8 +43,8 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 }
 
 /* Called when the outermost unit begins a forward. Copies the step's options from the scope. A
- * forward without gradients may run between a forward and its backward, and does not change the
- * step. */
+ * forward without gradients may run between another forward and its backward, and does not change
+ * the state of the step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_state_context *c = state->context;
@@ -73,8 +73,8 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* A second run, within backward, does not change the recorded order. If it is inside another
- * checkpointed module, the call runs a third time. */
+/* Begin a recomputation within backward, which does not change the recorded order of units. If it
+ * has no tape, it is inside another checkpointed module, and the call will run once more. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -103,7 +103,8 @@ static void set_to_run(fsdp_state *state, bool on)
         state->members[i].to_run = on;
 }
 
-/* Call this before the context is created, because its pools are on the device of the units. */
+/* Return an error if the unit is on meta but the run is not. Call this before the context is
+ * created, because the pools of the context will be on the device of the units. */
 static fsdp_status check_device(const fsdp_state *state, const fsdp_scope *s)
 {
     if (!fsdp_device_is_meta(state->param_group->context.device) ||
@@ -150,7 +151,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
 }
 
 /* Reshard all units that are not held, because some may wait for a backward that will not run.
- * `also_kept` includes those that were requested or are kept after backward. */
+ * Units that were requested or that are kept after backward are resharded only if `also_kept` is
+ * set. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -179,7 +181,7 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* Leave units of which some modules did not run in this forward. */
+/* Leave the units that still wait for a module that did not run in this forward. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -221,7 +223,7 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* This may be a second tape's backward, after the first was flushed. */
+    c->to_flush = true; /* This may be the backward of a second tape, after a flush. */
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
@@ -251,8 +253,8 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all that is left. A gradient may have arrived outside of its unit's backward, if
- * another unit read the parameter. */
+/* Post and reduce all gradients that are left. If another unit has read a parameter, its gradient
+ * may have arrived outside of the backward of its own unit. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -333,8 +335,8 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* The copies that units have kept are in the pools. These move to the new device with the first
- * unit, so drop the copies of all units. */
+/* Kept copies of all units are in the pools. The pools move to the new device together with the
+ * first unit, so drop all kept copies before that. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;
@@ -362,7 +364,7 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Check all modules first, so either all hooks are added or none. */
+/* Check that every module has room for its hooks, so that either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,7 +1,8 @@
 /* fsdp_state: the hooks around the modules of one unit (PyTorch's FSDPState), and
  * fsdp_state_context: what the units of a tree share (FSDPStateContext).
  *
- * The files of src/fsdp, from the top; each calls only those below it (tools/call_cycles.sh):
+ * The files of src/fsdp, from the top layer down. Each file calls only files below it
+ * (tools/call_cycles.sh):
  *   fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c describe.c observer.c
  *                                 the public calls
  *   state.c                       hooks: the order of a step
@@ -10,52 +11,60 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c                 what backward writes: layout, sections, posting
- *   grad_reduce.c grad_rows.c grad_parts.c   from posted gradients to those of the shards
+ *   grad_reduce.c grad_rows.c grad_parts.c   sums posted gradients over the ranks
  *   pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
  * The folder has more than 27 source files, because each way to store a parameter and each topic of
- * the public calls has its own. The layers above keep them apart.
+ * the public calls has its own file. The layers in this list keep the files apart.
  *
- * Note [Upcalls]. Lower layers do not include this one. They call it only through these tables of
- * functions:
- *   fsdp_region_hooks        src/nn calls them around a module's forward, src/autograd around its
- *                            backward and at its end, and when either fails: state.c.
- *   fsdp_grad_sink           `target` and `rows`: src/autograd asks where to write a gradient:
- *                            grad_buffer.c.
- *   fsdp_parameter_owner_ops src/nn, for loaders: apply pending dtypes; for optimizers: where own
- *                            rows of a kept copy are: param_group.c.
- *   fsdp_storage_guard       src/tensor, before an operation reads and around a write: unshard.c,
- *                            then the memory of the parameter: storage_*.c.
- *   fsdp_module.to_empty     src/nn, when a module on meta gets its memory: state.c.
- * In the other direction, param_context.c reports all events to the fsdp_unit_observer that the
- * memory plan installs (src/plan/plan.c). It changes nothing.
+ * Note [Upcalls]. Lower layers do not include the headers of src/fsdp. They call src/fsdp only
+ * through these tables of functions:
+ *   fsdp_region_hooks        Implemented in state.c. src/nn calls them around a module's forward.
+ *                            src/autograd calls them around the module's backward and at the end
+ *                            of all backwards. Both src/nn and src/autograd call `cancel` after a
+ *                            failure.
+ *   fsdp_grad_sink           `target` and `rows` are implemented in grad_buffer.c. src/autograd
+ *                            calls them to find where to write a gradient.
+ *   fsdp_parameter_owner_ops Implemented in param_group.c. src/nn calls them for loaders, which
+ *                            apply pending dtypes, and for optimizers, which write own rows of a
+ *                            kept copy.
+ *   fsdp_storage_guard       Implemented in unshard.c and, for the memory of the parameter, in
+ *                            storage_*.c. src/tensor calls the guards before an operation reads
+ *                            and around a write.
+ *   fsdp_module.to_empty     Implemented in state.c. src/nn calls it when a module on meta gets
+ *                            memory.
+ * src/fsdp calls a higher layer only through the fsdp_unit_observer that the memory plan installs
+ * (src/plan/plan.c): param_context.c reports all events to it. The observer changes nothing.
  *
  * Note [Order of a step]. Every rank runs the same program, so all ranks enter units in the same
  * order, and collectives happen in that order:
- *   pre_forward   unshard; write own rows of the units that come next (prefetch.h)
- *   post_forward  reshard, unless the unit is kept until its backward
- *   pre_backward  unshard; prefetch the unit that ran before it
- *   post_backward post the gradient buffer, unless gradients accumulate in it; reshard; then reduce
- *                 the unit that left before this one. So a reduce runs one unit late, when the
- *                 peers have most likely posted their gradients, and always at the same place:
- *                 peaks and order do not depend on timing. A large unit posts section by section,
- *                 several times in its backward: Note [Sections] in grad_buffer.h. (A posted buffer
- *                 that is written again before that, in a later backward or by another unit, is
- *                 reduced at that write.)
- *   end_backward  flush: reduce what is pending, fold the sums of earlier micro-steps, reshard all.
- *                 All units have this hook, not only the outermost one, since units may be called
- *                 one by one. Nothing is flushed before the last backward
- *                 (fsdp_set_is_last_backward).
+ *   pre_forward   unshard the unit; prefetch the units that come next (prefetch.h)
+ *   post_forward  reshard the unit, unless it is kept until its backward
+ *   pre_backward  unshard the unit; prefetch the unit that forward left just before it
+ *   post_backward post the unit's gradient buffer, unless gradients accumulate in it; reshard the
+ *                 unit; then reduce the gradients of the unit that backward left before this one.
+ *                 So a reduce runs one unit later than its post, when the peers have most likely
+ *                 posted their gradients, too. It always runs at the same point of the program, so
+ *                 memory peaks and the order of collectives do not depend on timing. A large unit
+ *                 posts its gradients in sections, several times within its backward: see
+ *                 Note [Sections] in grad_buffer.h. If a later backward or another unit writes a
+ *                 posted buffer again before its reduce, the buffer is reduced before this write.
+ *   end_backward  flush: reduce the pending buffer, finish the sums of earlier micro-steps, reshard
+ *                 all units. All units have this hook, not only the outermost one, because a
+ *                 program may call units one by one. Nothing is flushed before the last backward
+ *                 (fsdp_set_is_last_backward()).
  *
- * If a module around it is checkpointed, a unit runs a second time within backward. It is unsharded
- * for this run and keeps its parameters until its backward, which follows. It posts only after the
- * last of these calls, so its gradients are still reduced together.
+ * If a unit is inside a checkpointed module, its forward runs a second time, within backward. The
+ * unit is unsharded for this recomputation and stays unsharded until its own backward, which
+ * follows. If the module calls the unit several times, the unit posts its gradients only after the
+ * backward of the last call, so they are still reduced together.
  *
  * A unit of several modules is unsharded at the pre_forward of the first one that runs. It is
- * resharded at the post_forward of the last one, or at the end of a forward that leaves some out.
- * In backward the tape reports which of their regions is the last. */
+ * resharded at the post_forward of the last one. If some of its modules do not run in a forward, it
+ * is resharded at the end of that forward. In backward the tape reports which region of these
+ * modules is the last one. */
 #pragma once
 #include "src/fsdp/param_group.h"
 
@@ -71,36 +80,36 @@ typedef struct fsdp_state_list {
 typedef struct fsdp_member {
     struct fsdp_state *state;
     fsdp_module *module;     /* Borrowed. */
-    fsdp_region_hooks hooks; /* Around its forward. */
-    bool to_run; /* Another member began the current forward, and this one has not run in it. */
+    fsdp_region_hooks hooks; /* Around the module's forward. */
+    bool to_run; /* The unit has begun the current forward; this member has not run yet. */
 } fsdp_member;
 
 typedef struct fsdp_state {
-    fsdp_module *module;  /* That of the first member; it identifies the unit in public calls. */
+    fsdp_module *module;  /* The module of the first member; identifies the unit in public calls. */
     fsdp_member *members; /* [n_members] */
     size_t n_members;
-    size_t refs; /* Number of live members, which own the state through their hooks. */
+    size_t refs; /* Number of live members. Their hooks own the state. */
     fsdp_param_group *param_group;
     fsdp_region_hooks hooks;     /* Around the backward of all members' regions. */
     fsdp_state_context *context; /* Owned by the outermost unit; NULL before the first forward. */
     bool owns_context;
     int hidden_calls; /* Calls in checkpointed modules that must still run a second time. */
-    struct fsdp_state *after_it; /* What BACKWARD_POST gathers when backward leaves this unit. */
-    /* The controls of fsdp.h; zero is their default. */
-    fsdp_state_list forward_prefetch, backward_prefetch; /* Explicit ones; empty: implicit. */
+    struct fsdp_state *after_it; /* Will be prefetched when backward leaves this unit. */
+    /* What the control functions of fsdp.h set; the default is zero. */
+    fsdp_state_list forward_prefetch, backward_prefetch; /* Set by the user; empty: implicit. */
     bool keeps_after_backward;
     bool not_last_backward; /* Equal in all units of a tree. */
 } fsdp_state;
 
 struct fsdp_state_context {
     fsdp_comm_context comm;
-    fsdp_fully_shard_options options; /* Those of the outermost unit. */
+    fsdp_fully_shard_options options; /* The options of the outermost unit. */
     fsdp_state **states;              /* [n_states] Parents first. */
     size_t n_states, cap_states;
 
     /* For prefetch.c. */
     fsdp_state_list order;      /* Units in the order in which this forward has entered them. */
-    fsdp_state_list last_order; /* The same for the forward before. */
+    fsdp_state_list last_order; /* The order in which the previous forward entered units. */
     fsdp_state_list left;       /* Units in the order in which forward has left them. */
     size_t cursor;              /* Position in `left`, which backward walks from its end. */
     fsdp_state_list queue;      /* Units that wait to be prefetched. */
@@ -112,39 +121,43 @@ struct fsdp_state_context {
     int depth;      /* Number of units that forward has entered and not left. */
     bool to_flush;  /* A forward with gradients, or a backward, has begun since the last flush. */
     bool lost_sums; /* Gradients of earlier micro-steps were dropped: the step must restart. */
-    int micro_step; /* That of the latest forward with gradients. */
+    int micro_step; /* The micro-step of the latest forward with gradients. */
 };
 
 FSDP_MUST_CHECK fsdp_status fsdp_state_list_add(fsdp_state_list *list, fsdp_state *state);
 void fsdp_state_list_fini(fsdp_state_list *list);
 
-/* Create the context of all units of the tree that `module` is in. Collective. */
+/* Create the context that all units in the tree of `module` share. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_context_create(fsdp_module *module);
 void fsdp_state_context_destroy(fsdp_state_context *c);
 /* Trim the pools at the end of a step's backward: Note [Idle memory] in buffer.h. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 
-/* The state of a unit's module. Creates its context the first time, which is collective. */
+/* Find the state of the unit that `module` belongs to. The first call in a tree is collective,
+ * because it creates the tree's context. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
 FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n,
                                               fsdp_param_group *param_group);
-/* The module of the outermost unit that `m` is in or is; m if there is none. A unit of several
- * modules is represented by the first one. */
+/* Return the module of the outermost unit at or around `m`, or `m` if there is no unit. For a unit
+ * of several modules, return the first one. */
 fsdp_module *fsdp_outermost_unit(fsdp_module *m);
-/* Does the unit's backward need its parameters? */
+/* Must the unit be unsharded for its backward? */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
-/* Casts at the beginning and end of a forward (mixed_precision.c). */
+/* Cast the inputs of a forward at its beginning, and its outputs at its end (mixed_precision.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s,
                                                    fsdp_args *in);
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_outputs(const fsdp_state *state, fsdp_scope *s,
                                                     fsdp_args *out);
-/* FSDP_ERR_UNSUPPORTED, naming the field, if one has a dtype that it cannot have. */
+/* Return FSDP_ERR_UNSUPPORTED, with a message that names the field, if a field has a dtype that it
+ * does not support. */
 FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_check(const fsdp_mp_policy *policy);
 
-/* Check that `modules` can be one unit. Otherwise FSDP_ERR_INVALID, naming the modules. */
+/* Check that `modules` can be one unit. Otherwise return FSDP_ERR_INVALID, with a message that
+ * names the modules. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_modules(fsdp_module *const *modules, size_t n);
-/* The same for fsdp_wrap_policy.joint_modules. They must be below `root`, each with a forward. */
+/* Check fsdp_wrap_policy.joint_modules as fsdp_check_modules() does. Each of these modules must
+ * also be below `root` and have a forward. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_joint_modules(const fsdp_module *root,
                                                      fsdp_module *const *modules, size_t n);
 /* Is p one of options->ignored_params? */
@@ -152,8 +165,8 @@ bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *options, const fs
 bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
 /* Are all uses of p in `m` or below it? */
 bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m);
-/* Implements fsdp_fully_shard_modules(). With leave_shared, parameters that modules outside of the
- * unit also use are left to the unit around all of these. */
+/* Implements fsdp_fully_shard_modules(). If `leave_shared` is set, a parameter that modules outside
+ * of this unit also use is left to the unit around all these modules. */
 FSDP_MUST_CHECK fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n, fsdp_group *group,
                                            fsdp_device *device,
                                            const fsdp_fully_shard_options *options,

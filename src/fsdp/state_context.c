@@ -1,4 +1,5 @@
-/* What the units of a tree share. It is created at the first forward, when the tree is complete. */
+/* fsdp_state_context: what the units of a tree share. It is created at the first forward, when the
+ * tree is complete. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/log.h"
@@ -50,7 +51,7 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m)
     return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
 }
 
-/* Does a part of m run again in backward, where it needs its parameters? */
+/* Is a part of m checkpointed, so that it runs again in backward and needs its parameters there? */
 static bool runs_again(const fsdp_module *m)
 {
     bool again = m->checkpointed;
@@ -70,7 +71,7 @@ bool fsdp_state_unshards_in_backward(const fsdp_state *state)
 typedef struct joining {
     fsdp_state_context *context;
     const fsdp_module *top; /* the outermost unit of the context */
-    uint32_t n_units; /* units of the whole model met so far, which gives the next unit's number */
+    uint32_t n_units;       /* units of the model visited so far; the number of the next unit */
 } joining;
 
 static fsdp_status append_name(fsdp_param_group *g, const char *path)
@@ -139,7 +140,7 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* `g` is that of the outermost unit. */
+/* `g` is the param group of the outermost unit. */
 static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;

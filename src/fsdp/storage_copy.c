@@ -68,7 +68,7 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
-/* Write own rows, unless the kept copy has them already. */
+/* Write own rows to the copy, unless a kept copy has them already. */
 static fsdp_status write_copy(fsdp_copy_memory *m)
 {
     const fsdp_param_context *c = m->base.context;
@@ -93,7 +93,7 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     fsdp_copy_memory *m = copy_of(base);
-    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all of them */
+    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all local tensors */
     if (m->is_gathered)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(first));

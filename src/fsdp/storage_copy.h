@@ -1,4 +1,4 @@
-/* The memory of cast copies, for storages whose own rows are stored in different ways. */
+/* The memory of cast copies. Several storages use it, which store own rows in different ways. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
@@ -6,9 +6,9 @@ typedef struct fsdp_copy_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer; /* From a pool; NULL between a reshard and the next gather. */
     bool is_open;        /* The copy is kept and in a WRITE phase: own rows may be written. */
-    int unwritten;       /* Writes of own rows that are not in the kept copy yet. */
-    bool is_gathered;    /* Own rows are written and not resharded yet. */
+    int unwritten;       /* Number of writes of own rows that the kept copy does not contain yet. */
+    bool is_gathered;    /* A gather has written own rows, and no reshard has followed yet. */
 } fsdp_copy_memory;
 
-/* fsdp_param_storage.own_rows_of_copy for storages whose copy is in FSDP_MEMORY_COPY. */
+/* Implements fsdp_param_storage.own_rows_of_copy for storages whose copy is in FSDP_MEMORY_COPY. */
 void *fsdp_own_rows_in_copy(const fsdp_param *p, fsdp_dtype *dtype);

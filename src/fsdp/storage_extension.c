@@ -1,9 +1,10 @@
-/* Parameters that are communicated in another form than they are stored or read in.
+/* Parameters that ranks exchange in a packed form, which differs from the form in which they are
+ * stored or read.
  *
- * Note [All-gather extensions]. Each rank packs its own rows into a buffer that all ranks share
- * (WRITE). After all have done this (READ), every rank unpacks all rows into memory of its own, and
- * the packed buffer is given back. So the packed form can be anything. Each rank needs memory for
- * the whole parameter, as in FSDP2. */
+ * Note [All-gather extensions]. In a WRITE phase, each rank packs its own rows into a buffer that
+ * all ranks share. In the READ phase that follows, every rank unpacks all rows into private memory.
+ * Then the packed buffer returns to its pool. So the packed form can be anything. Each rank needs
+ * private memory for the whole parameter, as in FSDP2. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/fsdp/param_storage.h"
@@ -14,8 +15,8 @@ enum {
 
 typedef struct packed_memory {
     fsdp_param_memory base;
-    fsdp_buffer *packed;   /* The packed parameters of all ranks; NULL: no gather is under way. */
-    fsdp_buffer *unpacked; /* The parameters that operations read; NULL: not unsharded. */
+    fsdp_buffer *packed;   /* The packed rows of all ranks; NULL: no gather is under way. */
+    fsdp_buffer *unpacked; /* The whole parameters, which operations read; NULL: not unsharded. */
 } packed_memory;
 
 static packed_memory *packed_of(fsdp_param_memory *m)
@@ -52,7 +53,7 @@ fsdp_status fsdp_parameter_set_all_gather_extension(fsdp_parameter *parameter,
 
 /* --- layout --- */
 
-/* The number of rows of p that rank `rank` packs. */
+/* Return the number of rows of p that rank `rank` packs. */
 static int64_t rows_of(const fsdp_param *p, int rank)
 {
     int64_t begin, end;
@@ -79,7 +80,8 @@ typedef struct place {
     size_t offset, bytes;
 } place;
 
-/* Move to the next part, beginning with {.rank = -1}; false after the last one. */
+/* Move *at to the next place. To begin, set *at to {.rank = -1}. Return false after the last
+ * place. */
 static bool next_place(const packed_memory *m, place *at)
 {
     at->offset += aligned(at->bytes);
@@ -93,7 +95,7 @@ static bool next_place(const packed_memory *m, place *at)
     return true;
 }
 
-/* The size of the packed buffer; *logical: its bytes without alignment. */
+/* Return the size of the packed buffer in bytes. Set *logical to its size without alignment. */
 static size_t total_bytes(const packed_memory *m, uint64_t *logical)
 {
     place at = {.rank = -1};
@@ -146,7 +148,7 @@ static fsdp_status write_packed(packed_memory *m)
     if (status == FSDP_OK) {
         status = pack_own(m);
         fsdp_error_context(status, "all_gather extension of unit '%s'", c->name);
-        if (status != FSDP_OK && c->shard_group) /* before peers take the buffer for packed */
+        if (status != FSDP_OK && c->shard_group) /* peers must not unpack an incomplete buffer */
             fsdp_group_abort(c->shard_group, status);
         fsdp_buffer_end(m->packed);
     }
@@ -161,7 +163,7 @@ static fsdp_status write_packed(packed_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     packed_memory *m = packed_of(base);
-    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all of them */
+    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all local tensors */
     if (m->packed)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(first));
@@ -236,7 +238,8 @@ static fsdp_status unshard(fsdp_param_memory *base)
 
 /* --- the memory and the storage --- */
 
-/* No `show`: each rank has its own unpacked copy, which is not kept hidden. */
+/* `show` is NULL: each rank has a private unpacked copy, which returns to its pool instead of being
+ * hidden. */
 const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory),
                                                   .allocate = fsdp_param_memory_create_view,
                                                   .gather = gather,

@@ -3,7 +3,8 @@
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Under NO_SHARD with peers, every rank has its own whole parameters, which are cast instead. */
+/* Halves are for sharded parameters and for a rank without peers. Under NO_SHARD, or if a rank has
+ * only replicas as peers, every rank has its own whole parameters, and a gather casts them. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
@@ -28,7 +29,7 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_leave(local->storage);
 }
 
-/* The marks of the halves are not part of the shard. */
+/* Return the bytes of a shard, not counting the marks of the halves. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

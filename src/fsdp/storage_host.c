@@ -1,13 +1,14 @@
 /* Parameters that NO_SHARD stores once for all ranks of a host.
  *
- * Note [Once per host]. Under NO_SHARD every rank has its own whole master of the parameters that
- * train. A frozen parameter is equal on all ranks while it is frozen. So it is stored once, in a
- * shared buffer, and the local tensor of each rank is a view of the whole parameter there. Reading
- * it needs no wait: it is written only between two barriers, when no rank has gathered it. All
- * ranks write, since they run the same program, but only the values of the first rank are kept. The
- * other ranks write to private memory, which is freed at the end of the write. The memory plan does
- * not count that memory: it is one parameter at a time, between steps. If the dtype is param_dtype,
- * operations read the buffer; otherwise a gather casts from it. */
+ * Note [Once per host]. Under NO_SHARD every rank has its own whole master weights of the
+ * parameters that train. But while a parameter is frozen, it is equal on all ranks. So it is stored
+ * only once, in a shared buffer, and the local tensor of each rank is a view of the whole parameter
+ * in this buffer. A read need not wait, because the parameter is written only between two barriers,
+ * when no rank has gathered it. All ranks run the same program, so all of them write, but only the
+ * values of the first rank are kept. The other ranks write to private memory, which is freed at the
+ * end of the write. The memory plan does not count this private memory: it exists only between
+ * steps, for one parameter after the other. If the dtype is param_dtype, operations read the
+ * buffer; otherwise a gather casts from it. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_storage.h"
@@ -20,7 +21,7 @@ typedef struct host_param {
     fsdp_param *param;
     size_t offset; /* Bytes, in the buffer. */
     fsdp_storage_guard guard;
-    int writers;    /* Open writes. */
+    int writers;    /* Number of open writes. */
     void *unwanted; /* Private memory that ranks other than the first write to. */
 } host_param;
 
@@ -62,7 +63,7 @@ static fsdp_status begin_write(void *self)
         status = FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_device_synchronize(c->device);
-    status = fsdp_agree(c->group, status); /* After this no rank reads the memory any more. */
+    status = fsdp_agree(c->group, status); /* After this, no rank reads the memory any more. */
     if (status != FSDP_OK) {
         fsdp_free(h->unwanted);
         h->unwanted = NULL;
@@ -86,7 +87,7 @@ static void end_write(void *self)
     fsdp_storage_set_data(h->param->local->storage, data_of(h));
     fsdp_free(h->unwanted);
     h->unwanted = NULL;
-    /* A peer that is lost has poisoned the group: the group's next call returns the error. */
+    /* If a peer is lost, the group's next call returns the error. */
     if (fsdp_barrier(c->group) != FSDP_OK)
         return;
 }
@@ -205,8 +206,8 @@ const fsdp_param_storage fsdp_storage_host = {.name = "once per host",
                                               .create_local = create_local,
                                               .leave_local = leave_local};
 
-/* An optimizer cannot store its rows in a kept copy: on ranks other than the first it computes them
- * from unwanted memory. */
+/* own_rows_of_copy is NULL: on ranks other than the first, an optimizer would compute the rows from
+ * `unwanted` memory. */
 const fsdp_param_storage fsdp_storage_host_cast = {.name = "once per host, cast",
                                                    .fits = fits_cast,
                                                    .unsharded = FSDP_MEMORY_COPY,

@@ -7,8 +7,8 @@
 typedef struct master_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer;
-    fsdp_storage *storage; /* The whole buffer; own rows are views of it. */
-    int writers;           /* Open writes of own rows, which share one WRITE phase. */
+    fsdp_storage *storage; /* Over the whole buffer; local tensors are views of it. */
+    int writers;           /* Number of open writes of own rows, which share one WRITE phase. */
 } master_memory;
 
 static master_memory *master_of(fsdp_param_memory *m)
@@ -89,8 +89,8 @@ const fsdp_param_memory_ops fsdp_memory_master = {.bytes = sizeof(master_memory)
 
 /* --- the storage --- */
 
-/* The master buffer is one mapping, which hosts cannot share, and own rows must be contiguous in
- * it. */
+/* All ranks must be on one host, because the master buffer is one mapping. Own rows must be
+ * contiguous in it. */
 bool fsdp_fits_in_master(const fsdp_param *p)
 {
     return fsdp_ranks_share_memory(p->context->shard_group) && p->slice.runs == 1;

@@ -3,8 +3,8 @@
 #pragma once
 #include "src/fsdp/param_storage.h"
 
-/* Can peers read own rows of p in the master buffer? */
+/* Can p be stored in the master buffer? */
 bool fsdp_fits_in_master(const fsdp_param *p);
-/* The address of this rank's rows of p in the master memory, whose elements have `size` bytes; NULL
- * on meta. */
+/* Return the address of this rank's rows of p in the master buffer; NULL on meta. `size` is the
+ * size of an element in the buffer, in bytes. */
 void *fsdp_own_rows_in_master(fsdp_param_memory *master, const fsdp_param *p, size_t size);

@@ -1,9 +1,10 @@
-/* summon_full_params: whole parameters in the dtype of their masters, between steps.
+/* summon_full_params: between steps, gives the user whole parameters in the dtype of their master
+ * weights.
  *
- * Each rank has copies of its own, as in FSDP1, where they are views of a gathered flat parameter.
- * Other ranks do not see its changes to them. At the end, this rank's own rows are written back to
- * its master weights. Until then the units do not gather and refuse writes of their rows, so the
- * copies are the only values. */
+ * Each rank has private copies, as in FSDP1, where the copies are views of a gathered flat
+ * parameter. Other ranks do not see this rank's changes to its copies. At the end, each rank writes
+ * its own rows of the copies back to its master weights. Until then, the units refuse gathers and
+ * writes of own rows, so the values change only through the copies. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"
@@ -12,7 +13,7 @@ typedef fsdp_summon_full_params_options summon_options;
 
 typedef struct summoned {
     fsdp_param *param;         /* borrowed */
-    fsdp_tensor *whole, *grad; /* NULL: not on this rank, or there is no gradient */
+    fsdp_tensor *whole, *grad; /* NULL: this rank gets no copy, or there is no gradient */
 } summoned;
 
 struct fsdp_full_params {
@@ -31,13 +32,13 @@ static bool has_group(const fsdp_full_params *f, const fsdp_param_group *g)
     return false;
 }
 
-/* Make all ranks fail if one fails, so that no rank waits for it. */
+/* Make all ranks fail if one fails, so that no rank waits for a rank that has failed. */
 static fsdp_status agree(const fsdp_param_group *g, fsdp_status mine)
 {
     return fsdp_agree(g->context.replicate_group, fsdp_agree(g->context.group, mine));
 }
 
-/* The first unit from `m` down; NULL: there is none. */
+/* Find the first unit at or below `m`; NULL: there is none. */
 static const fsdp_param_group *first_group(const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -49,7 +50,7 @@ static const fsdp_param_group *first_group(const fsdp_module *m)
     return first;
 }
 
-/* Collect the units from `m` down; with no_recurse only the outermost ones. */
+/* Collect the units at and below `m`; with no_recurse, only the outermost ones. */
 static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -76,7 +77,7 @@ static fsdp_status check_idle(const fsdp_param_group *g)
     return FSDP_OK;
 }
 
-/* Bring all groups to the dtypes of their masters, and drop prefetches. Collective. */
+/* Apply the pending dtypes of all groups, and drop prefetches. Collective. */
 static fsdp_status make_current(const fsdp_full_params *f)
 {
     for (size_t i = 0; i < f->n_groups; i++) {
@@ -94,7 +95,8 @@ static bool is_first_rank(const fsdp_param_group *g)
            (!g->context.replicate_group || fsdp_group_rank(g->context.replicate_group) == 0);
 }
 
-/* *whole = a copy of the whole tensor, or NULL on ranks that want none. Collective. */
+/* Set *whole to a copy of the whole tensor that `local` is a part of, or to NULL on ranks that
+ * rank0_only leaves out. Collective. */
 static fsdp_status gather_whole(const fsdp_full_params *f, const fsdp_param_group *g,
                                 fsdp_tensor *local, fsdp_tensor **whole)
 {
@@ -153,7 +155,7 @@ static fsdp_status check_options(const summon_options *o)
     return FSDP_OK;
 }
 
-/* The part of summoning that does not communicate but can fail. */
+/* Do the steps of summoning that can fail but do not communicate. */
 static fsdp_status prepare_summon(const fsdp_module *module, const summon_options *o,
                                   fsdp_full_params **full)
 {

@@ -1,4 +1,4 @@
-/* Unsharding and resharding a param group, and the guards of its parameters: they may be written
+/* Unsharding and resharding a param group, and the guards of its parameters, which may be written
  * only while the group is sharded. */
 #include "src/base/assert.h"
 #include "src/fsdp/param_group.h"
@@ -13,7 +13,8 @@ static fsdp_status summoned_error(const fsdp_param_group *g)
                       g->context.name);
 }
 
-/* A write while unsharded would change memory that peers read, or leave a copy stale. */
+/* A write while the group is unsharded would change memory that peers read, or leave a copy
+ * stale. */
 static fsdp_status begin_write(void *self)
 {
     fsdp_param_group *g = self;
@@ -34,7 +35,8 @@ static void end_write(void *self)
     g->writers--;
 }
 
-/* Operations may not write what they read: it is a copy, or the master of all ranks. */
+/* Operations must not write the tensors that they read: these are in a copy, or in the master
+ * buffer that all ranks share. */
 static fsdp_status refuse_write(void *self)
 {
     const fsdp_param_group *g = self;
@@ -44,7 +46,7 @@ static fsdp_status refuse_write(void *self)
                       g->context.name);
 }
 
-/* The parameter that `tensor` belongs to. */
+/* Find the parameter whose memory `tensor` is in. */
 static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *tensor)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -56,7 +58,8 @@ static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *
     return NULL;
 }
 
-/* Also on meta, so a plan fails wherever its run would fail. */
+/* Refuse to read a group that is not unsharded. This is checked on meta, too, so that a plan fails
+ * wherever its run would fail. */
 static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
 {
     const fsdp_param_group *g = self;
@@ -92,7 +95,8 @@ fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local)
 
 /* --- gathering --- */
 
-/* Iterate over the group's memories, from *i = 0 on; NULL after the last. */
+/* Return the next memory of the group; NULL after the last one. Set *i to 0 before the first
+ * call. */
 static fsdp_param_memory *next_memory(const fsdp_param_group *g, size_t *i)
 {
     while (*i < FSDP_N_MEMORIES && !g->memories.items[*i])
@@ -137,7 +141,7 @@ fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g)
     return status;
 }
 
-/* FSDP_ERR_STATE if a parameter has memory that was never written. */
+/* Return FSDP_ERR_STATE if a parameter has memory that was never written. */
 static fsdp_status check_values(const fsdp_param_group *g)
 {
     size_t first = 0;

@@ -1,6 +1,6 @@
-/* Which modules of a tree become units, as in torch/distributed/fsdp/wrap.py. First all of them are
- * chosen, children before parents; then they are made in this order. So an error in a policy is
- * found before anything has changed. */
+/* Chooses which modules of a tree become units, as torch/distributed/fsdp/wrap.py does. First all
+ * units are chosen, children before parents. Then they are made in the same order. So an error in a
+ * policy is found before anything has changed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +19,15 @@ typedef struct chosen_unit {
 typedef struct plan {
     fsdp_module *root;
     const fsdp_wrap_policy *policy;
-    const fsdp_fully_shard_options *options; /* those of the call, borrowed */
-    fsdp_fully_shard_options of_root;        /* for the root: `options` after unit_options() */
+    const fsdp_fully_shard_options *options; /* the caller's options; borrowed */
+    fsdp_fully_shard_options of_root;        /* for the root, after unit_options() */
     fsdp_fully_shard_options inside;         /* for units below the root, before unit_options() */
     fsdp_fully_shard_options of_joint; /* for the unit of joint_modules, after unit_options() */
     chosen_unit *units;                /* [n] children first, without the root */
     size_t n, cap;
 } plan;
 
-/* `names` ends with NULL. If it is NULL, the list is empty. */
+/* `names` is a list that ends with NULL. If `names` itself is NULL, the list is empty. */
 static bool is_among(const char *name, const char *const *names)
 {
     for (; names && *names; names++)
@@ -48,11 +48,11 @@ enum {
     MAX_CANDIDATES = 64
 };
 
-/* The classes below a root that can be units, in the order of the tree. */
+/* The classes of modules below a root that can be units, in the order of the tree. */
 typedef struct candidates {
     const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; the first MAX_CANDIDATES classes */
     size_t n;
-    const char *refused; /* this class is not listed: only some of its modules can be units */
+    const char *refused; /* the class that the error is about; it is left out */
 } candidates;
 
 static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
@@ -65,7 +65,7 @@ static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* An error that ends with the classes that could have been named. */
+/* Return an error whose message ends with the classes that could have been named. */
 static fsdp_status refuse_class(fsdp_module *root, const char *name, const char *why)
 {
     candidates c = {.refused = name};
@@ -168,7 +168,7 @@ static fsdp_status check_policy(fsdp_module *root, const fsdp_wrap_policy *polic
 
 /* --- choosing units --- */
 
-/* *all: does m have parameters, all of them ignored? */
+/* Set *all to whether m has parameters and all of them are ignored. */
 static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module *m, bool *all)
 {
     fsdp_parameter_list list;
@@ -189,7 +189,7 @@ static void append_path(fsdp_str *path, const fsdp_module *root, const fsdp_modu
     fsdp_str_printf(path, "%s", m->name);
 }
 
-/* The path of m below the root. The caller owns it; NULL when out of memory. */
+/* Return the path of m below the root, which the caller must free; NULL when out of memory. */
 static char *path_of(const plan *p, const fsdp_module *m)
 {
     fsdp_str text = {0};
@@ -284,8 +284,8 @@ static fsdp_status choose_below(plan *p, fsdp_module *m)
 
 /* --- choosing by size --- */
 
-/* *numel: elements that a unit of `m` would have if there were no unit inside it. Ignored
- * parameters, and those shared with modules outside, do not count. */
+/* Set *numel to the number of elements that a unit of `m` would have if no module inside `m` became
+ * a unit. Ignored parameters and parameters that modules outside of `m` also use do not count. */
 static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
 {
     fsdp_parameter_list list;
@@ -315,7 +315,8 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* *wrapped: elements of the units chosen at m or below. */
+/* Choose units at and below m by their size. Set *wrapped to the number of elements in these
+ * units. */
 static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;
@@ -368,8 +369,8 @@ static bool are_neighbours(const fsdp_module *a, const fsdp_module *b)
     return a->parent == b->parent && strcmp(a->class_name, b->class_name) == 0;
 }
 
-/* The index, from `at` on, of the first chosen module with the same parent and class as `unit`;
- * p->n: there is none. */
+/* Return the index of the first chosen module that has the same parent and class as the module of
+ * `unit`. The search begins at index `at`. Return p->n if there is no such module. */
 static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
 {
     while (at < p->n && !are_neighbours(p->units[at].module, unit->module))
@@ -377,9 +378,9 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* Fill members [modules_per_unit] with the modules of the unit whose last module is units[last],
- * and return their number. Return 0 if a later module is the last of that unit. A unit is made at
- * its last module, after all units inside its modules. */
+/* Fill members [modules_per_unit] with the neighbours that form the unit whose last module is
+ * units[last], and return their number. Return 0 if units[last] is not the last module of its unit.
+ * So a unit is made when its last module is reached, after all units inside its modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
@@ -392,8 +393,9 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Make units of neighbours that are inside the joint modules, or of those that are not. Neighbours
- * have the same parent, so either all of them are inside or none. */
+/* Make units of neighbours: of those inside the joint modules if `inside` is set, else of the
+ * others. Neighbours have the same parent, so either all of them are inside the joint modules or
+ * none is. */
 static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
                                    fsdp_device *device)
 {
@@ -425,8 +427,9 @@ static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fs
     return FSDP_OK;
 }
 
-/* A module around one joint module may come before another joint module in `units`. So make the
- * units inside the joint modules first, then the joint unit, then the rest. */
+/* In `units`, a module around one joint module may come before a module inside another joint
+ * module. So make the units inside the joint modules first, then the joint unit, then the other
+ * units. */
 static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *device)
 {
     const fsdp_wrap_policy *policy = p->policy;
