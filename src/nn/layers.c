@@ -1,8 +1,8 @@
-/* Modules that only hold parameters. The code of a model passes these to the operations. */
+/* Modules that only hold parameters, which the code of a model passes to operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* A module with "weight" [shape] and, unless n_bias is 0, "bias" [n_bias] zeros. */
+/* Create a module with a "weight" of `shape` and, unless n_bias is 0, a "bias" of n_bias zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
@@ -43,8 +43,8 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 
 /* --- forwards --- */
 
-/* The tensor of parameter `name` of a layer. NULL if the layer has none, which is an error unless
- * it is optional. */
+/* Return the tensor of the layer's parameter `name`, or NULL if the layer has no such parameter.
+ * This is an error unless the parameter is optional. */
 static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
                                    bool optional)
 {

@@ -9,9 +9,9 @@
 
 /* The part of a parameter that this rank has. */
 typedef struct fsdp_shard {
-    int dim;            /* The dimension that is cut. */
+    int dim;            /* The dimension that is divided among the ranks. */
     int64_t begin, end; /* This rank's entries of that dimension. */
-    fsdp_group *group;  /* The parameter is sharded over it; NULL: every rank has it whole. */
+    fsdp_group *group;  /* The ranks that share the parameter; NULL: every rank has all of it. */
 } fsdp_shard;
 
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
@@ -29,7 +29,7 @@ struct fsdp_parameter_owner {
 
 struct fsdp_parameter {
     int refs;                /* number of modules that have it */
-    const fsdp_module *home; /* the first of them, for messages; NULL after that was destroyed */
+    const fsdp_module *home; /* its first module, for messages; NULL after that was destroyed */
     int ndim;
     int64_t shape[FSDP_MAX_DIMS]; /* shape of the whole parameter */
     fsdp_init init;
@@ -37,13 +37,14 @@ struct fsdp_parameter {
     fsdp_tensor *data;   /* the leaf that operations read; NULL before it has memory */
     fsdp_tensor *local;  /* own rows of the master weights, for the optimizer; == data if not
                             sharded */
-    fsdp_parameter_owner *owner; /* NULL: it owns its memory, and every rank has it whole */
+    fsdp_parameter_owner *owner; /* NULL: the parameter is not sharded, and owns its memory */
     void *extension;             /* state of its all-gather (src/fsdp), opaque here; owned; NULL:
                                     none */
     bool loaded;                 /* it has, or is about to get, values from a file */
-    fsdp_dtype loaded_dtype;     /* dtype of those values; a frozen parameter is kept in it if that
-                                    saves memory */
-    bool values_are_due; /* a loader is about to write all values: old ones need not be kept */
+    fsdp_dtype loaded_dtype; /* dtype of the values in the file; a frozen parameter is kept in this
+                                dtype if that saves memory */
+    bool values_are_due;     /* a loader is about to write all values, so the old values need not be
+                                kept */
 };
 
 static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
@@ -53,7 +54,8 @@ static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
 
 struct fsdp_module {
     char *class_name, *name;
-    char *extra_repr; /* text that is printed in its parentheses; NULL: derived from the shapes */
+    char *extra_repr; /* text in the parentheses after the class when the module is printed; NULL:
+                         derived from the shapes */
     fsdp_module *parent;
     fsdp_module **children;
     size_t n_children, cap_children;
@@ -75,27 +77,28 @@ struct fsdp_module {
     fsdp_status (*to_empty)(void *fsdp_state, fsdp_device *device);
 };
 
-/* Hooks run in the order in which they were added; in post_forward in reverse order. destroy may be
- * NULL. */
+/* pre_forward hooks run in the order in which they were added, post_forward hooks in reverse order.
+ * destroy may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
                                                   void (*destroy)(fsdp_region_hooks *hooks));
 
-/* Give p memory: data (retained) is read by operations; local (retained) is the optimizer's. */
+/* Set the tensors of p and retain them: operations read `data`, and the optimizer updates
+ * `local`. */
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* The part of p that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* Own rows of p in a copy that operations will read, as one block of *dtype; NULL: no copy outlives
- * the write. Called once per write, after the write of local has begun, by code that then writes
- * all these rows. */
+/* Return this rank's rows of p in the copy that operations will read, as one block of *dtype.
+ * Return NULL if no copy outlives the write. Called once per write, after the write of p->local has
+ * begun. The caller must then write all these rows. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Apply the pending dtypes: have owners store parameters as freezing, unfreezing or a load that is
- * about to begin require. Collective. */
+/* Apply the pending dtypes: let owners store each parameter in the dtype that freezing it,
+ * unfreezing it or the load that is about to begin requires. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* The dotted path of m below its root; "" for the root, or if it does not fit into `text`
  * [bytes]. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
-/* FSDP_ERR_STATE naming the parameters of m's tree that are on meta. */
+/* Return FSDP_ERR_STATE with a message about the parameters on meta in the tree that contains m. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
 /* This rank's part of the parameter. */
 static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
@@ -103,27 +106,29 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
     const fsdp_shard shard = fsdp_parameter_shard(p);
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
-/* Set the own rows of parameter `name` to their values of fsdp_module_init(). Called during a write
- * of local. */
+/* Set this rank's rows of p to the values that fsdp_module_init() gives to a parameter of this
+ * name. Called during a write of p->local. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* The key of a parameter's random numbers. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
-/* Note [Input of the first layer]. A checkpointed layer keeps its input, and runs again with it.
- * The first layer's input is made of ids, by lookups, a sum, a norm, dropout: less work than a
- * single product. So a checkpointed first layer calls the embeddings itself, and both are computed
- * again from the ids: one tensor [T, D] less of as many as there are layers. The unit that has the
- * embeddings' weight is around the layers, and so it is unsharded in the second run. Embeddings
- * that are a unit of their own would have to be gathered for it, and are not called within a layer;
- * nor are those that are checkpointed themselves, nor those of a model of one layer. */
+/* Note [Input of the first layer]. A checkpointed layer keeps its input for its second run. The
+ * first layer's input is computed from ids by lookups, a sum, a norm and dropout, which is less
+ * work than a single product. So a checkpointed first layer calls the embeddings itself, and its
+ * second run computes them again from the ids. This saves one tensor [T, D], while each other layer
+ * keeps one. The unit that has the embeddings' weight encloses the layers, so it is unsharded in
+ * the second run. The layer does not call the embeddings if they are a unit of their own, because
+ * that unit would have to be gathered for the second run. It also does not call them if they are
+ * checkpointed themselves, or if the model has only one layer. */
 
-/* Is it so in `layers`, a ModuleList, of which the last may have a forward of its own? `embeddings`
- * NULL: they are no module that is called. */
+/* Does the first of `layers`, a ModuleList, call the embeddings? `embeddings` NULL: the model
+ * computes them without calling a module. A single layer never does, because the last layer may
+ * have another forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
-/* The embeddings [T, D] of the forward's tokens, by module `m`. */
+/* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
-/* fsdp_module_call() of such a first layer, by its own forward: in.t[0] becomes embed(s, m), which
- * is cast as the hooks of the layer and of the modules between m and the layer cast their inputs.
- */
+/* Call a first layer that calls the embeddings, like fsdp_module_call() with the layer's own
+ * forward. in.t[0] is replaced by embed(s, m), cast as the hooks of the layer and of the modules
+ * between m and the layer cast their inputs. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

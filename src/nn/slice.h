@@ -1,6 +1,6 @@
 /* A slice of a tensor: the entries [begin, end) of one dimension, as held by a rank of a sharded
- * parameter. The slice is contiguous. It consists of pieces that are at equal distances in the
- * whole (row-major) tensor; a slice of dimension 0 is a single piece. */
+ * parameter. The rank stores its slice contiguously. In the whole (row-major) tensor, the slice
+ * consists of pieces at equal distances; a slice of dimension 0 is a single piece. */
 #pragma once
 #include "src/tensor/device.h"
 
@@ -13,7 +13,8 @@ typedef struct fsdp_slice {
 
 fsdp_slice fsdp_slice_of(int ndim, const int64_t *shape, int dim, int64_t begin, int64_t end);
 
-/* Copy the slice out of `whole`, or into it, converting the dtype. */
+/* Copy the slice from `whole` to `own` (read), or from `own` to `whole` (write), and convert the
+ * dtype. */
 void fsdp_slice_read(const fsdp_device *device, const fsdp_slice *slice, void *own,
                      fsdp_dtype dtype, const void *whole, fsdp_dtype whole_dtype);
 void fsdp_slice_write(const fsdp_device *device, const fsdp_slice *slice, const void *own,
