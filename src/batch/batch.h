@@ -1,5 +1,5 @@
-/* Internals of batches: how they are built, and the rule for masks, shared by padded arrays and
- * ready-made rows. */
+/* Internals of batches: building them, and the check of attention masks for all code that reads
+ * masks. */
 #pragma once
 #include <fsdp/batch.h>
 
