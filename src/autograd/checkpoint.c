@@ -412,9 +412,10 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
+        /* This call is checkpointed only in the second run of the part around it, so that part must
+         * not stop early. */
         if (s->run->counting)
-            s->run->counting->is_off = true; /* the enclosing part must not stop early: this call is
-                                                checkpointed only in its second run */
+            s->run->counting->is_off = true;
         run(s, self, in, out);
         return;
     }
