@@ -18,7 +18,8 @@ struct fsdp_buffer {
     bool in_phase;
 };
 
-/* Return the bytes that this rank accounts for a buffer of which nothing was discarded. */
+/* Return the number of bytes that this rank accounts for while nothing of the buffer is
+ * discarded. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -100,7 +101,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
     fsdp_free(b);
 }
 
-/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer: Note [Idle
+/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer. See Note [Idle
  * memory] in buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
