@@ -34,9 +34,9 @@ enum {
 
 /* Zero means default. */
 typedef struct fsdp_checkpoint_options {
-    bool keeps_results;               /* keep results of attention and every second product */
-    bool no_early_stop;               /* Note [Early stop] in early_stop.h */
-    fsdp_activation_offload *offload; /* where to keep tensors; NULL: in memory */
+    bool keeps_results; /* keep results of attention and every second product */
+    bool no_early_stop; /* compute the whole second run (Note [Early stop] in early_stop.h) */
+    fsdp_activation_offload *offload; /* writes tensors to a file; NULL: they stay in memory */
 } fsdp_checkpoint_options;
 
 /* Run `run` now, and again in backward. Without a tape, run it only now.

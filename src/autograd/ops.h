@@ -75,7 +75,7 @@ static inline bool fsdp_drops(const fsdp_scope *s, float p)
 /* Returns false, and the scope fails, unless p is in [0, 1]. */
 bool fsdp_check_probability(fsdp_scope *s, const char *op, float p);
 
-/* Does the gradient of `t` go to the target of `t`, and not to the node that made `t`? */
+/* Does the gradient of `t` go to the target of `t`, a leaf, rather than to a node that made `t`? */
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 
 /* Copy host integers for fsdp_record_args.host; NULL if the scope failed. */

@@ -94,7 +94,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* kernels also read own rows outside of phases */
+    if (b->shared) /* kernels also read this rank's rows outside of phases */
         wait_for_kernels(b);
     release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);

@@ -4,8 +4,8 @@
  * the batch, so the gradient buffer does not need a place for the whole gradient. Instead, it has a
  * table of the rows that were touched, in the order of their first lookup, and a list of the ids of
  * these rows. Row 0 of the table is always zero. If a rank has not touched a row, row 0 of its
- * table is added instead. So own rows are summed over the ranks in the same tree as whole
- * gradients, and the sums have the same bits.
+ * table is added instead. So rows are summed over the ranks in the same tree as whole gradients,
+ * and the sums have the same bits.
  *
  * The parts of all ranks have the same layout, which is chosen before backward writes to them. By
  * then, the lookups of the forward are known, including those of checkpointed modules. They show

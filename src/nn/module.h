@@ -35,8 +35,8 @@ struct fsdp_parameter {
     fsdp_init init;
     fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not */
     fsdp_tensor *data;   /* the leaf that operations read; NULL before it has memory */
-    fsdp_tensor *local;  /* own rows of the master weights, for the optimizer; == data if not
-                            sharded */
+    fsdp_tensor *local; /* this rank's rows of the master weights, for the optimizer; == data if not
+                           sharded */
     fsdp_parameter_owner *owner; /* NULL: the parameter is not sharded, and owns its memory */
     void *extension;             /* state of its all-gather (src/fsdp), opaque here; owned; NULL:
                                     none */
@@ -95,8 +95,8 @@ void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype
  * unfreezing it or the load that is about to begin requires. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
-/* The dotted path of m below its root; "" for the root, or if it does not fit into `text`
- * [bytes]. */
+/* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
+ * "". If the path is too long, write only its end, or "". */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* Return FSDP_ERR_STATE with a message about the parameters on meta in the tree that contains m. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);

@@ -502,7 +502,7 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 /* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: of byte pieces that are not yet in the text */
+    fsdp_str text, bytes; /* bytes: the bytes of byte pieces that are not in `text` yet */
     bool first;           /* nothing was decoded yet */
 } decoding;
 
