@@ -33,10 +33,9 @@ typedef struct segment {
     fsdp_scope_options options;
     uint64_t rng_calls; /* value before the part ran */
     fsdp_dtype buffer_dtype;
-    float loss_factor;        /* value before the part ran */
-    fsdp_tape *tape;          /* the outer tape */
-    int result[FSDP_MAX_OUT]; /* [n_out of the node] index of each output among the part's results
-                               */
+    float loss_factor;                 /* value before the part ran */
+    fsdp_tape *tape;                   /* the outer tape */
+    int result[FSDP_MAX_OUT];          /* [n_out] index of each output among the part's results */
     fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is no such input, or if the node saves it
                                           (without offload, a derived input) */
     fsdp_leaf_list leaves;             /* leaves that the second run will read */
