@@ -4,10 +4,10 @@
  * Backward marks the nodes and regions that its roots reach, and then sweeps from the newest node
  * to the oldest. pre_backward is called when the sweep comes to the first marked node of a region
  * (outermost region first). post_backward is called when the sweep has left the region (innermost
- * first); `last` is set if no marked region of the same hooks object remains. This one rule covers
+ * first); `last` is set if no marked region of the same hooks object remains. These rules cover
  * modules that are used twice, two forwards before one backward, unused outputs, forwards of
- * modules other than the root, and nested units. end_backward is called at the end of the sweep and
- * not of a region, because there may be no region that encloses all others. */
+ * modules other than the root, and nested units. end_backward is called at the end of the sweep,
+ * not at the end of a region, because there may be no region that encloses all others. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -27,34 +27,36 @@ typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed; gradients are added to it */
     int32_t *index;     /* [n] row of the table for each requested row of the leaf; owned by the
                            caller, for fsdp_free() */
-    int32_t unused_row; /* the index of rows that get no gradient */
+    int32_t unused_row; /* the value in `index` for rows that get no gradient */
 } fsdp_grad_rows;
 
 /* The destination of a leaf's gradient. */
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* Which operations tapes have recorded since the owner of the target last reset these fields.
-     * looked_up: an operation that reads only some rows of the leaf; `lookups` counts their rows.
-     * read_whole: an operation that reads the whole leaf. Operations of checkpointed parts count,
-     * too, although nodes for them are only recorded in the second run. */
+    /* How recorded operations have read the leaf since the owner of the target last reset these
+     * fields. looked_up: an operation has read only some rows; `lookups` is the number of rows that
+     * all such operations have read. read_whole: an operation has read the whole leaf. Operations
+     * of checkpointed parts count from their first run, although only the second run records nodes
+     * for them. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run, including nodes that the
-     * second run of a checkpointed part will record. If it is 0, no known node will add to the
-     * gradient. */
+     * second run of a checkpointed part will record. If it is 0, no node will add to the gradient,
+     * unless another forward reads the leaf. */
     int n_readers;
     /* Get the tensor that the gradient is written to. *beta is 0 for the first contribution, which
      * overwrites the tensor, and 1 for later ones, which are added. FSDP returns a place in the
      * unit's gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-    /* Get a table for the gradients of rows ids [n] only; row padding_idx gets no gradient. If
-     * out->table is NULL, use `target`. If the function is NULL, `target` is always used. */
+    /* Get a table for the gradients of only the rows in `ids` [n]. Row padding_idx gets no
+     * gradient. If out->table is NULL, the caller must use `target`. If `rows` itself is NULL,
+     * callers always use `target`. */
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
     fsdp_tensor *grad;  /* the tensor to which the default target writes; owned */
-    uint64_t n_dropped; /* number of times that a target other than the default one has dropped this
-                           leaf's gradient and its sums */
+    uint64_t n_dropped; /* number of times that the owner of the target has dropped a gradient of
+                           this leaf; 0 for the default target */
 };
 /* The default target: write to self->grad, which is float32 and created on first use. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
@@ -81,8 +83,8 @@ void fsdp_leaf_list_clear(fsdp_leaf_list *list);
 typedef struct fsdp_node fsdp_node;
 typedef struct fsdp_derived fsdp_derived;
 
-/* The kind of work that an operation does. It selects the category of the operation's time, and
- * the results that selective recomputation keeps. */
+/* The kind of work that an operation does. It selects the operation's category in traces, and the
+ * results that checkpointing with keeps_results keeps (checkpoint.h). */
 typedef enum fsdp_op_kind {
     FSDP_OP_OTHER,
     FSDP_OP_MATMUL,
@@ -97,21 +99,21 @@ typedef struct fsdp_op {
      * each needed input i, unless the function has written the gradient to the input's target. */
     void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                      fsdp_tensor **grad_in);
-    /* The part of backward that reads saved[0], which `backward` then does not read. It runs
-     * first, and saved[0] is released before `backward`, whose results may reuse the memory. NULL:
-     * there is no such part. */
+    /* Compute the part of backward that reads saved[0]. This runs before `backward`, and saved[0]
+     * is released in between, so the results of `backward` may reuse its memory. NULL: all of
+     * backward is in `backward`. */
     void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in);
-    /* When backward is called, grad_in[i] is the sum of the gradients that other readers of input
-     * i have given so far (owned by s; NULL: none). Backward adds its own contributions to this
-     * sum in its own order, and replaces grad_in[i] by the result. */
+    /* If true: when `backward` is called, grad_in[i] is the sum of the gradients that other readers
+     * of input i have given so far (owned by s; NULL: none). `backward` adds its own contributions
+     * to this sum in an order that it chooses, and replaces grad_in[i] by the result. */
     bool continues;
     void (*host_destroy)(void *host); /* destroys fsdp_record_args.host; NULL: fsdp_free() */
-    bool has_gradients; /* forward computes the gradients, so a second run must compute this
-                           operation */
+    bool has_gradients; /* forward already computes the gradients, so the second run of a
+                           checkpointed part must run this operation */
     bool reads_rows;    /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again and write it to `result`, which has the
-     * right shape and dtype: Note [Derived results] in derived.h. Called only on devices with
+     * right shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
      * kernels. NULL: the result is kept. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
@@ -150,9 +152,9 @@ bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t);
  * operations are then counted (Note [Early stop] in early_stop.h). */
 bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t);
 
-/* The arguments of fsdp_record(). Arrays have the given counts. NULL inputs are allowed (an absent
- * bias) and keep their index. fsdp_record() takes ownership of `host`, even if no node is
- * recorded. */
+/* The arguments of fsdp_record(). n_in, n_saved and n_out are the numbers of elements in use. An
+ * absent input (a bias) is NULL in `in`. fsdp_record() takes ownership of `host`, even if no node
+ * is recorded. */
 typedef struct fsdp_record_args {
     const fsdp_op *op;
     fsdp_tensor *in[FSDP_MAX_IN];
@@ -164,15 +166,15 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* One of `in`: a leaf to whose target forward has already added a gradient. This is correct
-     * only if backward reaches the node. NULL: none. */
+    /* The leaf in `in` whose gradient forward has already added to the leaf's target; NULL: none.
+     * Adding it in forward is correct only if backward reaches the node. */
     fsdp_tensor *wrote;
     bool reads_leaves; /* the operation reads leaves other than its inputs, so it is recorded even
                           if no input needs a gradient */
     int64_t rows;      /* see fsdp_op.reads_rows */
 } fsdp_record_args;
 /* Add a node to the tape. Every operation calls this after its kernel; no other function adds
- * nodes. It adds none if there is no tape or no input needs a gradient. */
+ * nodes. It adds none without a tape, or if no input needs a gradient and reads_leaves is false. */
 void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 
 /* --- scopes --- */
@@ -181,17 +183,18 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 typedef struct fsdp_run {
     fsdp_device *device;
     fsdp_tape *tape; /* NULL: no gradients */
-    /* Note [Recomputation] in checkpoint.h: the tape while it is hidden; `recomputing` is true in
-     * the second run. */
+    /* The tape while it is hidden, in the first run of a checkpointed part (Note [Recomputation] in
+     * checkpoint.h). */
     fsdp_tape *hidden_tape;
-    /* Leaves that operations read while the tape is hidden; and, in the second run, those of these
-     * leaves that it has not read yet. */
+    /* hidden_leaves: leaves that operations have read while the tape is hidden. expected_leaves: in
+     * the second run of a part, the hidden leaves of its first run that were not read again yet. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
-    struct fsdp_kept *keeping, *recalling; /* see checkpoint.h; NULL: nothing */
+    struct fsdp_kept *keeping, *recalling; /* the results that the first run of a part keeps, and
+                                              those that the second run reuses; NULL: none */
     /* Note [Early stop] in early_stop.h: the state of a checkpointed part in its first run
-     * (counting) and in its second run (stopping). without_values: the second run is past
-     * everything that backward reads. */
+     * (counting) and in its second run (stopping). without_values: backward reads nothing that the
+     * second run will still compute. */
     struct fsdp_early_stop *counting, *stopping;
     bool without_values;
     fsdp_scope_options options;
@@ -211,8 +214,8 @@ struct fsdp_scope {
 };
 
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
-/* Let the scope own a reference to `t`, which the caller had. Returns t. NULL is returned as it
- * is. */
+/* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or the scope
+ * fails. */
 fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
 /* Create an activation [shape], owned by s; NULL if the scope has failed or fails now. The tensor
  * has no memory if values are not needed (Note [Early stop] in early_stop.h). */
@@ -233,7 +236,7 @@ static inline bool fsdp_scope_ok(const fsdp_scope *s)
 {
     return s->run->status == FSDP_OK;
 }
-/* Will a backward follow the operations in this scope? */
+/* Will the operations in this scope have a backward? */
 static inline bool fsdp_scope_has_backward(const fsdp_scope *s)
 {
     return s->run->tape || s->run->hidden_tape;
@@ -245,9 +248,9 @@ static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
     return s->run->device->context;
 }
-/* Check that all t[0, n) are not NULL (no earlier failure), on the scope's device, contiguous, and
- * have data (on meta: are not resharded). If not, returns false, and the scope fails with a
- * message that names `op`. Do not pass absent inputs. */
+/* Check that each tensor in `t` [n] is on the scope's device, is contiguous and has data (on meta:
+ * is not resharded). NULL is an error, so do not pass absent inputs. If a check fails, returns
+ * false, and the scope fails with a message that names `op`. */
 bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
 /* Make a new key for random numbers from (seed, step, leaf, call number). */
 uint64_t fsdp_scope_next_key(fsdp_scope *s);
@@ -260,14 +263,13 @@ typedef struct fsdp_region fsdp_region;
  * several modules, which are then one unit. Any function may be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
-    /* Cast tensors that the forward itself creates, in the way in which pre_forward casts
-     * inputs. */
+    /* Cast tensors that the forward itself creates, as pre_forward casts inputs. */
     fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
     fsdp_status (*post_backward)(void *self, bool last);
-    /* The sweep has ended. Called once for each object on the tape, reached or not, in the tape's
-     * order. */
+    /* Called when the sweep has ended, once for each hooks object on the tape, whether or not
+     * backward reached its regions. The order is that of the regions on the tape. */
     fsdp_status (*end_backward)(void *self);
     /* Called if a forward or backward failed: drop unsharded data, and, if has_backward, also the
      * step's gradients. */
@@ -292,7 +294,7 @@ struct fsdp_region {
  * a tape, begin returns 0 and end does nothing. */
 uint32_t fsdp_region_begin(fsdp_scope *s, fsdp_region_hooks *const *hooks, int n_hooks);
 void fsdp_region_end(fsdp_scope *s, uint32_t region);
-/* Set the module names for traces of backward. No effect on region 0. */
+/* Set the class and name of the region's module, for traces of backward. No effect on region 0. */
 void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name);
 
 struct fsdp_tape {
@@ -304,7 +306,7 @@ struct fsdp_tape {
     size_t n_regions, cap_regions;
     uint32_t open_region; /* region + 1 */
 };
-/* Release what node `n` of the tape saved: only saved[i], or (clear) everything. */
+/* Release saved[i] of a node of the tape, or, with fsdp_node_clear(), everything that it holds. */
 void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i);
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n);
 /* Empty the tape without cancelling anything. */

@@ -11,7 +11,8 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape, *outer; /* outer: the tape whose backward runs this one; usually NULL */
+    fsdp_tape *tape, *outer; /* outer: the tape whose backward runs this sweep for a checkpointed
+                                part; NULL: none */
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
     bool *reached;       /* [n_nodes] */
@@ -184,8 +185,8 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* Call this when the sweep continues below node index `next`: leave every region that begins at
- * this index or above it. */
+/* Leave every open region whose first node has index `next` or a higher one. The sweep will visit
+ * only lower indices. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
     while (w->n_open) {

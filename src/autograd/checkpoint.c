@@ -12,7 +12,7 @@
 /* Results of the first run, in the order in which they were computed. */
 typedef struct fsdp_kept {
     fsdp_activation_offload *offload;
-    uint64_t number; /* number of the call */
+    uint64_t number; /* number of the checkpointed call, for fsdp_stash_put() */
     struct kept_result {
         const fsdp_op *op;
         uint32_t number;                          /* number of the operation; Note [Early stop]
@@ -33,12 +33,11 @@ typedef struct segment {
     fsdp_scope_options options;
     uint64_t rng_calls; /* value before the part ran */
     fsdp_dtype buffer_dtype;
-    float loss_factor;        /* value before the part ran */
-    fsdp_tape *tape;          /* the outer tape */
-    int result[FSDP_MAX_OUT]; /* [outputs of the node] index of the part's result that is the output
-                               */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is no such input, or if the node itself
-                                          saves it (a derived input, if there is no file) */
+    float loss_factor;                 /* value before the part ran */
+    fsdp_tape *tape;                   /* the outer tape */
+    int result[FSDP_MAX_OUT];          /* [n_out] index of each output among the part's results */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is no such input, or if the node saves it
+                                          (without offload, a derived input) */
     fsdp_leaf_list leaves;             /* leaves that the second run will read */
     bool keeps_results;
     fsdp_kept kept; /* `offload` and `number` in it apply to `inputs`, too */
@@ -59,7 +58,7 @@ static void segment_destroy(void *host)
 {
     segment *g = host;
     fsdp_leaf_list_clear(&g->leaves);
-    /* Drop the newest first, because the file is a stack. */
+    /* Drop the newest first, because the offload file is a stack. */
     for (size_t i = g->kept.n; i-- > 0;)
         drop_results(&g->kept.items[i]);
     for (int i = FSDP_MAX_IN; i-- > 0;)
@@ -71,14 +70,15 @@ static void segment_destroy(void *host)
 /* --- kept results --- */
 
 /* Is the result of this operation kept? As in torchtitan, all results of attention and the 1st,
- * 3rd, ... product are kept. *products counts products. */
+ * 3rd, ... product are kept. *products is the number of products before this operation, and is
+ * updated. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the latest result. This is delayed until the next result or the end of the run, because
- * backward may not need the last result of a run, which is then not written to the file. */
+/* Store the latest result. This is called only at the next result or at the end of the run: the
+ * last result of a run is dropped, not written to the file, if backward does not need it. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -108,8 +108,8 @@ void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, in
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create another tensor over t's memory for the second run: the tape's fields of `t` itself belong
- * to the first run. */
+/* Create another tensor over t's memory for the second run, because node, generation and output of
+ * `t` itself belong to the first run. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -143,8 +143,8 @@ bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
 
 /* --- the second run --- */
 
-/* Get the target of an input. An input that needs a gradient is a leaf of the inner tape, followed
- * by a node that copies nothing. */
+/* The target of an input that needs a gradient. Such an input is a leaf of the inner tape, and the
+ * part reads it through a node (source_op) that copies nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -248,7 +248,7 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
 
 /* Return the index of the first input that is the same tensor as input i. The two inputs are one
  * leaf of the inner tape, so the gradients of all readers of the tensor are added in the order of
- * the inner tape, as without a second run. */
+ * the inner tape, as they would be without checkpointing. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -258,8 +258,8 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Run the part and its backward. The roots are the part's results and those inputs that were also
- * read after the part, with the gradients of these readers. */
+/* Run the part and its backward. The roots are the part's results, and those inputs that were also
+ * read after the part. Such an input starts with the gradient that these later readers gave it. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -325,8 +325,8 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first run --- */
 
-/* Is result i an output of the node? A result that is one of the part's own inputs is not; nor is
- * a leaf, whose gradient goes to its own target wherever it is read. */
+/* Is result i an output of the node? It is not if it is one of the part's inputs, the same tensor
+ * as an earlier result, or a leaf, whose gradient always goes to the leaf's own target. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -354,8 +354,8 @@ static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const
     fsdp_record(s, &args);
 }
 
-/* Create the state of a part, which keeps the inputs, except derived ones that stay in memory.
- * NULL if the scope failed. */
+/* Create the state of a part and store the inputs in it. Without offload, derived inputs are not
+ * stored, because the node saves them. NULL if the scope failed. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -411,9 +411,10 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
+        /* This call is checkpointed only in the second run of the part around it, so that part must
+         * not stop early. */
         if (s->run->counting)
-            s->run->counting->is_off =
-                true; /* this call is checkpointed only in the second run of the part around it */
+            s->run->counting->is_off = true;
         run(s, self, in, out);
         return;
     }

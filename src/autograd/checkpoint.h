@@ -4,20 +4,22 @@
  * Note [Recomputation]. In forward, the part runs while the tape is hidden, and then a single node
  * is recorded for it. The node's backward runs the part again on an inner tape, with the same
  * options and the same count of random numbers, so that every bit is the same. Then it runs the
- * backward of the inner tape. The inputs enter the inner tape through nodes, not as leaves,
- * together with the gradients that later readers on the outer tape have given them. So all
- * gradients are added one by one in the input's dtype, in the order of the outer tape. Regions of
- * the part exist only on the inner tape. The part's results are on the inner tape, but without
- * values, because nothing reads them. The hooks of the part's modules recognise the second run by
- * fsdp_run.recomputing. The backward of the outer tape calls their end_backward.
+ * backward of the inner tape. Each input that needs a gradient is a leaf of the inner tape, but the
+ * part reads it through a node. That node starts with the gradient that later readers on the outer
+ * tape have given the input. So all gradients are added one by one in the input's dtype, in the
+ * order of the outer tape. Regions of the part exist only on the inner tape. The part's results are
+ * on the inner tape, but without values, because nothing reads them. The hooks of the part's
+ * modules recognise the second run by fsdp_run.recomputing. The backward of the outer tape calls
+ * their end_backward.
  *
  * With selection by operation (torchtitan's "op"), the first run also keeps the results of
  * attention and of every second product, in the order in which they are computed. The second run
  * reuses them in that order and computes the rest. Keeping all products would need more memory than
  * a forward without checkpointing, which does not keep products that are only added to something
  * (Note [Derived results] in derived.h). Operations of these two kinds call fsdp_recall() before
- * their kernel and fsdp_remember() after it. The part may contain a checkpointed call. It reads the
- * part's list when it runs for the second time, and keeps a list of its own for its third run. */
+ * their kernel and fsdp_remember() after it. A part may contain another checkpointed call, which
+ * then runs three times. Its second run reads the list of the enclosing part and makes a list of
+ * its own for its third run. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"
@@ -32,9 +34,9 @@ enum {
 
 /* Zero means default. */
 typedef struct fsdp_checkpoint_options {
-    bool keeps_results;               /* keep results of attention and every second product */
-    bool no_early_stop;               /* Note [Early stop] in early_stop.h */
-    fsdp_activation_offload *offload; /* where to keep tensors; NULL: in memory */
+    bool keeps_results; /* keep results of attention and every second product */
+    bool no_early_stop; /* compute the whole second run (Note [Early stop] in early_stop.h) */
+    fsdp_activation_offload *offload; /* writes tensors to a file; NULL: they stay in memory */
 } fsdp_checkpoint_options;
 
 /* Run `run` now, and again in backward. Without a tape, run it only now.
@@ -47,12 +49,12 @@ enum {
     FSDP_MAX_RECALLED = 2 /* largest number of results of an operation */
 };
 
-/* In the second run: get the results [n] that `op` remembered in the first run, owned by s, and
- * return true. In other runs, and for products that are not kept, return false: then the caller
- * computes the results. The scope fails if the two runs do not match. */
+/* In the second run: get the `n` results that the first run kept for `op`, owned by s, and return
+ * true. In other runs, and for results that were not kept, return false, and the caller computes
+ * the results. The scope fails if the two runs do not match. */
 bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* In the first run: keep results [n] of `op`, which must not be changed afterwards. Products are
- * kept only every second time. No effect in other runs. */
+/* In the first run: keep the results `out` [n] of `op`. Their elements must not change afterwards.
+ * Only every second product is kept. No effect in other runs. */
 void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
 /* Run the backward of an inner tape during the backward of `outer`, like fsdp_backward().

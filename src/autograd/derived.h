@@ -13,8 +13,8 @@
  * Results of two kinds are read without recomputation: results that something still holds when
  * backward reads them, and the result after which the second run of a checkpointed part stops. A
  * result that is computed from a derived result is kept. Otherwise backward would have to recompute
- * a chain of results from its beginning. torch.compile makes the same decision where it splits
- * forward from backward. Operations whose results can be recomputed have a `derive` function. */
+ * a chain of results from its beginning. torch.compile decides in the same way what backward
+ * recomputes. Operations whose results can be recomputed have a `derive` function. */
 #pragma once
 #include "src/autograd/autograd.h"
 
@@ -30,8 +30,8 @@ void fsdp_derived_hold(fsdp_derived *derived);
  * fsdp_derived_hold() keeps. Accepts NULL. */
 void fsdp_derived_let_go(fsdp_derived *derived);
 /* Call begin_read when a node saves the result, and end_read when that node has read it for the
- * last time. end_read may come after the node that made the result was destroyed (then pass NULL),
- * because backward does not visit a node that no root depends on. */
+ * last time. A node that backward does not visit is cleared with the tape, possibly after the node
+ * that made the result. Then pass NULL to end_read. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
 void fsdp_derived_end_read(fsdp_derived *derived);
 /* Is there a node that saved the result and has not read it for the last time? Accepts NULL. */

@@ -46,15 +46,14 @@ static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
     return false;
 }
 
-/* Return the number of the operation that must have run before the values of `t`, an input of the
- * latest operation, exist; 0 if they existed before the part. */
+/* Return the number of the operation that computes the values of `t`, or 0 if they existed before
+ * the part ran. `t` is an input of the latest operation. */
 static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
 {
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    return was_there ? 0
-                     : stop->n; /* otherwise an operation that is not counted may have made it */
+    return was_there ? 0 : stop->n; /* an operation that is not counted may have made t */
 }
 
 static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)

@@ -1,21 +1,21 @@
 /* Decides where the second run of a checkpointed part may stop computing.
  *
  * Note [Early stop]. The second run is needed only for the tensors that backward reads. Everything
- * after the last of these tensors is computed in vain. In a transformer block this is the last
- * product and the addition to the residual stream: a quarter to a third of the work of all products
- * of the block. At this point, PyTorch's checkpoint leaves the part with an exception
- * (set_checkpoint_early_stop()). Here the part runs to its end, so that its nodes are recorded and
- * its modules' hooks are called. But after this point operations get no kernels and create tensors
- * without memory, as on the meta device.
+ * after the last of these tensors would be computed in vain. In a transformer block, the last
+ * product and the addition to the residual stream come after it: a quarter to a third of the work
+ * of all products of the block. After the last needed tensor, PyTorch's checkpoint leaves the part
+ * with an exception (set_checkpoint_early_stop()). Here the part runs to its end, so that its nodes
+ * are recorded and its modules' hooks are called. But from the stopping point, operations get no
+ * kernels and create tensors without memory, as on the meta device.
  *
- * The first run finds the stopping point. It numbers operations in the order in which they are
- * counted, marks their results with the number, and records the highest number whose values
- * backward might read. When in doubt, it treats an operation as needed. The last needed operation
- * may be needed only for what it keeps besides its result (a norm's moments), and not for the
- * result. The first run counts at least the operations that the second run counts. So if the counts
- * of the two runs differ, the second run stops later, or fails if the part computed something else.
- * If the part contains calls that are checkpointed themselves, they are checkpointed only in the
- * part's second run, and this run then does not stop early. */
+ * The first run finds the stopping point. It numbers the operations, marks their results with the
+ * number, and records the number of the last operation whose values backward might read. When in
+ * doubt, it treats an operation as needed. The last needed operation may be needed only for what it
+ * keeps besides its result (a norm's moments), and not for the result. The first run counts at
+ * least the operations that the second run counts. So if the counts of the two runs differ, the
+ * second run stops later, or fails if the part computed something else. If the part contains calls
+ * that are checkpointed themselves, they are checkpointed only in the part's second run, and this
+ * run then does not stop early. */
 #pragma once
 #include "src/autograd/autograd.h"
 
@@ -25,7 +25,8 @@ typedef struct fsdp_early_stop {
     uint64_t mark;   /* the value that marks results of the first run, in fsdp_tensor.generation */
     uint32_t n;      /* operations counted so far */
     uint32_t needed; /* number of the last operation whose values backward reads; 0: none */
-    bool result_is_needed; /* its result is needed, too, not only what it keeps besides */
+    bool result_is_needed; /* backward reads the result of operation `needed`, not only what it
+                              keeps besides the result */
 } fsdp_early_stop;
 
 /* Call before and after each run of the part; operations in between are counted. */

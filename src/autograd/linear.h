@@ -11,13 +11,14 @@ typedef struct fsdp_linear_shape {
     int64_t x_shape[FSDP_MAX_DIMS];
 } fsdp_linear_shape;
 
-/* Check x, w and bias (or NULL), which have the same dtype. Returns false if the scope failed, with
- * a message that names `op`. */
+/* Check the shapes of x, w and bias (NULL: none), and fill *shape. All have the same dtype. If a
+ * check fails, returns false, and the scope fails with a message that names `op`. */
 bool fsdp_linear_check(fsdp_scope *s, const char *op, const fsdp_tensor *x, const fsdp_tensor *w,
                        const fsdp_tensor *bias, bool transposed, fsdp_linear_shape *shape);
 /* Create y, which has x's shape with N as the last dimension; its values are not computed yet. */
 fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
-/* y = x w^T + bias for `rows` rows. The scope must have kernels; it fails if the kernel does. */
+/* y = x w^T + bias for `rows` rows. The scope must have kernels. If the kernel fails, the scope
+ * fails. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
 /* A part of the D input features, [first, first + features), for which a function below computes

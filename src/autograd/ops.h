@@ -1,15 +1,16 @@
 /* Functions shared by the operations (ops_*.c): checks of their inputs, and the destination of a
  * weight's gradient in backward.
  *
- * Each operation is: shape check -> output by fsdp_new -> kernel -> fsdp_record. On the meta device
- * fsdp_scope_kernels() is NULL and only the kernel is skipped, so an operation requests the same
- * memory there. Temporaries and tensors that only backward needs are released (fsdp_drop) before
- * the operation returns; the tape holds its own references. */
+ * Each operation has four steps: shape check, output by fsdp_new(), kernel, fsdp_record(). On the
+ * meta device fsdp_scope_kernels() is NULL and only the kernel is skipped, so an operation requests
+ * the same memory there as on other devices. Temporaries and tensors that only backward needs are
+ * released (fsdp_drop) before the operation returns; the tape holds its own references. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Check t[0, n) as fsdp_check_inputs() does, and also that all have the same dtype, in which the
- * kernels compute (float32, bfloat16, float16). names[i] is the name of t[i] in messages. */
+/* Check `t` [n] as fsdp_check_inputs() does. Check also that all have the same dtype, and that it
+ * is float32, bfloat16 or float16, in which kernels compute. names[i] is the name of t[i] in
+ * messages. */
 bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
 /* Check that the kernels compute in `t`'s dtype; if not, return false and fail the scope. */
@@ -41,12 +42,13 @@ typedef struct fsdp_grad_slot {
 } fsdp_grad_slot;
 /* Open the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i]. If
- * several inputs are leaves, open the largest one first: gradients of a node count as incomplete
- * until its backward has ended, so a large matrix that is opened later could not end the current
- * section (Note [Sections] in src/fsdp/grad_buffer.h). */
+ * several inputs are leaves, open the largest one first. If it does not fit in the current section
+ * (Note [Sections] in src/fsdp/grad_buffer.h), it can start a new one, but not after another leaf
+ * of the node was opened, whose gradient is then incomplete. */
 fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dtype dtype, int ndim,
                               const int64_t *shape, fsdp_tensor **grad_in);
-/* If input i needs a gradient, create a tensor like `t` for it, in grad_in[i]. Else return NULL. */
+/* If input i needs a gradient, create a tensor like `t` for the gradient and store it in
+ * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                             fsdp_tensor **grad_in);
 /* fsdp_grad_like() for kernels that work element by element: if `t` (an output's gradient, or the
@@ -60,8 +62,8 @@ static inline bool fsdp_node_needs(const fsdp_node *n, int i)
     return n->need >> i & 1;
 }
 
-/* Is x the only user of its memory: not viewed, not saved by a node, not a kept result, and not a
- * leaf? */
+/* May an operation overwrite x's memory? Not if x is a leaf or a derived result, or if a view, a
+ * node or another holder uses the memory. */
 bool fsdp_is_alone(const fsdp_tensor *x);
 /* Create another tensor over x's memory, owned by s. */
 fsdp_tensor *fsdp_over(fsdp_scope *s, fsdp_tensor *x);
@@ -73,7 +75,7 @@ static inline bool fsdp_drops(const fsdp_scope *s, float p)
 /* Returns false, and the scope fails, unless p is in [0, 1]. */
 bool fsdp_check_probability(fsdp_scope *s, const char *op, float p);
 
-/* Does the gradient of `t` go to the target of `t`, and not to the node that made `t`? */
+/* Does the gradient of `t` go to the target of `t`, a leaf, rather than to a node that made `t`? */
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 
 /* Copy host integers for fsdp_record_args.host; NULL if the scope failed. */

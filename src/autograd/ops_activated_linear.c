@@ -8,11 +8,10 @@
 
 enum {
     PART_BYTES = 4 << 20,       /* approximate size of a part of the activation in backward */
-    SMALL_PART_BYTES = 2 << 20, /* the same, if memory matters more than time */
+    SMALL_PART_BYTES = 2 << 20, /* PART_BYTES if saves_memory is set */
     LEAST_FEATURES = 512,       /* fewest features of a part in backward */
-    ROWS_BYTES =
-        1 << 20,      /* approximate size of a part in forward, if memory matters more than time */
-    LEAST_ROWS = 128, /* fewest rows of a part in forward */
+    ROWS_BYTES = 1 << 20,       /* approximate size of a part in forward if saves_memory is set */
+    LEAST_ROWS = 128,           /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
 enum {
@@ -31,8 +30,8 @@ typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
     bool saves_memory;  /* the operation is in a checkpointed part, or has no backward */
-    float factor; /* factor of the gradient: dropout multiplied the elements that it did not set to
-                     0 by this factor */
+    float factor; /* the factor by which dropout multiplied the elements that it kept; backward
+                     multiplies their gradients by it; 1: no dropout */
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
@@ -57,7 +56,7 @@ static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
 
 /* --- backward --- */
 
-/* State shared by all parts. */
+/* The arguments that all parts share. */
 typedef struct backward_run {
     fsdp_scope *s;
     const fsdp_node *n;
@@ -148,9 +147,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* Return the number of parts of rows in which the activation is computed. It is the same in both
- * runs of a checkpointed part. The parts differ in length by at most one row: there must be no
- * part of only few rows, because a product of few rows may add in another order. */
+/* Return the number of parts into which the rows of the activation are split. It is the same in
+ * both runs of a checkpointed part. The parts differ in length by at most one row, because a
+ * product of only a few rows may add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;

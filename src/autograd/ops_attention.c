@@ -26,7 +26,7 @@ enum {
 
 typedef struct attention_options {
     fsdp_attention_options user; /* the caller's options with defaults filled in; in a node, the
-                                    offsets point into its host memory */
+                                    offsets point to its `host` memory */
     int64_t head_dim;
     uint64_t dropout_key;
 } attention_options;

@@ -1,8 +1,8 @@
 /* Overflow protection for float16: transformers' T5 clamps elements that have become infinite.
  *
  * Backward needs to know which elements were clamped, and which elements had the bound as their
- * value before. The clamped values do not show this, so two bits are kept for each element. Before
- * them, there is one byte that says whether any bit is set. */
+ * value before. The clamped values do not show this, so two bits are kept for each element. One
+ * byte before these bits says whether any of them is set. */
 #include "src/autograd/ops.h"
 
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,

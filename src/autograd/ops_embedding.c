@@ -4,7 +4,7 @@
 #include "src/base/alloc.h"
 
 typedef struct embedding_options {
-    int64_t tokens, shape[2]; /* shape: that of the weight, [V, D] */
+    int64_t tokens, shape[2]; /* shape of the weight: [V, D] */
     fsdp_dtype dtype;
     int32_t padding_idx;
 } embedding_options;

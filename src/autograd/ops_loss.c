@@ -23,10 +23,10 @@ enum {
     /* Largest number of rows of a chunk. 512 would be 1 % faster, but the logits would then be the
      * largest part of a checkpointed model's activations. */
     CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192, /* smallest maximum of rows: with fewer, most of the time would be spent
-                               reading w for each chunk */
-    CHUNK_BYTES =
-        24 << 20, /* size of a chunk's logits, which selects a maximum of rows between these two */
+    LEAST_CHUNK_ROWS = 192, /* lower bound of the maximum number of rows: with fewer rows, most of
+                               the time would be spent reading w for each chunk */
+    CHUNK_BYTES = 24 << 20, /* size of a chunk's logits from which the maximum number of rows is
+                               computed, within the two bounds above */
     ROW_ALIGN = 8 /* rows are rounded up to a multiple of this, so that chunks have few different
                      shapes: GEMM primitives are cached by shape */
 };
@@ -60,7 +60,7 @@ typedef struct loss_run {
                               labelled and x is read directly */
     fsdp_tensor *dx, *dw;  /* NULL if not needed */
     float beta;            /* beta of the next product that writes dw */
-    bool wrote;            /* dw is w's target, not a separate tensor */
+    bool wrote;            /* dw is the target of w's gradient, not a separate tensor */
 } loss_run;
 
 /* --- backward --- */
@@ -236,7 +236,8 @@ static int64_t most_rows(int64_t row_bytes)
     return rows < LEAST_CHUNK_ROWS ? LEAST_CHUNK_ROWS : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
 }
 
-/* Chunks of nearly equal size, not full ones and a small remainder. */
+/* Return the number of rows of a chunk. All chunks are nearly equal, so the last one is not a small
+ * remainder. */
 static int64_t chunk_rows(int64_t n, int64_t row_bytes)
 {
     const int64_t most = most_rows(row_bytes);
@@ -259,9 +260,8 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_own(s, dw);
 }
 
-/* Get the destination of w's gradient. A unit's target is opened even if no row has a label. If
- * this is the first contribution to the target, zeros are written then, because the target is not
- * initialised. */
+/* Get the destination of w's gradient. If no row has a label, no product will write it, so zeros
+ * are written here, unless it already holds a gradient (beta is 1). */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;

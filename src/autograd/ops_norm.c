@@ -1,7 +1,7 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
- * 2016). Their results are derived (Note [Derived results] in derived.h). The weights are copied,
- * because a result may be read by another unit, in whose backward these weights are not
- * gathered. */
+ * 2016). Their results are derived (Note [Derived results] in derived.h). A node saves copies of
+ * the weights, because the backward of another unit may recompute the result, when these weights
+ * are not gathered. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
@@ -194,8 +194,9 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Create the result. It gets no memory if this is the last operation of a second run and backward
- * reads only the moments. This happens in BERT, whose blocks end with a norm. */
+/* Create the result. It gets no memory if this is the last operation that the second run of a
+ * checkpointed part computes, and backward reads only the moments. This happens in BERT, whose
+ * blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {
     fsdp_tensor *y = NULL;

@@ -1,4 +1,4 @@
-/* The sum of all elements: first the sum of each column, then the sum over columns. */
+/* The sum of all elements: first the sum of each column, then the sum of these sums. */
 #include <string.h>
 
 #include "src/autograd/ops.h"

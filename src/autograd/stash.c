@@ -180,7 +180,7 @@ static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* Find the item of the same tensor that an earlier call stored; NULL if there is none. */
+/* Find the item in which this or an earlier call has stored `t`; NULL if there is none. */
 static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)

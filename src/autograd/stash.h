@@ -1,14 +1,14 @@
 /* Tensors that a checkpointed call keeps between forward and backward, in memory or in a file.
  *
  * Note [Activation offload]. Calls are numbered in the order of forward. When call n stores a
- * tensor, the file's worker thread immediately begins to write it, and its memory is released when
- * call n + 2 begins. So the write has at least the time of one whole call, and tensors of at most
- * two calls are in memory, however slow the disk is. Backward runs in the opposite order. When a
- * call runs again, the worker thread begins to read the tensors of the call before it. A tensor
- * that several calls keep (the encoder's output in each decoder block) is written once, and stays
- * in memory as long as anything else holds it. The file is used as a stack: a new tensor is stored
- * after the last tensor that is still needed. On the meta device memory is counted in the same way,
- * and nothing is read or written. */
+ * tensor, the file's worker thread immediately starts writing it, and the tensor's memory is
+ * released when call n + 2 begins. So there is at least the time of one whole call for the write,
+ * and tensors of at most two calls are in memory, however slow the disk is. Backward runs in the
+ * opposite order. When a call runs again, the worker thread starts reading the tensors of the call
+ * before it. A tensor that several calls keep (the encoder's output in each decoder block) is
+ * written once, and stays in memory as long as anything else holds it. The file is used as a stack:
+ * a new tensor is stored after the last tensor that is still needed. On the meta device memory is
+ * counted in the same way, and nothing is read or written. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -19,8 +19,8 @@
  * NULL, *number is 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload,
                                                     uint64_t *number);
-/* Begin to read the tensors of the last call before call `number` from the file. No effect if
- * offload is NULL. */
+/* Start reading the tensors of the call before call `number` from the file. No effect if offload is
+ * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload,
                                                     uint64_t number);
 

@@ -63,8 +63,7 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* Remove a leaf from the list, because the node that reads it is now on a tape. Returns false if
- * the leaf is not in the list, which may be NULL. */
+/* Remove one entry of a leaf from the list. Returns false if it has none or if the list is NULL. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -211,8 +210,8 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
 }
 
 /* Record the leaves that an operation reads while the tape is hidden; the second run of the
- * checkpointed part will record the nodes. Inside the second run of an enclosing part, these
- * leaves were expected, so the first run of that part has already called record_read() for them. */
+ * checkpointed part will record the nodes. If this is also the second run of an enclosing part, the
+ * first run of that part has already called record_read() for these leaves. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

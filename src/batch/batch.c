@@ -11,7 +11,7 @@
 
 /* The public struct with its private reference count. */
 typedef struct batch {
-    fsdp_batch head; /* first, so that pointers to `head` and to the batch are equal */
+    fsdp_batch head; /* first, so that a pointer to it is a pointer to the batch */
     atomic_int refs;
 } batch;
 
@@ -182,9 +182,9 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* Set the label of each token to the next token of the same document, as transformers does when it
- * shifts labels. The label of the last token is known only if the row has one more label than
- * tokens. */
+/* The label of a token is the row's label (or, if the row has no labels, the id) at the next
+ * position of the same document, as in transformers. The last token has a label only if the row has
+ * one more label than tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;
@@ -218,7 +218,7 @@ static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batc
 
 /* ---- arrays that are computed from the others ---- */
 
-/* Set the decoder's input to the labels, shifted right by one token. */
+/* The decoder's input is the labels, shifted right by one. */
 static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
                                const fsdp_batch_format *format)
 {
@@ -275,7 +275,7 @@ fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
     return fsdp_batch_build(rows, count, format, false, &arrays, out);
 }
 
-/* ---- counting ---- */
+/* ---- reference counting ---- */
 
 fsdp_batch *fsdp_batch_retain(fsdp_batch *b)
 {

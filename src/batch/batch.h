@@ -1,5 +1,5 @@
-/* Internals of batches: how a batch is built, and the rule for masks, which applies to padded
- * arrays and to ready-made rows. */
+/* Internals of batches: building them, and the check of attention masks for all code that reads
+ * masks. */
 #pragma once
 #include <fsdp/batch.h>
 

@@ -29,8 +29,7 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows while they are built. Their arrays are in one block, which has room for all columns of
- * the padded arrays. */
+/* The rows being built. Their arrays are in one block, which has room for the padded arrays. */
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
@@ -46,8 +45,8 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Convert columns [first, end) of a padded row to int32. If `wide` is NULL, *out becomes NULL.
- * Values must be in [0, limit) or, if `limit` is 0, in [0, 2^31). Labels may also be
+/* Convert columns [first, end) of a padded row to int32. *out is NULL if there is no such array.
+ * Values must be in [0, limit), or in [0, INT32_MAX] if limit is 0. Labels may also be
  * FSDP_IGNORE_INDEX. */
 static fsdp_status narrow_to_int32(packing *k, const char *what, const int64_t *wide, int64_t first,
                                    int64_t end, int64_t limit, bool labels, const int32_t **out)
@@ -96,7 +95,7 @@ static fsdp_status pack_row(packing *k, int64_t row)
     return FSDP_OK;
 }
 
-/* Record the position that each packed token had in the padded arrays. */
+/* Record the position that each packed token has in the padded arrays. */
 static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch_arrays *to)
 {
     int64_t source = 0, target = 0;

@@ -18,7 +18,8 @@ struct fsdp_buffer {
     bool in_phase;
 };
 
-/* Return the bytes that this rank accounts for a buffer of which nothing was discarded. */
+/* Return the number of bytes that this rank accounts for while nothing of the buffer is
+ * discarded. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -93,14 +94,14 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* kernels also read own rows outside of phases */
+    if (b->shared) /* kernels also read this rank's rows outside of phases */
         wait_for_kernels(b);
     release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);
     fsdp_free(b);
 }
 
-/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer: Note [Idle
+/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer. See Note [Idle
  * memory] in buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {

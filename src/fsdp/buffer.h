@@ -1,25 +1,26 @@
-/* Buffers for the parameters and gradients of units, and pools of buffers that units take turns
- * with. A buffer is private to the rank, or all ranks of a group share it.
+/* Buffers for the parameters and gradients of units, and pools of buffers that units use in turn. A
+ * buffer is private to the rank, or all ranks of a group share it.
  *
  * Every rank takes and returns buffers in the same program order. Which buffer is taken depends
  * only on this order and on sizes, so all ranks use the same buffer for the same unit without any
  * communication. A pool grows when the program needs more buffers at once than before, or buffers
  * of another size. A free buffer that has more than twice the requested size is not taken, because
- * a larger unit may need it soon. A pool that rotates does not reuse the latest returned buffer at
- * once, and therefore has one more buffer. Peers that are late may still read the latest returned
- * buffer, and a rank that prefetches would have to wait for them before it writes to that buffer.
+ * a larger unit may need it soon. A pool that rotates does not reuse a buffer directly after it was
+ * returned, and therefore has one more buffer. Peers that are late may still read such a buffer,
+ * and a rank that prefetches would have to wait for them before it writes to the buffer.
  *
  * Note [Idle memory]. The buffers of a pool are not needed between steps. But if their memory were
  * returned to the system, the next step would get it back page by page, with a page fault for each
  * page. So at the end of a step's backward, the pools together keep at most as much memory as this
- * rank's rows of the trained parameters have (without the marks of halved masters). After gradients
- * are dropped, a rank then has at most four shards between steps: the pools, its rows, and the two
- * moments of the optimizer. With two ranks the limit is not reached, and there are no page faults
- * after the first step, unless an embedding is most of the model. With more ranks, a shard may be
- * smaller than the buffers that backward needs at the same time, which are the gradient buffers of
- * the largest unit and two sections of a block. Then only the excess is discarded, and its pages
- * fault again in each step. All ranks' parts of a shared buffer lose equally many pages. All memory
- * of a private buffer is discarded, because this costs nothing: the allocator keeps its pages. */
+ * rank's rows of the trained parameters have (not counting the marks that halved masters have).
+ * After gradients are dropped, a rank then has at most four shards between steps: the pools, its
+ * rows, and the two moments of the optimizer. With two ranks the limit is not reached, and there
+ * are no page faults after the first step, unless an embedding is most of the model. With more
+ * ranks, a shard may be smaller than the buffers that backward needs at the same time, which are
+ * the gradient buffers of the largest unit and two sections of a block. Then only the excess is
+ * discarded, and its pages fault again in each step. All ranks' parts of a shared buffer lose
+ * equally many pages. All memory of a private buffer is discarded, because this costs nothing: the
+ * allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"
@@ -41,8 +42,8 @@ typedef struct fsdp_pool {
     fsdp_device *device;
     fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
-    bool rotates;      /* the buffer `last` is not taken */
-    fsdp_buffer *last; /* the latest returned buffer; NULL after a take */
+    bool rotates;      /* fsdp_pool_take() does not take the buffer `last` */
+    fsdp_buffer *last; /* the buffer that was returned last; NULL after a take */
     struct {
         fsdp_buffer *buffer;
         bool taken;

@@ -1,6 +1,6 @@
 /* Implements the controls of units: the methods of FSDPModule, and the context managers of FSDP1.
- * Most controls set fields that the hooks of a unit read later. Only unshard, reshard and the wait
- * of a handle act at once. */
+ * Most controls set fields that the hooks of a unit read later. Only unshard, reshard and waiting
+ * for a handle act at once. */
 #include <float.h>
 
 #include "src/base/alloc.h"
@@ -159,7 +159,7 @@ fsdp_status fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_modu
     return set_list(module, modules, n, true);
 }
 
-/* --- which gradients are communicated --- */
+/* --- communication of gradients --- */
 
 static void set_sync(fsdp_state *state, const void *value)
 {
@@ -222,7 +222,7 @@ fsdp_status fsdp_no_sync_end(fsdp_module *root)
     return no_sync(root, false);
 }
 
-/* --- when parameters can be read --- */
+/* --- resharding after forward and backward --- */
 
 static void set_reshard_after_forward(fsdp_state *state, const void *value)
 {

@@ -4,8 +4,8 @@
 #include <fsdp/fsdp.h>
 
 /* Return the policy for a model whose blocks have the classes *block_classes (fsdp_model_info). The
- * policy keeps a pointer to the variable *block_classes, which must live as long as the policy is
- * used. */
+ * policy keeps the pointer `block_classes`, so the variable that it points to must live as long as
+ * the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
 /* Set those controls of the policy's units that are not in fsdp_fully_shard_options. Call this
  * after the units are made. */

@@ -92,7 +92,7 @@ static fsdp_status translate(const fsdp1_options *o, const ignored *list,
                                      FSDP_DTYPE_F32, &to->mp_policy);
 }
 
-/* --- after the units are made --- */
+/* --- checks and initialization of the finished units --- */
 
 /* Check that all parameters of a unit have the same requires_grad. FSDP1 flattens them into one
  * parameter, which has a single requires_grad. */

@@ -8,8 +8,8 @@
 #include "src/fsdp/grad_rows.h"
 
 enum {
-    LEAST_IN_SECTIONS = 2 << 20 /* Elements. With sections of a smaller group, ranks would wait for
-                                   each other too often. */
+    LEAST_IN_SECTIONS = 2 << 20 /* Elements of a group. In smaller groups, sections would make ranks
+                                   wait for each other too often. */
 };
 
 static int64_t whole_numel(const fsdp_param *p)
@@ -61,8 +61,8 @@ static bool is_vector(const fsdp_param *p)
     return p->parameter->ndim < 2;
 }
 
-/* Return the number of elements of a section that are for matrices. Return 0 if the group is small
- * or a section would hardly be smaller than a whole buffer. */
+/* Return the number of elements that a section has for matrices. Return 0 if the group is small or
+ * if a section would hardly be smaller than a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -144,7 +144,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     fsdp_grad_parts parts = open_parts(b);
     fsdp_buffer *buffer;
     FSDP_TRY(fsdp_pool_take(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
-    /* If layouts differ, the ranks get an error here, before one writes to another's part. */
+    /* If layouts differ, the ranks get an error here, before a rank writes to the part of another
+     * rank. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
@@ -347,7 +348,7 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
     return FSDP_OK;
 }
 
-/* --- backward writes --- */
+/* --- targets of gradients --- */
 
 /* Give p a place in the open buffer. Open a buffer if none is open. */
 static fsdp_status make_place(fsdp_grad_buffer *b, fsdp_param *p)
@@ -371,7 +372,8 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* A head with a fused loss calls this function before its node is recorded. */
+    /* Do not wait for the node to set this: a head with a fused loss calls this function before its
+     * node is recorded. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)

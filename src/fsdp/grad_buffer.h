@@ -1,27 +1,28 @@
 /* The gradient buffer of a param group. Backward writes whole gradients to it, and the ranks reduce
  * them to the gradients of the shards.
  *
- * Note [Gradient buffers]. Backward writes this rank's whole gradients, in float32, to its part of
- * a pool buffer that all ranks of the group share (WRITE). Only parameters that train have a place
- * in it. The place of an embedding has room only for the rows that were looked up (Note [Gradients
- * by row] in grad_rows.h). When backward has left the group, the buffer is posted: the WRITE phase
- * ends. To reduce the buffer, each rank sums its own rows over all parts in a READ phase. For each
- * rank and parameter, the buffer has a flag: whether the rank has a gradient of the parameter.
- * Ranks compare their flags, which differ only if the ranks ran different code. Without this check,
- * a rank would add values that another group left in the buffer.
+ * Note [Gradient buffers]. In a WRITE phase, backward writes this rank's whole gradients, in
+ * float32, to the rank's part of a pool buffer that all ranks of the group share. Only parameters
+ * that train have a place in it. The place of an embedding has room only for the rows that were
+ * looked up (Note [Gradients by row] in grad_rows.h). When backward has left the group, the buffer
+ * is posted, which ends the WRITE phase. To reduce the buffer, each rank sums its own rows over all
+ * parts in a READ phase. For each rank and parameter, the buffer has a flag that says whether the
+ * rank has a gradient of the parameter. Ranks compare their flags, which differ only if the ranks
+ * ran different code. Without this check, a rank would add values that another group left in the
+ * buffer.
  *
  * Note [Sections]. A buffer for all gradients of a group is as large as the group, in float32, on
  * every rank. But backward computes one gradient after another, and complete gradients can be
- * reduced before the next ones are computed. So the buffer has room for only a section. It begins
- * with the matrices, for which it has as many elements as the largest matrix of the group, or a
- * quarter of all elements if that is more. All vectors of the group follow. Matrices get places as
- * their gradients arrive. If a matrix does not fit and all gradients in the section are complete,
- * the section is posted, the previous section is reduced, and the next section begins in the memory
- * of the reduced one. The gradient of a parameter is complete when backward has run for all nodes
- * that read the parameter, including nodes that a checkpointed module will still record
- * (fsdp_grad_sink.n_readers). If a matrix does not fit and a gradient is incomplete, the buffer is
- * exchanged for one with places for all gradients. So each gradient is summed over the ranks once,
- * and the bits of the result do not depend on sections.
+ * reduced before the next ones are computed. So the buffer has room for only one section of them. A
+ * section begins with matrices, for which it has as many elements as the largest matrix of the
+ * group, or a quarter of all elements if that is more. After the matrices, it has all vectors of
+ * the group. Matrices get places as their gradients arrive. If a matrix does not fit and all
+ * gradients in the section are complete, the section is posted, the previous section is reduced,
+ * and the next section begins in the memory of the reduced one. The gradient of a parameter is
+ * complete when backward has run for all nodes that read the parameter, including nodes that a
+ * checkpointed module will still record (fsdp_grad_sink.n_readers). If a matrix does not fit and a
+ * gradient is incomplete, the buffer is exchanged for one with places for all gradients. So each
+ * gradient is summed over the ranks once, and the bits of the result do not depend on sections.
  *
  * A whole buffer has places for all gradients, in the order of the parameters. It is used where
  * sections are impossible or gain nothing:
@@ -35,8 +36,8 @@
  *
  * Where a section ends depends on the order in which gradients arrive, and on the number of nodes
  * that read each parameter on tapes that were neither swept nor reset. If ranks differ in this,
- * they get an error which says that they diverged. With whole buffers there is no error, and their
- * gradients are summed. */
+ * they get an error which says that they diverged. With whole buffers, such ranks get no error, and
+ * their gradients are summed. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -107,7 +108,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Does the group have gradients that are not assigned to the parameters yet? */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);
-/* Drop the partial sums of earlier micro-steps of a step that did not end. */
+/* Drop the partial sums that an unfinished step has left. */
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b);
 /* Drop all buffers and partial sums. Call this when a step has failed. */
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b);

@@ -1,5 +1,5 @@
 /* Buffers with a part for each rank of a group: gradient buffers, and the buffers of an all-reduce
- * over replicas, whose parts are lanes.
+ * over replicas, whose parts are called lanes.
  *
  * The buffer begins with flags: one byte for each rank and parameter. A flag is 0 if the rank has
  * no gradient of the parameter. The flags come first, so that their place does not depend on the
@@ -21,8 +21,8 @@ unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_
                                      int rank);
 /* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
-/* Check that all ranks have gradients of the same parameters, in a section also in the same order.
- * Otherwise FSDP_ERR_COMM on all ranks, naming the parameter. */
+/* Check that all ranks have gradients of the same parameters and, in a section, in the same order.
+ * If not, all ranks get FSDP_ERR_COMM with a message that names the parameter. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
 /* Sum a slice over all parts: rows = scale * sum of `slice` of the tensor that begins at element

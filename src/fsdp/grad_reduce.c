@@ -42,7 +42,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
     b->posted.buffer = NULL;
 }
 
-/* --- summing own rows over the ranks --- */
+/* --- sums over the ranks --- */
 
 /* to = (to + from) * scale */
 static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from, float scale)
@@ -158,8 +158,8 @@ static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, 
     return FSDP_OK;
 }
 
-/* Sum own rows of the posted gradients over the ranks that share the buffer, and add the sums to
- * `partial`. */
+/* Sum this rank's rows of the posted gradients over the ranks that share the buffer, and add the
+ * sums to `partial`. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -174,7 +174,7 @@ static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* --- summing own rows over the replicas --- */
+/* --- sums over the replicas --- */
 
 static void write_lane(const fsdp_grad_buffer *b, const fsdp_grad_parts *lanes)
 {
@@ -222,7 +222,7 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     return status;
 }
 
-/* Assign places in a lane to own rows of the parameters that train, or that have a partial sum of
+/* Assign places in a lane to this rank's rows of the parameters that train or have a partial sum of
  * an earlier micro-step. Each place has room for the largest shard of its parameter, so lanes have
  * the same size on all ranks (Note [Idle memory] in buffer.h). Return the number of elements of a
  * lane. */

@@ -12,10 +12,10 @@
 #include "src/fsdp/grad_buffer.h"
 
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
- * code, `numel` differs between them, and the begin of the phase returns an error. */
+ * code, `numel` differs between them, and fsdp_buffer_begin() returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Sum own rows of the posted gradients over the ranks of the group, then over the replicas (unless
- * a later reduce does this). Fold the sums with those of earlier micro-steps. At the last
+/* Sum this rank's rows of the posted gradients over the ranks of the group, then over the replicas
+ * (unless a later reduce does this). Fold the sums with those of earlier micro-steps. At the last
  * micro-step, divide the sums and assign them to the parameters' gradients. No effect if no
  * gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);

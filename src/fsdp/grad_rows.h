@@ -4,21 +4,21 @@
  * the batch, so the gradient buffer does not need a place for the whole gradient. Instead, it has a
  * table of the rows that were touched, in the order of their first lookup, and a list of the ids of
  * these rows. Row 0 of the table is always zero. If a rank has not touched a row, row 0 of its
- * table is added instead. So own rows are summed over the ranks in the same tree as whole
- * gradients, and the sums have the same bits.
+ * table is added instead. So rows are summed over the ranks in the same tree as whole gradients,
+ * and the sums have the same bits.
  *
  * The parts of all ranks have the same layout, which is chosen before backward writes to them. By
- * then, tapes have recorded the lookups of the forward, and checkpointed modules have run theirs.
- * These lookups show which parameters are read only by lookups, and how many rows of each parameter
- * may be touched. An all-reduce finds the maximum of this number over all ranks and replicas. The
- * number is then rounded up to a power of two, so that buffers have few sizes, and becomes the
- * length of the table. If another operation also reads the parameter (a tied head), or if a table
- * would need at least half as much memory as the whole gradient, the parameter has a place for its
- * whole gradient.
+ * then, the lookups of the forward are known, including those of checkpointed modules. They show
+ * which parameters are read only by lookups, and how many rows of each parameter may be touched. An
+ * all-reduce finds the maximum of this number over all ranks and replicas. The number is then
+ * rounded up to a power of two, so that buffers have few sizes, and becomes the length of the
+ * table. If another operation also reads the parameter (a tied head), or if a table would need at
+ * least half as much memory as the whole gradient, the parameter has a place for its whole
+ * gradient.
  *
- * A gradient is unforeseen if it comes from another micro-step that adds to the open buffer, or
- * from a product that was recorded later. When an unforeseen gradient arrives, the buffer is
- * exchanged for one with places for whole gradients, and its contents are moved. This happens on
+ * A gradient is unforeseen if its lookup or product was recorded after the layout was chosen, as in
+ * another micro-step that adds to the open buffer. When an unforeseen gradient arrives, the buffer
+ * is exchanged for one with places for whole gradients, and its contents are moved. This happens on
  * every rank, since all ranks run the same program.
  *
  * The place of a table in the buffer has two arrays: first [1 + most] int32, the number of touched
@@ -39,7 +39,7 @@ void fsdp_grad_rows_forget(fsdp_grad_buffer *b);
 bool fsdp_grad_rows_are_foreseen(const fsdp_param *p);
 /* Return the number of elements that p, which must have a table, takes in a gradient buffer. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);
-/* Begin an empty table at p's place in the open buffer. No effect if p has no table. */
+/* Create an empty table at p's place in the open buffer. No effect if p has no table. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Remove p's table and drop its contents. No effect if p has no table. */
 void fsdp_grad_rows_close(fsdp_param *p);

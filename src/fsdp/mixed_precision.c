@@ -2,7 +2,7 @@
  * MixedPrecision.
  *
  * Inputs and outputs are cast by an operation on the tape, within the unit's region, so backward
- * casts the gradients back. An activation checkpoint of the unit keeps the cast inputs. Casts
+ * casts the gradients back. Activation checkpointing of the unit keeps the cast inputs. Casts
  * inside a checkpointed module are repeated in its second run. */
 #include <string.h>
 

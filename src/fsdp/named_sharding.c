@@ -210,8 +210,8 @@ static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
     return FSDP_OK;
 }
 
-/* Call `found` for each name in `all` that `word` matches. `all` contains every name of a parameter
- * that has several. Return an error if no name matches. */
+/* Call `found` for each name in `all` that `word` matches. `all` lists a parameter once for each of
+ * its names. Return an error if no name matches. */
 static fsdp_status find_parameters(fsdp_named_sharding *s, const fsdp_parameter_list *all,
                                    const char *flag, const char *word, int dim, found_fn *found)
 {

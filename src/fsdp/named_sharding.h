@@ -45,11 +45,11 @@ typedef struct fsdp_unit_mp_policy {
     bool set_reduce_dtype, set_output_dtype;
 } fsdp_unit_mp_policy;
 
-/* Parse a word of --unit-mp-policy. FSDP_ERR_INVALID, naming the flag and the word, if it is
- * malformed. */
+/* Parse a word of --unit-mp-policy. If it is malformed, return FSDP_ERR_INVALID with a message that
+ * names the flag and the word. */
 FSDP_MUST_CHECK fsdp_status fsdp_unit_mp_policy_parse(const char *text,
                                                       fsdp_unit_mp_policy *policy);
 
-/* Check that units can compute in `dtype`, which must be float32, bfloat16 or float16. Otherwise
- * FSDP_ERR_INVALID, naming `flag`. */
+/* Check that units can compute in `dtype`, which must be float32, bfloat16 or float16. If it is
+ * not, return FSDP_ERR_INVALID with a message that names `flag`. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_compute_dtype(const char *flag, fsdp_dtype dtype);

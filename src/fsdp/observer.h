@@ -5,16 +5,16 @@
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* Own rows were written, and the all-gather is under way. Not reported if
-                          operations read the master weights directly, because nothing is written
-                          then. */
+    FSDP_UNIT_GATHER,  /* This rank's rows were written, and the all-gather is under way. Not
+                          reported if operations read the master weights directly, because nothing is
+                          written then. */
     FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
                           the unit is not sharded. */
     FSDP_UNIT_RESHARD,
-    FSDP_UNIT_POST,       /* A gradient buffer, or a section, was posted. */
-    FSDP_UNIT_REDUCE,     /* Own rows of the posted buffer were summed over the ranks that share it.
-                             `bytes` is the size of the reduce-scatter; 0 without peers. */
-    FSDP_UNIT_ALL_REDUCE, /* Own rows were summed over the replicas. */
+    FSDP_UNIT_POST,   /* A gradient buffer, or a section, was posted. */
+    FSDP_UNIT_REDUCE, /* This rank's rows of the posted buffer were summed over the ranks that share
+                         it. `bytes` is the size of the reduce-scatter; 0 without peers. */
+    FSDP_UNIT_ALL_REDUCE, /* This rank's rows were summed over the replicas. */
 } fsdp_unit_event;
 
 typedef struct fsdp_unit_observer {

@@ -1,10 +1,8 @@
-/* Modules that only have parameters. The code of a model passes the parameters to the
- * operations. */
+/* Modules that only hold parameters, which the code of a model passes to operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* Create a module with a parameter "weight" [shape] and, unless n_bias is 0, a parameter "bias"
- * [n_bias] whose initial values are zeros. */
+/* Create a module with a "weight" of `shape` and, unless n_bias is 0, a "bias" of n_bias zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
@@ -45,8 +43,8 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 
 /* --- forwards --- */
 
-/* Return the tensor of parameter `name` of a layer. If the layer has no such parameter, return
- * NULL; unless `optional`, this is also an error of the scope. */
+/* Return the tensor of the layer's parameter `name`, or NULL if the layer has no such parameter.
+ * This is an error unless the parameter is optional. */
 static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
                                    bool optional)
 {

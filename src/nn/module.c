@@ -75,8 +75,8 @@ fsdp_status fsdp_module_set_extra_repr(fsdp_module *m, const char *text)
     return FSDP_OK;
 }
 
-/* Check the name of a new child or parameter. Names are parts of paths, and paths are the keys of
- * checkpoints. */
+/* Check the name of a new child or parameter of m. It must be new and without dots, because dotted
+ * paths of names are the keys in checkpoints. */
 static fsdp_status check_name(const fsdp_module *m, const char *name)
 {
     bool taken = fsdp_module_parameter(m, name) != NULL;
@@ -297,13 +297,11 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /* --- calling --- */
 
-/* A call of a module. With activation checkpointing, it runs again in backward:
- * src/autograd/checkpoint.h. */
+/* A call of a module's forward. fsdp_checkpoint() keeps a copy of it for the second run. */
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
-    fsdp_embed_fn *embed; /* makes the first input from the module `embeds`; NULL: the caller gives
-                             the input */
+    fsdp_embed_fn *embed; /* Computes the first input with `embeds`; NULL: the caller passes it. */
     const fsdp_module *embeds;
 } forward_call;
 
@@ -319,8 +317,8 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* Cast an input as the hooks of the modules between `top` and `m` and then the hooks of `m` do.
- * Drops `x` if the result is another tensor. */
+/* Cast an input as the hooks of m and of the modules between m and `top` cast their inputs,
+ * outermost first. Return the result, which may be x itself; if it is not, x is dropped. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
                                fsdp_tensor *x)
 {

@@ -132,8 +132,8 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Return the number of parameters of `m` and of the modules below it that are on meta; a shared
- * parameter counts once. If *first is NULL, set it to the first of these parameters. */
+/* Count the parameters of m and of the modules below it that are on meta, each once. If *first is
+ * NULL, set it to the first of them. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -238,8 +238,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* Give a parameter on meta memory on `device`. There are no old values to keep. All references to
- * the parameter's tensor see the new memory. */
+/* Move a parameter from meta to `device`. It has no values to copy. Holders of p->data see the new
+ * memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;
@@ -260,8 +260,8 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Give memory to the unit of one module, if the module is a unit, and to its parameters that belong
- * to no unit. */
+/* Allocate the memory of one module: of its unit, if it has one, and of its parameters outside of
+ * units. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;

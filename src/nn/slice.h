@@ -1,7 +1,6 @@
-/* A slice of a tensor is the entries [begin, end) of one dimension, such as the part of a sharded
- * parameter that a rank has. The memory of the slice is contiguous. In the whole tensor, which is
- * row-major, the slice consists of pieces at equal distances; a slice of dimension 0 is a single
- * piece. */
+/* A slice of a tensor: the entries [begin, end) of one dimension, as held by a rank of a sharded
+ * parameter. The rank stores its slice contiguously. In the whole (row-major) tensor, the slice
+ * consists of pieces at equal distances; a slice of dimension 0 is a single piece. */
 #pragma once
 #include "src/tensor/device.h"
 
@@ -14,7 +13,8 @@ typedef struct fsdp_slice {
 
 fsdp_slice fsdp_slice_of(int ndim, const int64_t *shape, int dim, int64_t begin, int64_t end);
 
-/* Copy the slice from `whole` to `own`, or from `own` to `whole`, and convert the dtype. */
+/* Copy the slice from `whole` to `own` (read), or from `own` to `whole` (write), and convert the
+ * dtype. */
 void fsdp_slice_read(const fsdp_device *device, const fsdp_slice *slice, void *own,
                      fsdp_dtype dtype, const void *whole, fsdp_dtype whole_dtype);
 void fsdp_slice_write(const fsdp_device *device, const fsdp_slice *slice, const void *own,

@@ -1,5 +1,5 @@
-/* Tokens that other files in a SentencePiece model's folder add to it (tokenizer_config.json's
- * added_tokens_decoder, added_tokens.json). */
+/* Tokens that other files in the folder of a SentencePiece model add to the model:
+ * added_tokens.json, and added_tokens_decoder in tokenizer_config.json. */
 #pragma once
 #include "src/base/json.h"
 
@@ -28,7 +28,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens,
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_map(fsdp_added_tokens *tokens, fsdp_json_node root,
                                                   fsdp_added_token_fn *wanted, const void *arg);
 
-/* Return the added token that `text`, which has `left` bytes, begins with; NULL if there is
- * none. */
+/* Return the added token at the beginning of `text` [left bytes]; NULL if there is none. */
 const fsdp_added_token *fsdp_added_tokens_at(const fsdp_added_tokens *tokens, const char *text,
                                              size_t left);

@@ -26,10 +26,10 @@ int32_t fsdp_sentencepiece_unk_id(const fsdp_sentencepiece *sp);
 const char *fsdp_sentencepiece_piece(const fsdp_sentencepiece *sp, int32_t id);
 /* Return the logarithm of the piece's probability. */
 float fsdp_sentencepiece_score(const fsdp_sentencepiece *sp, int32_t id);
-/* Whether the piece is found in text: it is neither unknown, control, unused nor a byte. */
+/* Can the piece occur in text? Unknown, control, unused and byte pieces cannot. */
 bool fsdp_sentencepiece_is_normal(const fsdp_sentencepiece *sp, int32_t id);
 
-/* Return the byte of a byte piece, or -1 if it is not one. A byte piece encodes one byte of text
+/* Return the byte of a byte piece, or -1 for another piece. A byte piece encodes one byte of text
  * that no other piece covers (byte fallback). */
 int fsdp_sentencepiece_byte(const fsdp_sentencepiece *sp, int32_t id);
 

@@ -1,6 +1,6 @@
 /* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
  * special tokens are cut out of the raw text first, each part between them is encoded as a text of
- * its own, and </s> is appended. For T5's unigram model libsentencepiece normalises the text and
+ * its own, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text and
  * finds the words. Words that have more than one piece, none of them a byte piece, are then split
  * again by unigram.c, for the reason that unigram.h gives. For Llama's BPE model the library's
  * pieces are used as they are. */
@@ -21,7 +21,7 @@
 
 enum {
     EXTRA_IDS = 100,                    /* T5's sentinels */
-    EXTRA_IDS_MAX = 1000000,            /* keeps ids far from the end of int32 */
+    EXTRA_IDS_MAX = 1000000,            /* keeps ids far below INT32_MAX */
     MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model has 17 MB */
 };
 
@@ -56,7 +56,7 @@ void fsdp_text_free(char *text)
     fsdp_free(text);
 }
 
-/* ---- opening ---- */
+/* ---- finding the model ---- */
 
 /* Sets *model to the path of the SentencePiece model in a folder, or to NULL if there is none. The
  * caller owns it. */
@@ -113,10 +113,10 @@ static fsdp_status find_model(const char *path, char **model)
     return *model ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* ---- the model's type, which the library does not report; it loads every type alike ---- */
+/* ---- reading the model's type ---- */
 
-/* Reads a varint of Protocol Buffers, little end first; returns false if the bytes end before the
- * varint. */
+/* Reads a varint of Protocol Buffers, least significant bits first. Returns false if the bytes end
+ * before the varint does. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
     *value = 0;
@@ -130,7 +130,7 @@ static bool read_varint(const unsigned char **p, const unsigned char *end, uint6
 }
 
 typedef struct field {
-    uint64_t number, value;       /* value: of a varint, else 0 */
+    uint64_t number, value;       /* value of a varint field, else 0 */
     const unsigned char *p, *end; /* content of a length-delimited field, else NULL */
 } field;
 
@@ -169,8 +169,9 @@ enum {
     MODEL_BPE = 2
 };
 
-/* Reads ModelProto.trainer_spec (2).model_type (3). Fails with FSDP_ERR_UNSUPPORTED unless the type
- * is unigram or BPE. Malformed bytes are left for the library to report. */
+/* Reads ModelProto.trainer_spec.model_type, which the library does not report: it loads models of
+ * every type. Fails with FSDP_ERR_UNSUPPORTED unless the type is unigram or BPE. Malformed bytes
+ * are left for the library to report. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -501,12 +502,13 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 /* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: of byte pieces that are not yet in the text */
+    fsdp_str text, bytes; /* bytes: the bytes of byte pieces that are not in `text` yet */
     bool first;           /* nothing was decoded yet */
 } decoding;
 
-/* Appends a piece with its marks as spaces. The first piece of the text loses all its marks with a
- * unigram model, and one mark with BPE, where a piece may be several spaces. */
+/* Appends a piece with spaces in place of its space marks. The first piece of the text loses all
+ * its marks with a unigram model. With BPE, where a piece may be several spaces, it loses one
+ * mark. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;

@@ -1,5 +1,5 @@
-/* The most probable pieces of a word under a unigram model (Kudo, "Subword Regularization", ACL
- * 2018), with sums in double.
+/* Splits a word into its most probable pieces under a unigram model (Kudo, "Subword
+ * Regularization", ACL 2018), with sums in double.
  *
  * libsentencepiece finds these pieces too, but it adds in float, and its versions round and break
  * ties differently: "!!!!!!" is <!, !!!!!> in one and <!!!!!, !> in another, both with the same

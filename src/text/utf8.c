@@ -1,5 +1,5 @@
-/* Implements the table of well-formed byte sequences of the Unicode Standard (table 3-7), as a
- * range of the second byte for each first byte. */
+/* Implements the Unicode Standard's table of well-formed UTF-8 byte sequences (table 3-7): for each
+ * first byte, a length and a range of the second byte. */
 #include "src/text/utf8.h"
 
 #include <stdint.h>

@@ -16,7 +16,7 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* NULL: the span has no sum of its own */
+    fsdp_trace_entry *entry; /* NULL: the span's name has no sum of its own */
     int64_t begin_ns;
 } open_span;
 
@@ -74,8 +74,7 @@ static int64_t cpu_clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Copy `text` to `at`, but not beyond `end`, and return the end of the copy. Characters that would
- * break JSON become '_'. */
+/* Copy `text` to `at`, but not beyond `end`. Characters that would break JSON become '_'. */
 static char *copy_text(char *at, const char *end, const char *text)
 {
     for (; *text && at < end; text++)
@@ -101,8 +100,8 @@ static bool is_operation(fsdp_trace_category category)
 }
 
 /* Find or create the entry of a name. Names are static, so pointers are compared instead of texts.
- * Equal texts in two source files therefore have two entries, until the entries are printed.
- * Returns NULL if the table is full, and for modules, because their names are not static. */
+ * Equal names in two files have two entries, which are merged when they are printed. Returns NULL
+ * if the table is full, and for modules, whose names are not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -128,8 +127,7 @@ static void add_time(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
     sum->cpu_ns += cpu_ns;
 }
 
-/* End the piece that began at the mark, and add its time to the category and the entry. Returns the
- * current time. */
+/* End the piece that began at the mark, and add its time to the category and the entry. */
 static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
 {
     int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
@@ -235,10 +233,10 @@ void fsdp_trace_step_end(fsdp_trace *trace)
     fsdp_trace_current = NULL;
 }
 
-/* --- afterwards --- */
+/* --- reading a trace --- */
 
-/* Return the place of item `i`, counted from the oldest item that is still in the ring, or SIZE_MAX
- * if there is no item `i`. The ring has `max` places, and `n` items were written to it. */
+/* Return the place of item i, counted from the oldest item that is left, in a ring of `max` places
+ * to which `n` items were written; SIZE_MAX if there is no such item. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

@@ -23,7 +23,7 @@ typedef enum fsdp_trace_category {
     FSDP_TRACE_OPERATION, /* all other operations */
     FSDP_TRACE_OPTIMIZER,
     FSDP_TRACE_SHARDING, /* hooks, casts of the rank's own rows, phases, sums over ranks */
-    FSDP_TRACE_WAITING,  /* waits for peers */
+    FSDP_TRACE_WAITING,  /* waiting for peers */
     FSDP_TRACE_DATA,
     FSDP_TRACE_CATEGORIES
 } fsdp_trace_category;
@@ -31,7 +31,7 @@ typedef enum fsdp_trace_category {
 enum {
     FSDP_TRACE_LABEL = 64,   /* bytes of an event's label, NUL included */
     FSDP_TRACE_COUNTERS = 8, /* maximum number of counters (memory by purpose) */
-    FSDP_TRACE_NAMES = 256   /* places for sums by name; further names count only by category */
+    FSDP_TRACE_NAMES = 256   /* maximum number of sums by name; more names count only by category */
 };
 
 /* A span or an operation. */
@@ -51,7 +51,7 @@ typedef struct fsdp_trace_sum {
 
 /* The sum of all pieces with the same name or, for operations, with the same name and `detail`. */
 typedef struct fsdp_trace_entry {
-    const char *name, *detail; /* static; detail is NULL if there is none, or for all details */
+    const char *name, *detail; /* static; detail NULL: none, or the pieces are not operations */
     fsdp_trace_category category;
     fsdp_trace_sum sum;
 } fsdp_trace_entry;
@@ -72,7 +72,7 @@ void fsdp_trace_step_end(fsdp_trace *trace);
 /* The trace of the calling thread; NULL: nothing is traced. */
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
-/* The functions behind the inline calls below, which check whether a trace is attached. */
+/* The inline functions below call these if a trace is attached. */
 void fsdp_trace_open(fsdp_trace *trace, fsdp_trace_category category, const char *name,
                      const char *detail);
 void fsdp_trace_close(fsdp_trace *trace);
@@ -80,8 +80,9 @@ void fsdp_trace_add_lap(fsdp_trace *trace, fsdp_trace_category category, const c
                         const char *detail);
 void fsdp_trace_add_sample(fsdp_trace *trace, const int64_t *values, size_t n);
 
-/* Begin a span, which must end on the same thread; spans nest. `name` must be static, unless the
- * category is REST. `detail` may be NULL; it is copied. The label is "name detail". */
+/* Begin a span, which must end on the same thread; spans nest. `name` must be static, except with
+ * REST. `detail` may be NULL; it must be static only with a category of operations. The event's
+ * label is "name detail". */
 static inline void fsdp_trace_begin(fsdp_trace_category category, const char *name,
                                     const char *detail)
 {
@@ -93,7 +94,7 @@ static inline void fsdp_trace_end(void)
     if (fsdp_trace_current)
         fsdp_trace_close(fsdp_trace_current);
 }
-/* End a piece that was the operation `name`. `name` and `detail` must be static. */
+/* End the current piece and add it to an operation. `name` and `detail` must be static. */
 static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -101,15 +102,14 @@ static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name
         fsdp_trace_add_lap(fsdp_trace_current, category, name, detail);
 }
 
-/* --- afterwards --- */
+/* --- reading a trace --- */
 
-/* Return event or sample `i`, where 0 is the oldest one in the ring, or NULL if `i` is too
- * large. */
+/* Return event or sample i, counted from the oldest; NULL if there is no such item. */
 const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i);
 const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i);
 /* Return the number of events that were overwritten in the ring. */
 uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
-/* Return the sums over all steps by category. In these sums, `calls` is the number of events. */
+/* Sums over all steps by category; `calls` is the number of events. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
 /* Return the *n sums by name, in no particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);

@@ -22,7 +22,7 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print the name of the process (i = 0) or of track i - 1. Returns 0 after the last track. */
+/* Print the name of the process (i is 0) or of track i - 1. Returns 0 if there is no such track. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

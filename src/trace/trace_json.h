@@ -4,7 +4,7 @@
 #pragma once
 #include "src/trace/trace.h"
 
-/* Position in the text of one trace; zero at the beginning. */
+/* What has been written of one trace; {0} at the beginning. */
 typedef struct fsdp_trace_cursor {
     size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;
