@@ -1,4 +1,5 @@
-/* What the files that implement convert.h share. */
+/* What the files that implement convert.h share. convert.c calls convert_select.c and the writers
+ * (convert_torch.c, convert_weights.c); these call convert_pieces.c. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -47,10 +48,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
                                                   fsdp_convert_write_fn *write, void *context);
 /* Count an item as written and report progress. */
 void fsdp_conversion_step(fsdp_conversion *run);
+void fsdp_conversion_report_progress(const fsdp_conversion *run);
+/* Report `note` and free it. NULL means that memory ran out. */
+FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
 /* Must the file `name` of the old target be removed? This is an fsdp_is_stale_fn. Its `context` is
  * the fsdp_conversion, which reports the removed files at its end. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
+
+/* Set run->selection and run->items to what the options select, and report what is left out. */
+FSDP_MUST_CHECK fsdp_status fsdp_conversion_select(fsdp_conversion *run);
 
 /* Write the target. There is one function for each format; in each of them, the target appears
  * complete or not at all. */

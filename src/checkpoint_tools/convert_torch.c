@@ -1,15 +1,11 @@
 /* Converts to a file of torch.save or to a directory of DCP. Both formats contain tensors and plain
  * values below keys. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <fsdp/hf.h>
 
 #include "src/base/alloc.h"
 #include "src/checkpoint_tools/convert_internal.h"
 #include "src/dcp/dcp_writer.h"
-#include "src/torchfile/nesting.h"
 #include "src/torchfile/torch_writer.h"
 
 /* Prepend the path of the source and the name of `item`, which cannot be written, to the error. */

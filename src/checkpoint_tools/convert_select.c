@@ -1,0 +1,265 @@
+/* Selects the items of the source that are converted, with their names and dtypes. */
+#include <stdlib.h>
+
+#include "src/base/alloc.h"
+#include "src/checkpoint_tools/convert_internal.h"
+#include "src/tensor/device.h"
+
+static bool is_model_alone(const fsdp_conversion *run)
+{
+    return run->options->model_only || run->result->format == FSDP_CONVERT_SAFETENSORS ||
+           run->result->format == FSDP_CONVERT_HF;
+}
+
+static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected *a,
+                                const fsdp_selected *b)
+{
+    const char *path = fsdp_source_path(run->source);
+    if (strcmp(a->item->fqn, b->item->fqn) == 0)
+        return fsdp_error(FSDP_ERR_INVALID, "%s: two items have the name '%s'", path, a->name);
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: two items have the name '%s', '%s' and '%s': save the one that is meant "
+                      "alone, in torch",
+                      path, a->name, a->item->fqn, b->item->fqn);
+}
+
+/* Check that names are distinct: two items with the same name would become one item when they are
+ * loaded. */
+static fsdp_status check_names(const fsdp_conversion *run)
+{
+    fsdp_selection sorted = {.n = run->selection.n};
+    sorted.items = fsdp_calloc(sorted.n, sizeof *sorted.items);
+    if (!sorted.items)
+        return FSDP_ERR_NOMEM;
+    memcpy(sorted.items, run->selection.items, sorted.n * sizeof *sorted.items);
+    fsdp_selection_sort(&sorted);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 1; i < sorted.n && status == FSDP_OK; i++)
+        if (strcmp(sorted.items[i - 1].name, sorted.items[i].name) == 0)
+            status = refuse_twice(run, &sorted.items[i - 1], &sorted.items[i]);
+    fsdp_free(sorted.items);
+    return status;
+}
+
+static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
+{
+    to->dtype = dtype;
+    to->bytes = to->from->item->numel * dtype->bits / 8;
+}
+
+/* Is this a floating-point type of 8 bits or fewer? No kernel reads these types. The values of
+ * their elements depend on scales in other tensors, which differ between methods of
+ * quantization. */
+static bool is_small_float(const fsdp_safetensors_dtype *dtype)
+{
+    return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
+}
+
+static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_converted *first)
+{
+    if (n == 0)
+        return FSDP_OK;
+    char *note = fsdp_strdup_printf("%zu tensor%s as %s, '%s' of %s%s: types of 8 bits and fewer "
+                                    "are not converted",
+                                    n, n == 1 ? " stays" : "s stay", n == 1 ? "it is" : "they are",
+                                    first->from->name, first->dtype->name,
+                                    n == 1 ? "" : " the first of them");
+    return fsdp_conversion_note(run, note);
+}
+
+/* Add a note if tensors below other keys are left out because no key leads to a model. The tensors
+ * at the top were then selected as the model, but the model may be below one of these keys. */
+static fsdp_status note_left_out(const fsdp_conversion *run)
+{
+    const fsdp_source_item *first = NULL;
+    size_t n = 0;
+    if (!is_model_alone(run) || *run->selection.prefix)
+        return FSDP_OK;
+    for (size_t i = fsdp_source_count(run->source); i-- > 0;) {
+        const fsdp_source_item *item = fsdp_source_at(run->source, i);
+        if (!item->dtype_name || item->n_keys == 1)
+            continue;
+        first = item;
+        n++;
+    }
+    if (n == 0)
+        return FSDP_OK;
+    return fsdp_conversion_note(
+        run, fsdp_strdup_printf("the model is what is at the top; %zu tensor%s left out, '%s'%s", n,
+                                n == 1 ? " below another key is" : "s below other keys are",
+                                first->fqn, n == 1 ? "" : " the first of them"));
+}
+
+/* Find an object in a plain value: an instance of a class, which is not read. *object is NULL if
+ * there is none. */
+static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
+                               const fsdp_pickle_value **object)
+{
+    const fsdp_pickle_value *value = NULL;
+    if (!item->dtype_name)
+        FSDP_TRY(fsdp_source_value(run->source, item, &value));
+    *object = fsdp_pickle_find_opaque(value);
+    return FSDP_OK;
+}
+
+/* Would `item` be written if its value could be read? */
+static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
+{
+    const char *prefix = run->selection.prefix ? run->selection.prefix : "";
+    const size_t n = strlen(prefix);
+    if (!is_model_alone(run))
+        return true;
+    return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
+}
+
+/* Report values that are left out because they are, or contain, objects of classes, which are not
+ * read. */
+static fsdp_status note_objects(const fsdp_conversion *run)
+{
+    char *first = NULL, what[128];
+    size_t n = 0;
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < fsdp_source_count(run->source) && status == FSDP_OK; i++) {
+        const fsdp_source_item *item = fsdp_source_at(run->source, i);
+        const fsdp_pickle_value *object = NULL;
+        if (is_within_selection(run, item))
+            status = find_object(run, item, &object);
+        if (object && n++ == 0)
+            first = fsdp_strdup_printf("'%s', %s", item->fqn,
+                                       fsdp_pickle_describe(object, what, sizeof what));
+    }
+    if (status == FSDP_OK && n)
+        status = fsdp_conversion_note(
+            run, fsdp_strdup_printf("%zu value%s left out because objects of classes are not read: "
+                                    "%s%s",
+                                    n, n == 1 ? " is" : "s are", first ? first : "",
+                                    n == 1 ? "" : ", and others"));
+    fsdp_free(first);
+    return status;
+}
+
+static fsdp_status leave_out_objects(fsdp_conversion *run)
+{
+    fsdp_selection *s = &run->selection;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const fsdp_pickle_value *object;
+        FSDP_TRY(find_object(run, s->items[i].item, &object));
+        if (!object)
+            s->items[kept++] = s->items[i];
+    }
+    s->n = kept;
+    return note_objects(run);
+}
+
+/* Convert the dtype of the model's tensors only: an optimizer with bfloat16 moments would be a
+ * different optimizer. */
+static fsdp_status change_dtypes(fsdp_conversion *run)
+{
+    fsdp_selection model;
+    const fsdp_converted *kept = NULL;
+    size_t n_kept = 0;
+    FSDP_TRY(fsdp_select_model(run->source, &model));
+    for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
+        fsdp_converted *to = &run->items[i];
+        if (to->from->item != model.items[k].item)
+            continue; /* both selections are in the order of the source */
+        k++;
+        if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
+            set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
+        else if (is_small_float(to->dtype) && n_kept++ == 0)
+            kept = to;
+    }
+    fsdp_selection_fini(&model);
+    return note_kept(run, n_kept, kept);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const void *const *)a,
+                    y = (uintptr_t) * (const void *const *)b;
+    return (x > y) - (x < y);
+}
+
+static bool has_place(const fsdp_conversion *run, const fsdp_source_item *item)
+{
+    const fsdp_convert_options *o = run->options;
+    return !o->used ||
+           bsearch(&item, o->used, o->n_used, sizeof(const fsdp_source_item *), by_address);
+}
+
+static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char *first,
+                                const char *why)
+{
+    if (n == 0)
+        return FSDP_OK;
+    return fsdp_conversion_note(run, fsdp_strdup_printf("%zu tensor%s left out, '%s'%s: %s", n,
+                                                        n == 1 ? " is" : "s are", first,
+                                                        n == 1 ? "" : " the first of them", why));
+}
+
+/* Remove two kinds of tensors from the selection: the state of an optimizer that is stored flat
+ * next to the model, and tensors that are not in options->used. The selection stays in the order of
+ * the source. */
+static fsdp_status drop_others(fsdp_conversion *run)
+{
+    fsdp_selection *s = &run->selection, sorted = {.n = s->n};
+    const char *state = NULL, *unused = NULL;
+    size_t kept = 0, n_state = 0, n_unused = 0;
+    sorted.items = fsdp_calloc(s->n, sizeof *sorted.items);
+    if (!sorted.items)
+        return FSDP_ERR_NOMEM;
+    memcpy(sorted.items, s->items, s->n * sizeof *s->items);
+    fsdp_selection_sort(&sorted);
+    for (size_t i = 0; i < s->n; i++) {
+        const char *name = s->items[i].name;
+        if (fsdp_selection_is_flat_optimizer(&sorted, name))
+            state = n_state++ ? state : name;
+        else if (!has_place(run, s->items[i].item))
+            unused = n_unused++ ? unused : name;
+        else
+            s->items[kept++] = s->items[i];
+    }
+    s->n = kept;
+    fsdp_free(sorted.items);
+    FSDP_TRY(note_dropped(run, n_state, state, "the state of an optimizer"));
+    return note_dropped(
+        run, n_unused, unused,
+        "the model of --model has no use for them; without --model all are written");
+}
+
+static void count_items(fsdp_conversion *run)
+{
+    for (size_t i = 0; i < run->selection.n; i++) {
+        run->result->tensors += run->items[i].dtype != NULL;
+        run->result->values += run->items[i].dtype == NULL;
+        run->result->bytes += run->items[i].bytes;
+    }
+}
+
+fsdp_status fsdp_conversion_select(fsdp_conversion *run)
+{
+    FSDP_TRY(is_model_alone(run) ? fsdp_select_model(run->source, &run->selection)
+                                 : fsdp_select_all(run->source, &run->selection));
+    FSDP_TRY(leave_out_objects(run));
+    if (run->options->names)
+        FSDP_TRY(fsdp_selection_change(&run->selection, run->options->names));
+    FSDP_TRY(check_names(run));
+    FSDP_TRY(note_left_out(run));
+    if (is_model_alone(run))
+        FSDP_TRY(drop_others(run));
+    run->items = fsdp_calloc(run->selection.n, sizeof *run->items);
+    if (!run->items)
+        return FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < run->selection.n; i++) {
+        const fsdp_selected *from = &run->selection.items[i];
+        run->items[i] = (fsdp_converted){.run = run, .from = from};
+        if (from->item->dtype_name)
+            set_dtype(&run->items[i], fsdp_safetensors_dtype_by_name(from->item->dtype_name));
+    }
+    if (run->options->has_dtype)
+        FSDP_TRY(change_dtypes(run));
+    FSDP_TRY(fsdp_source_is_sparse(run->source, &run->is_sparse));
+    count_items(run);
+    return FSDP_OK;
+}
