@@ -19,8 +19,8 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
  *
  * Tensors that the model does not use are not an error and are not in *use. Buffers that old
  * versions stored are in *use. `use` may be NULL. A missing head is not an error either: it may be
- * tied or is drawn, and transformers loads such weights. A folder without config.json, and a
- * config.json that fsdp_model_config_read() does not read, cannot be compared: FSDP_OK.
+ * tied, or it is drawn, and transformers loads such weights. Without a config.json that
+ * fsdp_model_config_read() can read, nothing is compared and the result is FSDP_OK.
  *
  * @param change out: the prefixes to remove from names to obtain those of the model; names were
  * compared without these prefixes

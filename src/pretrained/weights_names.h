@@ -1,4 +1,5 @@
-/* Finds the prefix that must be removed from the names of weights to obtain those of a model. */
+/* Finds the prefix that must be removed from the names of weights to obtain the names of a
+ * model. */
 #pragma once
 #include <fsdp/models.h>
 
