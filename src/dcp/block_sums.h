@@ -1,7 +1,7 @@
-/* A data file of torch.distributed.checkpoint has checksums, one for each block of 256 KiB, in a
- * separate file next to it. A rank that reads only some rows of a chunk verifies only the blocks
- * that contain these rows. The zip archives in the data file have checksums too, but only of whole
- * chunks.
+/* For each data file of a torch.distributed.checkpoint directory, this library writes a file of
+ * checksums, one for each block of 256 KiB, next to the data file. A rank that reads only some rows
+ * of a chunk verifies only the blocks that contain these rows. The zip archives in the data file
+ * have checksums too, but only of whole chunks.
  *
  * `__0_0.crc32` has the checksums of `__0_0.distcp`. All numbers are little-endian:
  *

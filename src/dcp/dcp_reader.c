@@ -14,7 +14,7 @@
 enum {
     MAX_NDIM = 64,
     MAX_OPEN = 16,       /* limit of the files that have an open descriptor */
-    EDGE_BYTES = 4 << 10 /* more bytes than an archive has before its data, or after them */
+    EDGE_BYTES = 4 << 10 /* no archive has as many bytes before its data, or after its data */
 };
 
 typedef struct data_file {

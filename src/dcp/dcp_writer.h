@@ -20,11 +20,11 @@
  *     file.
  *  3. when rank 0 has written .metadata and the directory has its final name.
  *
- * Without the first meeting, ranks would write although another rank refuses, and could not
- * distinguish free space from space that another rank is about to fill. Without the second meeting,
- * rank 0 would wait for the file of a rank that failed and has no disk space left to report it.
- * Without the third meeting, other ranks would return before the checkpoint exists, or even if it
- * will never exist. Saves that run during training (Note [Asynchronous saves] in
+ * Without the first meeting, ranks would write although another rank refuses, and each rank could
+ * count as free the space that another rank is about to fill. Without the second meeting, rank 0
+ * would wait for the file of a rank that failed and has no disk space left to report it. Without
+ * the third meeting, other ranks would return before the checkpoint exists, or even if it will
+ * never exist. Saves that run during training (Note [Asynchronous saves] in
  * src/state_dict/async_save.h) have only the first meeting.
  *
  * Ranks that do not know each other's parts, or whose manifests differ, exchange their parts after

@@ -6,7 +6,8 @@
  * always removed. DistributedDataParallel's "module." and PEFT's "base_model.model." could be names
  * of modules, so they are removed only if all names of a model begin with them. A prefix such as
  * Lightning's "model." can be distinguished from a module's name only by code that knows the
- * model's names; an fsdp_name_change (src/pretrained/weights_names.h) removes it. */
+ * model's names; fsdp_weights_names_fit() (src/pretrained/weights_names.h) finds such a prefix, and
+ * an fsdp_name_change removes it. */
 #pragma once
 #include <fsdp/hf.h>
 

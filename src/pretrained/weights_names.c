@@ -61,8 +61,8 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* Find the first required name of a parameter that is not in `sorted` under any name. *missing is
- * NULL if there is none. */
+/* Find the first required parameter that has no name in `sorted`. *missing is its name, or NULL if
+ * there is no such parameter. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;

@@ -1,6 +1,6 @@
-/* Accelerate's save_state and load_state. This file knows the names of files and folders; dcp.c and
- * torch_save.c write them. Source: accelerate/utils/fsdp_utils.py and checkpointing.py of
- * Accelerate 1.15. */
+/* Accelerate's save_state and load_state. This file chooses the names of files and folders; dcp.c
+ * and torch_save.c write the contents. Source: accelerate/utils/fsdp_utils.py and checkpointing.py
+ * of Accelerate 1.15. */
 #include "src/state_dict/accelerate.h"
 
 #include <limits.h>

@@ -44,7 +44,7 @@ struct fsdp_async_save {
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
     fsdp_saved_error error;    /* this rank's outcome; at the end, the outcome of all ranks */
-    stage failed_at;           /* if the save failed, the stage before which it failed */
+    stage failed_at;           /* if the save failed: the stage that it then entered */
     fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 

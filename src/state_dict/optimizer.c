@@ -1,5 +1,5 @@
-/* get_optimizer_state_dict and set_optimizer_state_dict. The optimizer has the parameters, the
- * module has their names. */
+/* get_optimizer_state_dict and set_optimizer_state_dict. The parameters come from the optimizer,
+ * and their names from the module. */
 #include <math.h>
 #include <string.h>
 
@@ -245,7 +245,7 @@ typedef struct set_run {
 
 enum {
     NOTHING = -1, /* the dict has no state of the parameter */
-    LEFT_OUT = -2 /* excluded by the options */
+    LEFT_OUT = -2 /* the options exclude the parameter */
 };
 
 static fsdp_status find_state(set_run *run, const char *fqn, const char *key,

@@ -2,7 +2,7 @@
  * accelerate.utils.set_seed(seed) leaves them.
  *
  * M. Matsumoto, T. Nishimura, "Mersenne Twister" (1998), and their mt19937ar.c. NumPy and PyTorch
- * start from init_genrand() of that file, Python from init_by_array(). */
+ * call init_genrand() of that file, and Python calls init_by_array(). */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Writing the opcodes of a pickle. */
+/* Writes the opcodes of a pickle. */
 #include <string.h>
 
 #include "src/base/assert.h"

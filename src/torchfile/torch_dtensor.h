@@ -32,6 +32,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_dtensor_read(const char *path, const char
                                                     const fsdp_pickle_value *value,
                                                     fsdp_torch_dtensor *dtensor);
 /* FSDP_ERR_UNSUPPORTED saying what to do, if `value` is one rank's part of a tensor: a DTensor, or
- * a ShardedTensor of FSDP1. `why` says what was tried, or is NULL. */
+ * a ShardedTensor of FSDP1. `why` says why the parts cannot be joined, or is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_part(const char *path, const char *name,
                                                    const fsdp_pickle_value *value, const char *why);

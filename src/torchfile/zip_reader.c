@@ -38,7 +38,7 @@ typedef struct central {
     uint16_t flags, method;
     uint32_t crc32;
     uint64_t stored_bytes, bytes, header_at;
-    size_t entry_bytes; /* size of the entry itself */
+    size_t entry_bytes; /* size of the whole entry */
 } central;
 
 static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
