@@ -1,4 +1,4 @@
-/* Computes checksums of blocks while a file is written, and compares them while it is read. */
+/* Computes checksums of blocks while a file is written, and verifies them while it is read. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,7 +105,7 @@ struct fsdp_block_check {
     fsdp_mapping map;          /* mapping of the file of checksums */
     const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
-    bool *compared; /* [n] whether a block was compared already */
+    bool *compared; /* [n] whether the block has been verified */
 };
 
 static uint64_t get_number(const unsigned char *at, int bytes)
@@ -181,7 +181,7 @@ static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
     return (size_t)(left < check->block_bytes ? left : check->block_bytes);
 }
 
-/* Compare the checksum of block `i`, whose content is `data`. */
+/* Compare the checksum of `data`, the content of block `i`, with the recorded checksum. */
 static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
 {
     const uint64_t begin = i * check->block_bytes;
@@ -227,7 +227,8 @@ static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offse
     return FSDP_OK;
 }
 
-/* Read bytes [offset, offset + bytes), which are in block i. */
+/* Copy bytes [offset, offset + bytes), which are all in block `i`, to `out`, and verify the
+ * block. */
 static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint64_t offset,
                               size_t bytes, unsigned char *out)
 {

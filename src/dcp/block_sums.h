@@ -1,12 +1,12 @@
-/* A data file of torch.distributed.checkpoint has checksums, one for each block of 256 KiB, in a
- * separate file next to it. A rank that reads only some rows of a chunk compares only the checksums
- * of the blocks that contain these rows. The zip archives in the data file have checksums too, but
- * only of whole chunks.
+/* For each data file of a torch.distributed.checkpoint directory, this library writes a file of
+ * checksums, one for each block of 256 KiB, next to the data file. A rank that reads only some rows
+ * of a chunk verifies only the blocks that contain these rows. The zip archives in the data file
+ * have checksums too, but only of whole chunks.
  *
  * `__0_0.crc32` has the checksums of `__0_0.distcp`. All numbers are little-endian:
  *
  *     8 bytes "FSDPCRC1" | u64 bytes of the data file | u32 bytes of a block
- *     | u32 CRC-32 of each block, the last one may be short | u32 CRC-32 of everything above
+ *     | u32 CRC-32 of each block (the last block may be short) | u32 CRC-32 of everything above
  *
  * PyTorch does not know such files and does not touch them. They are used only in a directory whose
  * .metadata says that this library wrote it (fsdp_dcp_metadata_is_own()), because PyTorch may have
@@ -42,13 +42,13 @@ typedef struct fsdp_block_check fsdp_block_check;
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
                                                   fsdp_block_check **check);
 void fsdp_block_check_close(fsdp_block_check *check); /* accepts NULL */
-/* Compare the checksums of the blocks that contain bytes [offset, offset + bytes). Blocks that an
- * earlier call compared are skipped. FSDP_ERR_FORMAT naming the file and the first byte of a block
- * that differs. Not thread-safe. */
+/* Verify the checksums of the blocks that contain bytes [offset, offset + bytes). Blocks that an
+ * earlier call verified are skipped. FSDP_ERR_FORMAT naming the file and the first byte of the
+ * damaged block. Not thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_range(fsdp_block_check *check, uint64_t offset,
                                                    uint64_t bytes);
-/* Copy bytes [offset, offset + bytes) to `out` and compare the checksums of the blocks that contain
- * them, as check_range() does. A block that is entirely in the range is read from `fd`, an open
+/* Copy bytes [offset, offset + bytes) to `out` and verify the blocks that contain them, as
+ * fsdp_block_check_range() does. A block that is entirely in the range is read from `fd`, an open
  * descriptor of the data file, directly into `out`, and its checksum is computed while it is in the
  * cache. A block that reaches beyond the range is copied from the mapping. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_read(fsdp_block_check *check, int fd, uint64_t offset,

@@ -1,5 +1,5 @@
-/* Entries of a manifest are checked when they are added, so that saving does not meet invalid
- * ones. */
+/* Builds the manifest of a checkpoint. Each entry is checked when it is added, not during the
+ * save. */
 #include <stdlib.h>
 #include <string.h>
 

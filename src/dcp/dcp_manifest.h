@@ -1,6 +1,5 @@
-/* The manifest of a checkpoint of torch.distributed.checkpoint (DCP) lists the tensors, which are
- * distributed over the ranks by rows or boxes, and the plain values that the checkpoint will
- * contain.
+/* A manifest lists what a checkpoint of torch.distributed.checkpoint (DCP) will contain: tensors,
+ * which are distributed over the ranks by rows or boxes, and plain values.
  *
  * Every rank adds the same tensors and values in the same order. If several ranks have the same
  * rows (all rows of a replicated tensor), the first of these ranks writes them.
@@ -33,17 +32,17 @@ typedef struct fsdp_dcp_key {
 } fsdp_dcp_key;
 
 typedef struct fsdp_dcp_tensor {
-    const char *dtype_name; /* safetensors' name */
+    const char *dtype_name; /* name in safetensors, such as "F32" */
     const int64_t *shape;   /* [ndim] of the whole tensor; copied when the tensor is added */
     int ndim;
     /* This rank's rows [begin, end), which may be empty. A scalar has one row. */
     int64_t begin, end;
-    /* This rank's box, [ndim] each, used instead of begin and end; copied when the tensor is added.
-     * Only the first FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: begin and end are used. */
+    /* This rank's box, [ndim] each; copied when the tensor is added. Only the first
+     * FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: the box is rows [begin, end). */
     const int64_t *offsets, *sizes;
-    /* Compute the offsets and sizes, [ndim] each, of the box that another rank of the saving group
-     * has, from what every rank knows of `owner`. Returns false if this rank does not know that
-     * box. If part_of is NULL, or returns false on any rank, the ranks exchange their boxes. */
+    /* Get the box of another rank of the saving group: its offsets and sizes, [ndim] each. The
+     * function uses only what every rank knows about `owner`, and returns false if this is not
+     * enough. If part_of is NULL, or returns false on any rank, the ranks exchange their boxes. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     const void *owner; /* argument of part_of(); must be valid until the save has begun */
@@ -76,10 +75,10 @@ typedef struct fsdp_dcp_manifest {
     fsdp_arena arena;         /* owns names, paths and shapes */
     fsdp_dcp_entry **entries; /* [n] in the order in which they were added */
     size_t n, cap;
-    bool is_sparse; /* set by the caller; blocks of zeros become holes of the files, and no disk
-                       space is reserved */
-    const char *companion; /* set by the caller, borrowed; name of a further file in the folder,
-                              which .metadata records; NULL: none */
+    bool is_sparse; /* set by the caller; blocks of zeros become holes in the files, and free disk
+                       space is not checked */
+    const char *companion; /* set by the caller, borrowed; name of another file in the folder,
+                              recorded in .metadata; NULL: none */
 } fsdp_dcp_manifest;
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
@@ -97,11 +96,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Check that every entry has its own fqn. FSDP_ERR_INVALID naming an fqn that two entries have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Get the part of the entry that `rank` has. Returns false if part_of() does not know that part. */
+/* Get the part of the entry that `rank` has. Returns false if part_of is NULL or does not know that
+ * part. */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the size of dimension 0, or 1 for a scalar. */
 int64_t fsdp_dcp_entry_rows(const fsdp_dcp_entry *entry);
-/* Return the number of elements, or of bytes, in a box. */
+/* Return the number of elements in a box. */
 int64_t fsdp_dcp_box_numel(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);
+/* Return the number of bytes in a box. */
 uint64_t fsdp_dcp_box_bytes(const fsdp_dcp_entry *entry, const fsdp_dcp_box *box);

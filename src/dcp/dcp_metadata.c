@@ -93,7 +93,8 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
     return FSDP_OK;
 }
 
-/* Read a key, which is text (planner_data) or a MetadataIndex with fqn and, for tensors, offset. */
+/* Read a key. In planner_data it is text. In storage_data it is a MetadataIndex with `fqn` and, for
+ * a tensor, `offset`. */
 static fsdp_status read_key(fsdp_dcp_metadata *md, const fsdp_pickle_value *key, keyed *item)
 {
     const fsdp_pickle_value *offset = NULL;
@@ -124,7 +125,8 @@ static fsdp_status sort_dict(fsdp_dcp_metadata *md, const fsdp_pickle_value *dic
     return FSDP_OK;
 }
 
-/* Return the value with this name and these offsets (NULL: no offsets), or NULL. */
+/* Return the value whose key has this name and these offsets (NULL: no offsets), or NULL if there
+ * is none. */
 static const fsdp_pickle_value *lookup(const keyed_list *list, const char *fqn,
                                        const int64_t *offsets, int n_offsets)
 {
@@ -134,7 +136,7 @@ static const fsdp_pickle_value *lookup(const keyed_list *list, const char *fqn,
     return found ? found->value : NULL;
 }
 
-/* ---- where a chunk is ------------------------------------------------------------------------ */
+/* ---- places of chunks ------------------------------------------------------------------------ */
 
 static fsdp_status read_place(fsdp_dcp_metadata *md, const char *fqn, const fsdp_pickle_value *info,
                               fsdp_dcp_chunk *chunk)
@@ -163,7 +165,7 @@ static fsdp_status read_place(fsdp_dcp_metadata *md, const char *fqn, const fsdp
     return FSDP_OK;
 }
 
-/* ---- chunks cover the tensor ----------------------------------------------------------------- */
+/* ---- boxes of chunks ------------------------------------------------------------------------- */
 
 static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item,
                              fsdp_dcp_chunk *chunk)
@@ -173,7 +175,7 @@ static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *i
         if (chunk->offsets[i] > item->shape[i] ||
             chunk->sizes[i] > item->shape[i] - chunk->offsets[i])
             return bad(md, item->fqn, "a chunk reaches beyond its tensor");
-        chunk->numel *= chunk->sizes[i]; /* no overflow: at most the tensor's numel */
+        chunk->numel *= chunk->sizes[i]; /* cannot overflow: at most the tensor's numel */
     }
     return FSDP_OK;
 }
@@ -291,7 +293,7 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
     return FSDP_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the Metadata object --------------------------------------------------------------------- */
 
 static fsdp_status read_metadata(fsdp_dcp_metadata *md, keyed_list *places, keyed_list *paths)
 {

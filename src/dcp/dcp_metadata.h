@@ -2,9 +2,10 @@
  * content of the directory.
  *
  * A saved state dict is flattened: each tensor and each plain value is an item with a name of its
- * own (fqn). A tensor consists of chunks. Each chunk is a box of the tensor that one rank wrote. A
- * value is one chunk. Classes are recognized by their last name, because PyTorch has moved them.
- * Format: torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
+ * own (fqn). A tensor consists of chunks. Each chunk is a box of the tensor, written by one rank as
+ * an archive of torch.save. A value is one chunk. Classes are recognized without their modules,
+ * because PyTorch has moved them between modules. Format:
+ * torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 
@@ -13,13 +14,13 @@ typedef struct fsdp_dcp_chunk {
     const int64_t *offsets, *sizes; /* [ndim of the item]; NULL for a value */
     int64_t numel;
     const char *file;        /* name in the folder of .metadata */
-    uint64_t offset, length; /* place of the chunk's torch.save archive in the file, in bytes */
+    uint64_t offset, length; /* in bytes; the place of the chunk's archive in the file */
 } fsdp_dcp_chunk;
 
 typedef struct fsdp_dcp_item {
     const char *fqn;
-    const fsdp_pickle_value *path; /* TUPLE of keys that were joined to the fqn; NULL if unknown */
-    const char *dtype_name;        /* safetensors' name; NULL: a plain value */
+    const fsdp_pickle_value *path; /* TUPLE of the keys that the fqn joins; NULL if unknown */
+    const char *dtype_name;        /* name in safetensors, such as "F32"; NULL: a plain value */
     const int64_t *shape;          /* [ndim] */
     int ndim;
     int64_t numel, bytes;
@@ -44,8 +45,8 @@ size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
 /* Did this library write this .metadata? False if PyTorch has overwritten the checkpoint since. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
-/* Return the name of a further file that this library's caller wrote into the folder, or NULL. It
- * is recorded as the first of StorageMeta's modules. */
+/* Return the companion: the name of another file that belongs to the checkpoint, or NULL if there
+ * is none. This library records it as the first of StorageMeta's modules. */
 const char *fsdp_dcp_metadata_companion(const fsdp_dcp_metadata *metadata);
 /* Return the item `fqn`, or NULL if there is none. */
 const fsdp_dcp_item *fsdp_dcp_metadata_find(const fsdp_dcp_metadata *metadata, const char *fqn);

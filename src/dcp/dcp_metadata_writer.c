@@ -1,5 +1,5 @@
-/* Writes a pickle of torch.distributed.checkpoint's Metadata. A tensor has the five properties that
- * PyTorch had before August 2026. Strides, which no loader uses, are not among them. */
+/* Writes a pickle of torch.distributed.checkpoint's Metadata. Each tensor gets the five properties
+ * that PyTorch wrote before August 2026. Strides are not among them, and no loader uses them. */
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/base/assert.h"
 #include "src/torchfile/pickle_writer.h"

@@ -1,11 +1,11 @@
-/* Makes the bytes of .metadata, which dcp_metadata.h reads. write_metadata() in dcp_writer.c writes
- * the file. */
+/* Makes the content of the file .metadata. write_metadata() in dcp_writer.c writes the file, and
+ * dcp_metadata.h reads it. */
 #pragma once
 #include "src/dcp/dcp_metadata.h"
 
-/* Make the content of .metadata for `items` [n], in their order. PyTorch 2.3 to 2.15 can load it.
- * The caller owns the result [*bytes]. Items need fqn, dtype, shape, and the boxes and places of
- * their chunks; path is a tuple of text and ints, or NULL. `companion` is what
+/* Make the content of .metadata, with `items` [n] in their order. PyTorch 2.3 to 2.15 can load it.
+ * The caller owns the result [*bytes]. Each item must have its fqn, dtype and shape, and the boxes
+ * and places of its chunks. Its path is a tuple of text and ints, or NULL. `companion` is what
  * fsdp_dcp_metadata_companion() will return for this file, or NULL. Returns NULL with an error if
  * memory ran out. */
 char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,

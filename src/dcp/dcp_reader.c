@@ -13,8 +13,8 @@
 
 enum {
     MAX_NDIM = 64,
-    MAX_OPEN = 16,       /* limit of the files that are open by descriptor */
-    EDGE_BYTES = 4 << 10 /* more than an archive has before or after its data */
+    MAX_OPEN = 16,       /* limit of the files that have an open descriptor */
+    EDGE_BYTES = 4 << 10 /* no archive has as many bytes before its data, or after its data */
 };
 
 typedef struct data_file {
@@ -22,7 +22,7 @@ typedef struct data_file {
     char *path;
     fsdp_mapping map;
     fsdp_block_check *blocks; /* NULL: the file has no checksums of blocks */
-    fsdp_block_check *check;  /* `blocks` if reading compares them, otherwise NULL */
+    fsdp_block_check *check;  /* equal to `blocks` if reads verify checksums; otherwise NULL */
     int fd;                   /* descriptor for reading with `check`; -1: read the mapping */
 } data_file;
 
@@ -131,8 +131,8 @@ static fsdp_status check_there(const char *directory, const char *metadata)
                       directory);
 }
 
-/* The metadata cannot be read. If the file does not begin like a pickle, explain what it may be
- * instead. */
+/* `status` is the result of reading the metadata. If the file cannot be read and does not begin
+ * like a pickle, return an error that says what it may be instead. */
 static fsdp_status explain(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
@@ -264,11 +264,11 @@ fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader, const fsdp_dcp_
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* A box of an item, whose elements are copied from chunks to `out`. */
+/* A box of an item. Its elements are copied from chunks to `out`. */
 typedef struct wanted {
     const fsdp_dcp_item *item;
     const int64_t *offsets, *sizes; /* [ndim] */
-    size_t width;                   /* bytes of an element */
+    size_t width;                   /* bytes per element */
     unsigned char *out;
 } wanted;
 
@@ -277,7 +277,7 @@ typedef struct wanted {
 typedef struct overlap {
     int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: coordinates in the tensor */
     int split;                               /* a run spans dimensions [split, ndim) */
-    int64_t run;                             /* elements of one run */
+    int64_t run;                             /* elements per run */
     int64_t n;                               /* number of runs */
 } overlap;
 
@@ -303,8 +303,8 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* Return the index, within a box of a tensor, of the element that has coordinates `at` in the
- * tensor. */
+/* Return the row-major index in a box of the element that has coordinates `at` in the tensor. The
+ * box begins at `offsets` and has `sizes`. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
     int64_t place = 0;
@@ -343,8 +343,8 @@ static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return FSDP_OK;
 }
 
-/* Get the bytes [*begin, *end) of a chunk from the first to the last element that will be
- * copied. */
+/* Get the range [*begin, *end) of the chunk's bytes, from the first element that is copied to the
+ * last. */
 static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o, size_t *begin,
                     size_t *end)
 {
@@ -364,9 +364,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, which are one run, and compare the checksums of
- * their blocks. The bytes are read by descriptor, because the kernel then reads ahead and uses
- * large pages; page faults of a mapping bring single pages. */
+/* Copy bytes [begin, end) of the chunk's data, which are one run, and verify their blocks. The
+ * bytes are read by descriptor, because the kernel then reads ahead and uses large pages. Page
+ * faults on a mapping would read single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -375,7 +375,8 @@ static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entr
     return fsdp_block_check_read(file->check, file->fd, from + begin, end - begin, w->out + to);
 }
 
-/* Compare the checksums of the blocks that contain bytes [begin, end) of the chunk's data. */
+/* Verify the blocks that contain bytes [begin, end) of the chunk's data, or all blocks of the chunk
+ * if the entry's data are a copy. */
 static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
 {

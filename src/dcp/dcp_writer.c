@@ -1,6 +1,7 @@
 /* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h). If
- * several ranks have the same rows, the first of them writes these rows. Each rank writes its file
- * and sends the positions of its entries in it to rank 0, which writes them to .metadata. */
+ * several ranks have the same rows, the first of these ranks writes them. Each rank writes a file,
+ * and sends the positions of the entries in that file to rank 0. Rank 0 writes the positions to
+ * .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,8 @@
 #include "src/comm/agree.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* requested in one call of read(); a multiple of every element size */
-    ITEM_BYTES = 2048      /* upper bound of the bytes of an item's archive besides its data */
+    PIECE_BYTES = 4 << 20, /* bytes of one call of read(); a multiple of every element size */
+    ITEM_BYTES = 2048      /* upper bound of an archive's bytes besides its data */
 };
 
 /* The part of an entry that a rank has. */
@@ -40,10 +41,10 @@ typedef struct greeting {
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    fsdp_atomic_directory *target; /* used by rank 0: the directory until it has its final name;
-                                      NULL if the directory existed before */
-    char dir[PATH_MAX];            /* path of the directory before it has its final name */
-    fsdp_group *group;             /* NULL: this rank writes alone */
+    /* On rank 0: the directory until it has its final name, or NULL if place.is_there. */
+    fsdp_atomic_directory *target;
+    char dir[PATH_MAX]; /* path of the directory before it has its final name */
+    fsdp_group *group;  /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
     claim *own_claims, *claims;          /* own_claims is [n], claims is [world_size][n] */
@@ -51,15 +52,16 @@ struct fsdp_dcp_job {
     unsigned char *piece;                /* [PIECE_BYTES] */
 };
 
-/* ---- who writes what ------------------------------------------------------------------------- */
+/* ---- the writer of each entry ---------------------------------------------------------------- */
 
 static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 {
     return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
-/* Does `rank` write entry `i`? A box of no rows is written once, as in torch. An empty part of a
- * scalar is not written, because it would have the same box as the scalar itself. */
+/* Does `rank` write entry `i`? Equal boxes are written once, even if they are empty, as in torch.
+ * An empty part of a scalar is not written, because .metadata could not distinguish it from the
+ * scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -241,8 +243,8 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* Check the claims of all ranks. If they are not known, the ranks exchange them first. `all`
- * [world_size] are the greetings of the ranks, the same array on all ranks. */
+/* Check the claims of all ranks. If some rank does not know all of them, the ranks exchange them
+ * first. `all` [world_size] contains the greetings of all ranks; it is the same on all ranks. */
 static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
@@ -251,7 +253,7 @@ static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
 
 /* ---- a rank's file --------------------------------------------------------------------------- */
 
-/* Write this rank's rows, from memory or in pieces from read(). */
+/* Write this rank's part of a tensor, from memory or in pieces from read(). */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
 {
@@ -355,7 +357,7 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
 
-/* Describe the chunk of entry `i` that rank `rank` wrote. */
+/* Describe the chunk of entry `i` that `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               fsdp_dcp_chunk *chunk)
 {
@@ -443,7 +445,7 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* This rank's work before the ranks meet. */
+/* Do this rank's work before the first meeting. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {
@@ -536,7 +538,7 @@ fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job)
     return fsdp_group_place_complete(&job->place, job->dir, &job->target);
 }
 
-/* ---- all at once --------------------------------------------------------------------------- */
+/* ---- the whole save ------------------------------------------------------------------------ */
 
 static fsdp_status run_job(fsdp_dcp_job *job)
 {

@@ -9,21 +9,22 @@
  * call needs a few MiB of memory, and a few hundred bytes for each entry and rank.
  *
  * Note [Ranks meet three times]. Every rank computes by itself which rank writes what, from the
- * placements of the tensors (fsdp_dcp_tensor.part_of). The ranks meet (one small all-gather each)
- * so that all continue, or all fail with the message of the first rank that failed:
+ * placements of the tensors (fsdp_dcp_tensor.part_of). Each meeting is one small all-gather. After
+ * it, all ranks continue, or all fail with the message of the first rank that failed. The ranks
+ * meet
  *
- *  1. Before a byte is written. The ranks check that their manifests have the same checksum. Rank 0
+ *  1. before a byte is written. The ranks check that their manifests have the same checksum. Rank 0
  *     has made the directory and has checked that there is space for all files; it sends the path
  *     of the directory.
- *  2. When each rank has written its file. Each rank sends the positions of its entries in its
+ *  2. when each rank has written its file. Each rank sends the positions of its entries in its
  *     file.
- *  3. When rank 0 has written .metadata and the directory has its final name.
+ *  3. when rank 0 has written .metadata and the directory has its final name.
  *
- * Without the first meeting, ranks would write although another rank refuses, and could not
- * distinguish free space from space that another rank is about to fill. Without the second meeting,
- * rank 0 would wait for the file of a rank that failed and has no disk space left to report it.
- * Without the third meeting, other ranks would return before the checkpoint exists, or even if it
- * will never exist. Saves that run during training (Note [Asynchronous saves] in
+ * Without the first meeting, ranks would write although another rank refuses, and each rank could
+ * count as free the space that another rank is about to fill. Without the second meeting, rank 0
+ * would wait for the file of a rank that failed and has no disk space left to report it. Without
+ * the third meeting, other ranks would return before the checkpoint exists, or even if it will
+ * never exist. Saves that run during training (Note [Asynchronous saves] in
  * src/state_dict/async_save.h) have only the first meeting.
  *
  * Ranks that do not know each other's parts, or whose manifests differ, exchange their parts after
@@ -49,17 +50,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_gro
                                                 fsdp_group *group,
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
-/* Destroy the job, and remove its directory if that did not get its final name. Rank 0 must call
- * this only when no other rank writes into the directory. Accepts NULL. */
+/* Destroy the job, and remove its directory unless it has its final name. Rank 0 must call this
+ * only when no other rank writes into the directory. Accepts NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
-/* Return the path of the directory, in which files are written before it gets its final name. */
+/* Return the path that the directory has before it gets its final name. Files are written there. */
 const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Does this rank write entry `i`? */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Positions of entries in files, as plain data of *bytes bytes, the same number on all ranks.
- * own_positions() returns the positions in this rank's file. positions() returns the memory where
- * rank 0 stores the positions in the file of `rank`. @{ */
+/* Positions of entries in files, as plain data. *bytes is the same on all ranks. own_positions()
+ * returns the positions in this rank's file. positions() returns the memory where rank 0 stores the
+ * positions in the file of `rank`. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */

@@ -6,20 +6,20 @@
 
 #include "src/base/io.h"
 
-/* The path of the directory, and what rank 0 does with it. Zero means default. */
+/* The path of the directory, and what rank 0 does with it. A field that is zero has its default. */
 typedef struct fsdp_group_place {
     const char *path;       /* must be visible to all ranks */
     fsdp_existing existing; /* what to do if the directory exists; default: an error */
-    /* The directory exists already, and the caller removes what a failure leaves in it. For callers
-     * that make several things appear at once. Default: the directory appears complete or not at
-     * all. */
+    /* The directory exists already, and the caller removes what a failure leaves in it. This is for
+     * callers that make several things appear at once. Default: the directory appears complete or
+     * not at all. */
     bool is_there;
-    /* Selects the files that are removed from an existing directory, see
-     * fsdp_atomic_directory_drop(). Default: fsdp_is_stale_dcp_file(). */
+    /* Selects the files that are removed from an existing directory (fsdp_atomic_directory_drop()).
+     * Default: fsdp_is_stale_dcp_file(). */
     fsdp_is_stale_fn *is_stale;
     void *is_stale_context;
-    /* Writes further files into `dir`. Called on rank 0 after all ranks have written. NULL: none
-     * are written. */
+    /* Writes further files into `dir`. Called on rank 0 after all ranks have written. NULL: there
+     * are no further files. */
     fsdp_status (*write)(void *arg, const char *dir);
     /* Called on rank 0 when the directory has its final name. May be NULL. */
     fsdp_status (*appeared)(void *arg);
@@ -30,7 +30,8 @@ typedef struct fsdp_group_place {
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
 /* Make a temporary directory on rank 0, and call `write` for it on every rank. The directory gets
  * its final name after all ranks are done, or does not appear at all. Collective; if one rank
- * fails, also in `write`, all fail. The ranks meet twice, in addition to meetings in `write`.
+ * fails, all fail. `write` must therefore fail on all ranks or on none. The ranks meet twice, in
+ * addition to meetings in `write`.
  *
  * @param mine  what this rank's preparations returned
  * @param group NULL: this rank writes alone */
@@ -38,10 +39,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
                                                  void *arg);
 
-/* What rank 0 does, for callers that communicate by themselves. begin() makes the directory
- * *target, whose temporary path is `dir`; *target is NULL with place->is_there. complete() gives
- * the directory its final name or fails. Afterwards *target is NULL if nothing is left to
- * discard. */
+/* The work of rank 0, for callers that communicate by themselves. begin() makes the directory
+ * *target, whose temporary path is `dir`. If place->is_there, it makes no directory, and *target
+ * does not change. complete() calls place->write(), gives the directory its final name and calls
+ * place->appeared(). After a failure, *target is NULL if there is nothing left to discard. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_begin(const fsdp_group_place *place,
                                                    fsdp_atomic_directory **target,
                                                    char dir[PATH_MAX]);

@@ -1,5 +1,5 @@
-/* Messages to rank 0 from ranks that write a folder together without communicating: a note is a
- * file in the folder that appears whole and is deleted when it is read. */
+/* Messages to rank 0 from ranks that write a folder together without communicating. A note is a
+ * file in the folder. It appears complete, and is deleted when it is read. */
 #pragma once
 #include <stdatomic.h>
 
@@ -8,8 +8,8 @@
 /* Write the note `data` [bytes] into folder `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_note_leave(const char *dir, int rank, const void *data,
                                                  size_t bytes);
-/* Write that this rank failed and there will be no note. If this cannot be written either, rank 0
- * waits until *given_up is true. */
+/* Write into folder `dir` that this rank has failed and will leave no note. If even this fails,
+ * rank 0 waits until *given_up is true. */
 void fsdp_rank_note_leave_failure(const char *dir, int rank);
 /* Wait for the note of `rank`, read its `bytes` bytes into `data`, and delete it. FSDP_ERR_STATE if
  * *given_up becomes true; FSDP_ERR_IO if the rank has failed. */

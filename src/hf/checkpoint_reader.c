@@ -22,7 +22,7 @@ struct fsdp_checkpoint_reader {
     fsdp_weights_file *files; /* [n_files], by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n] sorted by name; in the files, or in `renamed` */
+    const fsdp_checkpoint_entry **entries; /* [n] by name; pointers into files or `renamed` */
     size_t n;
     fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
     fsdp_arena names;               /* owns the names in `renamed` */
@@ -72,7 +72,7 @@ static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
     return list_entries(reader);
 }
 
-/* ---- sharded by an index --------------------------------------------------------------------- */
+/* ---- files of an index ----------------------------------------------------------------------- */
 
 /* Get the file of each tensor. Files must be in the folder of the index: a path that leads
  * elsewhere is an error. */
@@ -151,7 +151,7 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
-/* Report all files that the index names but the folder lacks in one message. */
+/* Report in one message all files that the index names and the folder lacks. */
 static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
                                          const char *index_path, const char *dir)
 {
@@ -203,7 +203,7 @@ static fsdp_status open_by_index(fsdp_checkpoint_reader *reader, const char *ind
 {
     fsdp_json_node weight_map;
     if (fsdp_json_get_object(fsdp_json_root(index), "weight_map", &weight_map) != FSDP_OK)
-        return FSDP_ERR_FORMAT; /* also if weight_map is missing, because the file exists */
+        return FSDP_ERR_FORMAT; /* not FSDP_ERR_NOT_FOUND, because the file exists */
     if (fsdp_json_len(weight_map) == 0)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: weight_map: it names no tensor", index_path);
     FSDP_TRY(list_files(reader, weight_map));
@@ -296,7 +296,7 @@ void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader)
     fsdp_free(reader);
 }
 
-/* ---- other names ----------------------------------------------------------------------------- */
+/* ---- changed names --------------------------------------------------------------------------- */
 
 static fsdp_status rename_entries(fsdp_checkpoint_reader *reader, const char *const *names)
 {

@@ -1,5 +1,5 @@
-/* Folders are recognized by the names of files in them. trainer_state.json, which this program and
- * transformers' Trainer both write, is recognized by its content. */
+/* Folders are recognized by the names of files in them. Both `fsdp train` and transformers' Trainer
+ * write a trainer_state.json, so its content is examined too. */
 #include "src/hf/folder_kind.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static const char trainer_state[] = "trainer_state.json";
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- files in a folder ----------------------------------------------------------------------- */
 
 static bool has(const char *dir, const char *name)
 {
@@ -146,8 +146,8 @@ fsdp_status fsdp_folder_explain_foreign(const char *dir)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* Return the name in `dir` from which `fsdp checkpoint convert` can read a model, or NULL if there
- * is none. "" means `dir` itself. The caller owns it. */
+/* Return the name of a file or folder in `dir` from which `fsdp checkpoint convert` can read a
+ * model, or NULL if there is none. "" means `dir` itself. The caller owns it. */
 static char *find_part(const char *dir)
 {
     static const char *const parts[] = {"pytorch_model_fsdp_0", "pytorch_model_0",
@@ -249,7 +249,7 @@ static fsdp_status refuse_file(const char *dir, const char *name)
                       fsdp_ends_with(name, ".bin") ? "pytorch_model.bin" : "model.safetensors");
 }
 
-/* Explain a folder of files of torch.save or other files. */
+/* Explain a folder that contains files of weights under any names. */
 static fsdp_status explain_files(const char *dir)
 {
     char **names;
@@ -309,8 +309,7 @@ fsdp_status fsdp_folder_model_of_run(const char *path, char **model)
         read_kind(path, &is_own, &is_trainers, model);
     if (*model)
         return FSDP_OK;
-    char *parent =
-        fsdp_path_parent(path); /* the folder of a file, or of a part that Accelerate wrote */
+    char *parent = fsdp_path_parent(path); /* the checkpoint, if `path` is a file or folder in it */
     if (!parent)
         return FSDP_ERR_NOMEM;
     read_kind(parent, &is_own, &is_trainers, model);

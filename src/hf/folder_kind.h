@@ -3,11 +3,12 @@
 #include <fsdp/base.h>
 
 /* Explain a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what the folder is,
- * and which command makes a model's folder from it; FSDP_OK if the kind of the folder is unknown,
- * or if it is a model's folder. */
+ * and which command makes a model's folder from it; FSDP_ERR_NOT_FOUND if only the index of its
+ * weights is missing; FSDP_OK if the kind of the folder is unknown, or if it is a model's
+ * folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
 /* Explain a folder as fsdp_folder_explain() does, but only if no reader of this library can read
- * even a part of it: PEFT adapters and weights of other frameworks. */
+ * even a part of it: a PEFT adapter, a checkpoint of DeepSpeed, or weights of another framework. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain_foreign(const char *dir);
 /* Get the initial model of the `fsdp train` run that wrote the folder or file `path`, from its
  * trainer_state.json. The caller frees *model, which is NULL if there is none. */

@@ -1,5 +1,6 @@
-/* Finds models in the cache of huggingface_hub, which has the form
- * FOLDER/models--ORG--NAME/{refs/main: a hash, snapshots/HASH/: links to the files}. */
+/* Finds models in the cache of huggingface_hub. The folder models--ORG--NAME of a model contains
+ * the file refs/main, which names a snapshot by its hash, and folders snapshots/HASH with links to
+ * the model's files. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,16 +5,16 @@
 /* Get the directory that a model argument means: an existing directory, or a hub name ("t5-base",
  * "org/name") that is in the local Hugging Face cache. The cache folders are searched in the order
  * of huggingface_hub: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
- * $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub; in each of them, the snapshot that
- * refs/main names, or else the only snapshot. Nothing is downloaded. The caller frees *dir with
- * fsdp_free(). FSDP_ERR_NOT_FOUND names the folders that were searched. */
+ * $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub. If a model has several snapshots,
+ * refs/main must name one of them. Nothing is downloaded. The caller frees *dir with fsdp_free().
+ * FSDP_ERR_NOT_FOUND names the folders that were searched. */
 FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_resolve(const char *model, char **dir);
 
 /* Copy a tokenizer's files (spiece.model, tokenizer.json, tokenizer_config.json, ...) into the
  * folder `to`. Links, as in the cache, are followed. If `from` is a folder, all tokenizer files in
- * it are copied. If `from` is a file with the name of a tokenizer file, all tokenizer files in its
- * folder are copied. Any other file is copied as `file_name`, together with the
- * tokenizer_config.json in its folder. */
+ * it are copied. If `from` is a file with the name of a tokenizer file, it is copied, together with
+ * the tokenizer files in its folder except SentencePiece models. Any other file is copied as
+ * `file_name`, together with tokenizer_config.json and added_tokens.json from its folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to,
                                                        const char *file_name);
 /* Is `name` a tokenizer file that fsdp_hf_dir_copy_tokenizer() copies? */

@@ -9,7 +9,7 @@
 
 /* Does `name` have the form "shard-00001-model-00001-of-00001.safetensors"? */
 bool fsdp_shard_is_name(const char *name);
-/* Does the folder contain files with such names? */
+/* Does the folder contain files whose names have the form of fsdp_shard_is_name()? */
 bool fsdp_shard_is_folder(const char *dir);
 /* Read the description of the parts from the header of `file`. The caller owns *info, which is NULL
  * if the header has no description. */

@@ -84,8 +84,8 @@ static fsdp_status check_metadata(const fsdp_safetensors *file)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read an entry. Its offsets are checked here against the end of the data, and later against those
- * of other entries (check_coverage()). */
+/* Read an entry. Its offsets are checked here against the end of the data; check_coverage()
+ * compares them with the offsets of other entries. */
 static fsdp_status read_entry(const fsdp_safetensors *file, fsdp_json_node value, int64_t *shape,
                               fsdp_checkpoint_entry *entry)
 {
@@ -166,11 +166,12 @@ static int compare_places(const void *a, const void *b)
     const unsigned char *p = x->data, *q = y->data;
     if (p != q)
         return p < q ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty tensors come first */
+    /* Empty tensors come before the tensor that begins at the same place. */
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Check that tensors, sorted by offset, cover the data without gaps: each begins where the last one
- * ended, from 0 to the end of the file. */
+/* Sort the tensors by offset, and check that they cover the data: the first begins at 0, each of
+ * the others begins where the one before it ends, and the last ends at the end of the file. */
 static fsdp_status check_coverage(fsdp_safetensors *file)
 {
     const unsigned char *data = file->map.data + file->data_at;
@@ -196,8 +197,8 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The header cannot be read. If the file does not begin like safetensors, explain what it may be
- * instead. */
+/* `status` is the result of parsing the header. If it is an error and the file does not begin like
+ * safetensors, return an error that says what the file may be instead. */
 static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
 {
     const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';

@@ -11,7 +11,7 @@
 #include "src/hf/hf_dir.h"
 
 enum {
-    SHARD_DIGITS = 5 /* model-00001-of-00003.safetensors */
+    SHARD_DIGITS = 5 /* at least, as in model-00001-of-00003.safetensors */
 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ bool fsdp_is_weights_name(const char *name)
     return false;
 }
 
-/* Is this a file of torch.distributed.checkpoint, or of checksums of such a file? */
+/* Is this a file of torch.distributed.checkpoint, or a file with checksums of one? */
 static bool is_dcp_name(const char *name)
 {
     const bool is_sums = strncmp(name, "__", 2) == 0 && fsdp_ends_with(name, ".crc32");
@@ -103,7 +103,7 @@ static bool is_file_of_checkpoint(const char *name)
     return false;
 }
 
-/* ---- what the folders hold ------------------------------------------------------------------- */
+/* ---- contents of folders --------------------------------------------------------------------- */
 
 static bool has(const char *folder, const char *name)
 {
@@ -148,7 +148,7 @@ fsdp_status fsdp_check_model_place(const char *folder)
     return FSDP_OK;
 }
 
-/* ---- what goes with the old folder ----------------------------------------------------------- */
+/* ---- stale files ----------------------------------------------------------------------------- */
 
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name)
 {

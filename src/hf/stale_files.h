@@ -6,11 +6,11 @@
 #include <fsdp/base.h>
 
 /* Does transformers find a model's weights by this name? Such names are model.safetensors,
- * pytorch_model.bin, and the names of their shards and indexes. model.fp16.safetensors is another
- * model. */
+ * pytorch_model.bin, and the names of their shards and indexes. model.fp16.safetensors is not such
+ * a name, because the file is another model. */
 bool fsdp_is_weights_name(const char *name);
-/* Does `name` consist of `stem`, '_' with at least one digit, and `ending`, such as "checkpoint" +
- * "_12" + ".pkl"? */
+/* Does `name` consist of `stem`, at least one digit, and `ending`, such as "random_states_" + "12"
+ * + ".pkl"? */
 bool fsdp_is_numbered_name(const char *name, const char *stem, const char *ending);
 
 /* The next three functions are callbacks for fsdp_atomic_directory_drop(). They return whether the
@@ -20,12 +20,12 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
  * For a checkpoint of torch.distributed.checkpoint: drop its files, the checksums of these files,
  * and trainer_state.json if `fsdp train` wrote it. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* For a model's folder: drop what fsdp_is_stale_dcp_file() drops, and weights with the names of
- * transformers. If the new folder has a tokenizer, drop the old tokenizer; if the new folder has a
- * config.json, drop the old generation_config.json. */
+/* For a model's folder: drop what fsdp_is_stale_dcp_file() drops, and weights
+ * (fsdp_is_weights_name()). If the new folder has a tokenizer, drop the old tokenizer; if the new
+ * folder has a config.json, drop the old generation_config.json. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
 /* For a training checkpoint: drop all files that `fsdp train` and fsdp_accelerate_save_state()
- * write into one, in every format. */
+ * write into such a checkpoint, in every format. */
 bool fsdp_is_stale_checkpoint_file(void *context, const char *old, const char *fresh,
                                    const char *name);
 /* Does the folder of a training checkpoint contain files that do not belong to the checkpoint? Also

@@ -17,9 +17,9 @@ struct fsdp_weights_writer {
     size_t n;
     bool is_sparse;
     int64_t numel, bytes; /* totals over all tensors */
-    size_t *file_end;     /* [n_files] one past the last tensor of each file */
+    size_t *file_end;     /* [n_files] index after the last tensor of each file */
     size_t n_files;
-    fsdp_safetensors_writer *open; /* writes file n_begun - 1; NULL: no file is begun */
+    fsdp_safetensors_writer *open; /* writes file n_begun - 1; NULL: no file is open */
     size_t n_begun;
 };
 
@@ -51,7 +51,7 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
             return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
-        w->numel += numel; /* no overflow: an element has at least 4 bits */
+        w->numel += numel; /* cannot overflow below 2^62 bytes: a byte has at most 2 elements */
     }
     if (!FSDP_GROW(w->file_end, cap, w->n_files + 1))
         return FSDP_ERR_NOMEM;
@@ -141,8 +141,8 @@ static fsdp_status write_index(const fsdp_weights_writer *w)
     return status;
 }
 
-/* Finish all files. Some may not be begun yet, because tensors without bytes need not be
- * written. */
+/* Finish all files. Files of empty tensors may not have been begun, because such tensors need not
+ * be written. */
 static fsdp_status finish_files(fsdp_weights_writer *w)
 {
     while (w->n_begun < w->n_files)

@@ -5,17 +5,18 @@
 
 typedef struct fsdp_weights_writer fsdp_weights_writer;
 
-/* Begin to write tensors `specs` [n] into the existing directory `dir`. The tensors are distributed
+/* Start writing tensors `specs` [n] into the existing directory `dir`. The tensors are distributed
  * over files in their order: a new file begins if the next tensor would make the current file
- * larger than `max_file_bytes` (0: 50e9, transformers' "50GB"). `is_sparse`: blocks of zeros become
- * holes of the files, and no disk space is reserved. `dir` and `specs`, with all that they refer
- * to, are borrowed until the writer is freed. */
+ * larger than `max_file_bytes` (0: 50e9, transformers' "50GB"). If `is_sparse`, blocks of zeros
+ * become holes in the files, and no disk space is reserved. `dir` and `specs`, with all that they
+ * refer to, are borrowed until the writer is freed. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_create(const char *dir,
                                                        const fsdp_safetensors_spec *specs, size_t n,
                                                        int64_t max_file_bytes, bool is_sparse,
                                                        fsdp_weights_writer **writer);
-/* Write bytes [offset_bytes, offset_bytes + bytes) of tensor `i`. Tensors must be written in their
- * order. Errors are those of fsdp_safetensors_writer_create(), _write() and _finish(). */
+/* Write bytes [offset_bytes, offset_bytes + bytes) of tensor `i`. Tensors must be written in the
+ * order of `specs`. Errors are those of fsdp_safetensors_writer_create(), _write() and
+ * _finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_write(fsdp_weights_writer *writer, size_t i,
                                                       uint64_t offset_bytes, const void *data,
                                                       size_t bytes);

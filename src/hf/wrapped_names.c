@@ -9,7 +9,7 @@
 
 /* ---- one name -------------------------------------------------------------------------------- */
 
-/* Remove `part`, which ends with a dot, wherever a component of the name begins. */
+/* Remove `part`, which ends with a dot, from all places of the name where a component begins. */
 static void cut_out(char *name, const char *part)
 {
     const size_t n = strlen(part);
@@ -35,7 +35,7 @@ void fsdp_name_drop_modules(char *name)
     cut_out(name, "module.");
 }
 
-/* ---- what all names begin with --------------------------------------------------------------- */
+/* ---- prefixes of all names ------------------------------------------------------------------- */
 
 static const char counter[] = "n_averaged";
 
@@ -53,8 +53,8 @@ static bool all_begin(const char *const *names, size_t n, size_t skip, const cha
     return having > 0;
 }
 
-/* Are these the names of a PEFT adapter? Files of an adapter contain its prefix, which PEFT expects
- * when it reads them. */
+/* Are these the names of a PEFT adapter? PEFT expects "base_model.model." in the names of an
+ * adapter, so this prefix must be kept. */
 static bool has_adapter(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -6,7 +6,8 @@
  * always removed. DistributedDataParallel's "module." and PEFT's "base_model.model." could be names
  * of modules, so they are removed only if all names of a model begin with them. A prefix such as
  * Lightning's "model." can be distinguished from a module's name only by code that knows the
- * model's names; an fsdp_name_change (src/pretrained/weights_names.h) removes it. */
+ * model's names; fsdp_weights_names_fit() (src/pretrained/weights_names.h) finds such a prefix, and
+ * an fsdp_name_change removes it. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -16,26 +17,27 @@ enum {
     FSDP_NAME_PREFIX_BYTES = 256
 };
 
-/* What is removed from names besides the parts that wrappers add. {0} removes nothing. */
+/* Parts to remove from names in addition to those that wrappers add. {0}: nothing. */
 typedef struct fsdp_name_change {
     char prefix[FSDP_NAME_PREFIX_BYTES]; /* prefix to remove, with its dot; "": nothing */
     bool every_module; /* remove "module." at any place, before `prefix` is removed */
 } fsdp_name_change;
 
-/* Remove, in place, wrapper names that cannot be a module's name, at any position. */
+/* Remove from `name` all parts of wrappers that cannot be a module's name (Note [Wrapped
+ * names]). */
 void fsdp_name_unwrap(char *name);
-/* Remove "module." at any position, in place. */
+/* Remove every "module." from `name`. */
 void fsdp_name_drop_modules(char *name);
 /* Return the length in bytes of the longest prefix that all of names [n] have and that consists of
- * "module." and "base_model.model." in any order and number. The name "n_averaged", which
- * AveragedModel adds, need not have the prefix. Other wrappers must have been removed from the
- * names. */
+ * "module." and "base_model.model." in any order and number. For a PEFT adapter, it consists of
+ * "module." only. The name "n_averaged", which AveragedModel adds, need not have the prefix. Other
+ * wrappers must have been removed from the names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* Return `name` without its wrapper prefix of `length` bytes. The name "n_averaged" has no
  * prefix. */
 const char *fsdp_name_without(const char *name, size_t length);
 
-/* Remove wrappers and `change` (NULL: nothing else) from names [n]; the arena owns new names.
+/* Remove wrappers and `change` (NULL: nothing else) from names [n]; the arena owns the new names.
  * `label` is the prefix of messages. FSDP_ERR_INVALID naming two names that would become equal. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_unwrap(const char *label, const fsdp_name_change *change,
                                               fsdp_arena *arena, const char **names, size_t n);

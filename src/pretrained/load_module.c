@@ -1,6 +1,6 @@
 /* Reads a checkpoint's tensors into a module's parameters. First, a plan finds and checks all
  * tensors. When every rank has a plan, the values are copied, each within a write of its parameter.
- * Parameters of a new head, which may be missing in the file, are drawn in the same writes. */
+ * Parameters of a new head, which may be missing in the file, are drawn during the same writes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct load_item {
     fsdp_dtype dtype;                   /* dtype of the entry */
     const char *rows; /* bytes of the entry: the rows of this rank, or a range that contains them */
     size_t bytes;     /* size of `rows` */
-    bool mismatched;  /* the entry has another shape */
+    bool mismatched;  /* the entry has another shape than the parameter */
 } load_item;
 
 typedef struct load_plan {
@@ -228,7 +228,7 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    /* elements of other ranks' rows before this rank's rows */
+    /* number of the tensor's elements before item->rows */
     const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first;
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
@@ -240,8 +240,8 @@ static fsdp_status copy_item(const load_item *item)
     return FSDP_OK;
 }
 
-/* Apply the file's dtypes to frozen parameters, which are kept in them. Their old values and memory
- * are dropped. */
+/* Give frozen parameters the dtypes that they have in the file. Their old values and memory are
+ * dropped. */
 static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {

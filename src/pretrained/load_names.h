@@ -1,4 +1,4 @@
-/* Finds a parameter in a file under each name that the file may use for it. */
+/* Finds a parameter in a file under any of the names that the file may use for it. */
 #pragma once
 #include <fsdp/pretrained.h>
 
@@ -10,14 +10,15 @@ typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);
  * - if its name begins with `base_prefix`, under the name without this prefix, as in a file of the
  *   bare model ("bert.pooler.dense.weight" as "pooler.dense.weight"); otherwise under the name with
  *   this prefix, as in a file of a model with a head. If `base_prefix` is NULL, there is no prefix;
- * - under each of these names with gamma and beta instead of weight and bias of a LayerNorm, as old
- *   versions wrote.
+ * - under each of these names with gamma and beta instead of weight and bias of a LayerNorm, as in
+ *   files of old versions.
  *
- * *found is NULL if there is none. */
+ * *found is NULL if the file has none of these names. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file,
                                              const char *base_prefix, const char *name,
                                              const void **found);
-/* Is `name` a buffer that old versions stored, or T5's bias that cross-attention never used? */
+/* Is `name` a buffer that old versions stored, or the position bias of T5's cross-attention, which
+ * was never used? */
 bool fsdp_load_is_old_buffer(const char *name);
 /* Find parameter `name` in a reader, as fsdp_load_lookup() does. *entry is NULL if there is
  * none. */

@@ -102,7 +102,7 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
-/* Choose the requested number of classes, and the names of classes. */
+/* Choose the number of classes and their names, from the options or from config.json. */
 static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_model_config *config)
 {
@@ -126,7 +126,8 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
     return status;
 }
 
-/* Refuse a head of another size, like transformers, unless the options ask for a new one. */
+/* As in transformers, refuse a classifier with another number of classes, unless the options ask
+ * for a new one. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -145,7 +146,7 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
 }
 
 /* Do everything that needs no peers: find the folder, read the configuration and the weights'
- * header, build the module tree. `p` has no weights if they will be drawn. */
+ * header, and build the module tree. `p` has no weights if they will be drawn. */
 static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_pretrained *p)
 {
@@ -217,8 +218,8 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* Warn of tied parameters with frozen and trained names. A tied parameter is one tensor, which is
- * frozen or trained under all of its names. */
+/* Warn if the options freeze some names of a tied parameter, but not its other names. A tied
+ * parameter is one tensor, which is frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;

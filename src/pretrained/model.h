@@ -8,7 +8,7 @@
 #include "src/fsdp/default_policy.h"
 #include "src/fsdp/named_sharding.h"
 
-/* Zero means default. Exactly one of name and config is given. */
+/* A field that is zero has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
     const char *name;                /* folder or hub name */
     const fsdp_model_config *config; /* a configuration without a folder; its weights are drawn */
@@ -19,7 +19,7 @@ typedef struct fsdp_model_options {
     bool activation_checkpointing; /* checkpoint the blocks, with the options `checkpointing` */
     /* used if activation_checkpointing is set */
     fsdp_activation_checkpointing_options checkpointing;
-    const fsdp_wrap_policy *wrap; /* policy that chooses units; NULL: fsdp_model_shard() */
+    const fsdp_wrap_policy *wrap; /* policy that chooses units; NULL: as in fsdp_model_shard() */
     const char *const *frozen; /* [n_frozen] prefixes of names of parameters that are not trained */
     size_t n_frozen;           /* a prefix that matches no name is an error */
     int64_t num_labels;        /* make a classifier with this many classes; 0: from config.json */
@@ -65,11 +65,10 @@ typedef struct fsdp_model_save_options {
 FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char *dir,
                                             const fsdp_model_save_options *options);
 
-/* Could fsdp_model_save() with `overwrite` write into this folder? FSDP_ERR_INVALID if the folder
- * is a checkpoint that is not a model's folder. For programs that save after hours of work and
- * check the folder first. */
+/* Check that fsdp_model_save() with `overwrite` may write into this folder. FSDP_ERR_INVALID if the
+ * folder is a checkpoint. Programs that save only after hours of work call this first. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_check_place(const char *dir);
 
-/* Gather all units and keep them gathered (on = true), or free them again. For many consecutive
- * forwards without a change of weights. Collective. */
+/* Gather all units and keep them gathered (on = true), or free them again. This saves time if many
+ * forwards follow each other without a change of weights. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_hold_unsharded(const fsdp_model *model, bool on);

@@ -1,5 +1,5 @@
-/* Writes a model's folder in the form that transformers reads. Rank 0 writes into a temporary
- * folder next to it, which is renamed at the end. */
+/* Writes a model's folder in the form that transformers reads. Rank 0 writes a temporary folder
+ * next to the final one, and renames it at the end. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -77,8 +77,8 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* Refuse a checkpoint of torch.distributed.checkpoint too: it is read as such, whatever else the
- * folder contains. */
+/* Also refuse a folder that contains .metadata: it is read as a checkpoint of
+ * torch.distributed.checkpoint, whatever else it contains. */
 fsdp_status fsdp_model_check_place(const char *dir)
 {
     FSDP_TRY(fsdp_check_model_place(dir));

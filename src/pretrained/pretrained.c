@@ -10,7 +10,7 @@
 #include "src/pretrained/pretrained.h"
 #include "src/pretrained/weights_names.h"
 
-/* --- tied or not --- */
+/* --- tied heads --- */
 
 static bool same_values(const fsdp_checkpoint_entry *a, const fsdp_checkpoint_entry *b)
 {
@@ -85,8 +85,9 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* If config.json is missing and the folder is a checkpoint or an adapter, report that. For other
- * folders, reading the file reports that it is missing. */
+/* If config.json is missing, and the folder is known to be something else, such as a checkpoint or
+ * an adapter, report what it is. For other folders, reading config.json reports that it is
+ * missing. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

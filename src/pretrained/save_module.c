@@ -1,5 +1,5 @@
-/* Saves a module's parameters as Hugging Face weight files. Units are gathered in an order that
- * depends only on names, so every rank knows the order. Only rank 0 writes files. */
+/* Saves a module's parameters as Hugging Face weight files. Parameters are gathered one after the
+ * other in the order of their names, so every rank knows the order. Only rank 0 writes files. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -185,9 +185,9 @@ fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
     return status;
 }
 
-/* ---- a model of config.json ------------------------------------------------------------------ */
+/* ---- the model of a config.json -------------------------------------------------------------- */
 
-/* Remove prefixes that can be recognised only by comparing with the model's names. */
+/* Remove prefixes that only a comparison with the model's names can find. */
 static fsdp_status fit_names(fitting *f, const fsdp_model_config *config)
 {
     const char **names = fsdp_calloc(f->have.n, sizeof(const char *));
@@ -234,9 +234,9 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
     return status;
 }
 
-/* Read the configuration of `model`. *known is false for models that this program has no table for,
- * and if config.json lacks a key that is required here, because transformers has a default for
- * it. */
+/* Read the configuration of `model`. *known is false if there is no config.json, if this program
+ * does not know the type of the model, or if config.json lacks a key that this program requires
+ * (transformers has a default for it). */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

@@ -19,8 +19,8 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
  *
  * Tensors that the model does not use are not an error and are not in *use. Buffers that old
  * versions stored are in *use. `use` may be NULL. A missing head is not an error either: it may be
- * tied or is drawn, and transformers loads such weights. A folder without config.json, and a
- * config.json that fsdp_model_config_read() does not read, cannot be compared: FSDP_OK.
+ * tied, or it is drawn, and transformers loads such weights. Without a config.json that
+ * fsdp_model_config_read() can read, nothing is compared and the result is FSDP_OK.
  *
  * @param change out: the prefixes to remove from names to obtain those of the model; names were
  * compared without these prefixes
@@ -29,12 +29,12 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
                                              fsdp_name_change *change, fsdp_weights_use *use);
 
-/* Does the model's state dict in `weights` have tensors other than `names`? Old buffers are
+/* Check that the model's state dict in `weights` has no other tensors than `names`. Old buffers are
  * ignored.
  *
  * @param owner says in the message whose names `names` are
- * @return FSDP_ERR_INVALID naming the first of these tensors; FSDP_OK if `weights` have no model or
- * several, or if none of the tensors is in `names` */
+ * @return FSDP_ERR_INVALID naming the first other tensor; FSDP_OK also if `weights` have no model
+ * or several, or if none of the model's tensors is in `names` */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
                                                         const fsdp_parameter_list *names,
                                                         const char *owner);

@@ -61,7 +61,8 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* Find the first required name that is not in `sorted`. *missing is NULL if there is none. */
+/* Find the first required parameter that has no name in `sorted`. *missing is its name, or NULL if
+ * there is no such parameter. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;
@@ -76,7 +77,8 @@ static fsdp_status find_missing(const fitting *f, const char **missing)
 
 /* ---- changes to try -------------------------------------------------------------------------- */
 
-/* Fill `sorted` with the names, sorted. With `every_module`, "module." is removed at any place. */
+/* Fill `sorted` with sorted copies of the names. If `every_module`, remove every "module." from the
+ * copies. */
 static fsdp_status begin_names(fitting *f, bool every_module)
 {
     for (size_t i = 0; i < f->n; i++) {
@@ -93,8 +95,8 @@ static fsdp_status begin_names(fitting *f, bool every_module)
     return FSDP_OK;
 }
 
-/* Return the length in bytes, with its dot, of the first component that all names in `sorted`
- * share; 0 if there is none. Removing this component keeps the names sorted. */
+/* If all names in `sorted` have the same first component, return its length in bytes, including its
+ * dot. Otherwise return 0. Removing the component keeps the names sorted. */
 static size_t common_component(const fitting *f)
 {
     const char *dot = f->n ? strchr(f->sorted[0], '.') : NULL;
@@ -139,7 +141,7 @@ static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char 
     return FSDP_OK;
 }
 
-/* ---- why names do not fit -------------------------------------------------------------------- */
+/* ---- explanations of a misfit ---------------------------------------------------------------- */
 
 static const char *name_with(const fitting *f, const char *part)
 {
@@ -221,7 +223,7 @@ static fsdp_status explain_misfit(fitting *f, const char *missing)
     return explain_prefix(f);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- the whole search ------------------------------------------------------------------------ */
 
 static fsdp_status fit_names(fitting *f, fsdp_name_change *change)
 {

@@ -1,4 +1,5 @@
-/* Finds the prefix that must be removed from the names of weights to obtain those of a model. */
+/* Finds the prefix that must be removed from the names of weights to obtain the names of a
+ * model. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -10,7 +11,7 @@ bool fsdp_weights_may_lack(const fsdp_model_type *type, const char *name);
 
 /* Find which prefix must be removed from names [n], so that a model of `config` finds every
  * parameter that it requires. Wrappers have already been removed from the names. *change is {0} if
- * the names fit as they are, or if they do not fit for a reason other than a prefix.
+ * the names fit as they are, or if removing a prefix does not make them fit.
  *
  * @param label the path of the weights, with which messages begin
  * @return FSDP_ERR_INVALID if the names do not fit because of names of wrappers, adapters or flat

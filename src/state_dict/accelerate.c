@@ -1,6 +1,6 @@
-/* Accelerate's save_state and load_state. This file knows the names of files and folders; dcp.c and
- * torch_save.c write them. Source: accelerate/utils/fsdp_utils.py and checkpointing.py of
- * Accelerate 1.15. */
+/* Accelerate's save_state and load_state. This file chooses the names of files and folders; dcp.c
+ * and torch_save.c write the contents. Source: accelerate/utils/fsdp_utils.py and checkpointing.py
+ * of Accelerate 1.15. */
 #include "src/state_dict/accelerate.h"
 
 #include <limits.h>
@@ -31,7 +31,7 @@ static void folder_name(char path[PATH_MAX], const char *dir, const char *what, 
     snprintf(path, PATH_MAX, "%s/%s_%zu", dir, what, i);
 }
 
-/* "dir/optimizer.bin", and "dir/optimizer_1.bin". */
+/* "dir/optimizer.bin" for i = 0, "dir/optimizer_1.bin" for i = 1. */
 static void file_name(char path[PATH_MAX], const char *dir, const char *what, size_t i)
 {
     if (i == 0)
@@ -142,7 +142,7 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Read the folder `path` into *dict, and replace *dict by another dict. */
+/* Read the folder `path` into the tensors of *dict, and replace *dict by the dict that was read. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {
@@ -324,7 +324,7 @@ static fsdp_status read_values(const fsdp_accelerate_state *s, const char *dir)
                                                     : FSDP_OK;
 }
 
-/* --- all --- */
+/* --- whole folders --- */
 
 static fsdp_status write_small(const fsdp_accelerate_state *s, const char *dir, int rank)
 {

@@ -6,11 +6,11 @@
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_write(const fsdp_accelerate_state *state,
                                                   const char *dir, fsdp_group *group,
                                                   const fsdp_accelerate_options *options);
-/* Does `dir` contain a first model with Accelerate's name, even one that this library cannot
+/* Does `dir` contain a model under one of Accelerate's names, even one that this library cannot
  * read? */
 bool fsdp_accelerate_is_folder(const char *dir);
 
-/* Write random_states_<rank>.pkl, with the state of the generators after set_seed(seed). */
+/* Write random_states_<rank>.pkl, with the states that the generators have after set_seed(seed). */
 FSDP_MUST_CHECK fsdp_status fsdp_random_states_write(const char *dir, int rank, uint64_t seed);
 
 /* Write scheduler.bin for an optimizer with n_groups parameter groups. */

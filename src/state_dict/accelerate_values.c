@@ -7,7 +7,7 @@ enum {
     MAX_GROUPS = 64 /* limit of parameter groups of an optimizer with a scheduler */
 };
 
-/* --- any dict --- */
+/* --- values of a dict --- */
 
 static fsdp_status put_value(fsdp_state_dict *dict, const char *name, fsdp_plain value)
 {
@@ -44,7 +44,7 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* Put a list with the same `value` for each group. */
+/* Put a list that has `value` for each group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];

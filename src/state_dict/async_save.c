@@ -34,17 +34,17 @@ struct fsdp_async_save {
     fsdp_snapshot *snapshot;
     fsdp_state_source *sources; /* [manifest->n] */
     fsdp_dcp_manifest *manifest;
-    fsdp_dcp_job *job; /* used only by the thread while it runs */
+    fsdp_dcp_job *job; /* while the thread runs, only the thread uses it */
     pthread_t thread;
     bool runs;            /* the thread must be joined */
-    bool settled;         /* `status` is the outcome of all ranks, or the save was abandoned */
-    atomic_bool given_up; /* the save was abandoned: no caller waits for it */
+    bool settled;         /* `error` is final and the thread has ended */
+    atomic_bool given_up; /* the thread must not wait for other ranks any longer */
     pthread_mutex_t lock;
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
     fsdp_saved_error error;    /* this rank's outcome; at the end, the outcome of all ranks */
-    stage failed_at;           /* if the save failed, the stage before which it failed */
+    stage failed_at;           /* if the save failed: the stage that it then entered */
     fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 
@@ -106,8 +106,8 @@ static fsdp_status complete(fsdp_async_save *s)
 /* Record that this rank's file is written, or that writing it failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    if (status != FSDP_OK &&
-        !is_first(s)) /* before rank 0 sees the failure and removes the folder */
+    /* The note comes before advance(), after which rank 0 may remove the folder. */
+    if (status != FSDP_OK && !is_first(s))
         fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
@@ -203,7 +203,7 @@ fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
         return status;
     }
     status = start(s, dict);
-    /* The other ranks have begun. They see this failure like any later one. */
+    /* The other ranks have begun. This rank reports its failure as it reports any later one. */
     if (status != FSDP_OK) {
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
@@ -232,8 +232,8 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* Return `status` with the message of the save's error. While the thread runs, it writes the error
- * at most once. */
+/* Return `status`; if it is an error, restore the message of the save's error. This needs no lock,
+ * because the thread sets the error at most once. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
@@ -258,7 +258,7 @@ static fsdp_status outcome(fsdp_async_save *s)
     return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
 }
 
-/* The thread has ended. Delete the folder if it did not get its final name. */
+/* Wait until the thread has ended. Delete the folder if it did not get its final name. */
 static void discard_if_unfinished(fsdp_async_save *s)
 {
     join(s);

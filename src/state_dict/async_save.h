@@ -1,13 +1,13 @@
 /* Private functions for asynchronous saves, which a training run uses in addition to
  * fsdp_dcp_async_save().
  *
- * Note [Asynchronous saves]. At the call the ranks meet once (Note [Ranks meet three times] in
- * src/dcp/dcp_writer.h). Then each rank makes a snapshot (Note [Copy on write] in
+ * Note [Asynchronous saves]. When a save begins, the ranks meet once (Note [Ranks meet three times]
+ * in src/dcp/dcp_writer.h). Then each rank makes a snapshot (Note [Copy on write] in
  * src/tensor/snapshot.h) and starts a thread. The ranks do not communicate after that. Each thread
  * writes its rank's file, and writes a note with the positions of the rank's entries into the
  * folder. The thread of rank 0 reads the notes, writes .metadata, and renames the folder. A rank
- * that fails, also in starting its thread, writes a note of the failure, which also ends the save
- * on rank 0. fsdp_async_save_wait() reports the outcome to all ranks. */
+ * that fails, even if it only cannot start its thread, writes a note of the failure. This note ends
+ * the save on rank 0. fsdp_async_save_wait() reports the outcome to all ranks. */
 #pragma once
 #include <fsdp/state_dict.h>
 
@@ -15,9 +15,9 @@
 #include "src/tensor/snapshot.h"
 
 typedef struct fsdp_async_save_options {
-    fsdp_group_place place; /* the threads that write call its callbacks */
+    fsdp_group_place place; /* its callbacks are called in the thread of rank 0 */
     uint64_t staging_bytes; /* staging memory of this rank */
-    /* Called before the next bytes of a snapshot are read. Tests use it to delay a save or to let
+    /* Called before each read of bytes from the snapshot. Tests use it to delay a save or to make
      * it fail. May be NULL. */
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;

@@ -14,7 +14,7 @@ static void whole_of(const fsdp_tensor *t, fsdp_box *box)
     memcpy(box->size, box->shape, sizeof box->size);
 }
 
-/* Reduce the box to the part of rank `rank` of mesh dimension d. */
+/* Reduce the box to the part that `rank`, a rank of mesh dimension `d`, has. */
 static void cut(const fsdp_tensor_spec *spec, int d, int rank, fsdp_box *box)
 {
     const fsdp_placement *p = &spec->placements[d];
@@ -44,8 +44,9 @@ static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* Return the coordinate of `rank` in mesh dimension d, for row-major order: neighbours in dimension
- * d are then apart by the product of the later dimensions. */
+/* Return the coordinate of `rank` in mesh dimension `d`, or -1 if it cannot be computed. The ranks
+ * of the mesh are assumed to be in row-major order: the ranks of neighbours in dimension `d` differ
+ * by the product of the later dimensions. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
     const int ranks = fsdp_spec_ranks(spec, d);
@@ -76,7 +77,7 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* Find the dimensions [*split, ndim) in which the box is contiguous in both tensors. Returns the
+/* Find the dimensions [*split, ndim) over which the box is contiguous in both tensors. Returns the
  * number of elements of such a run. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
@@ -91,7 +92,8 @@ static int64_t run_of(const fsdp_box *box, int *split)
     return run;
 }
 
-/* Return the index in `whole` of the element at which the run of `index` begins. */
+/* Return the position in the whole tensor of the element that has coordinates `index` in the
+ * box. */
 static int64_t element_at(const fsdp_box *box, const int64_t *index)
 {
     int64_t at = 0;

@@ -14,7 +14,8 @@ typedef struct fsdp_box {
  * FSDP_ERR_UNSUPPORTED for a partial DTensor, whose values are not a part of the tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_box_of(const fsdp_tensor *tensor, fsdp_box *box);
 /* Get the box of another rank of `group`. Returns false if this rank sees that the ranks of the
- * mesh are not in row-major order in the group. true does not guarantee that they are. */
+ * mesh are not in row-major order in the group. It may also return true, with a wrong box, if they
+ * are not. */
 bool fsdp_box_of_rank(const fsdp_tensor *tensor, const fsdp_group *group, int rank, fsdp_box *box);
 /* Does the box consist of complete rows? Then it is cut only in dimension 0. */
 bool fsdp_box_is_rows(const fsdp_box *box);

@@ -57,9 +57,9 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
     *c = (fsdp_state_copies){0};
 }
 
-/* --- what this rank has --- */
+/* --- values on this rank --- */
 
-/* Copy the box of `to` from `from`, or all of `from` if it is the same part as `to`. */
+/* Copy `from` to `to`. If `from` is the whole tensor, copy only the box of `to`. */
 static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
@@ -82,7 +82,8 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 }
 
 /* Run all copies. Ranks wait for each other once per unit, not once per tensor, because tensors of
- * a unit are adjacent. After a failure, a rank continues because its peers wait for it. */
+ * a unit are adjacent. After a failed copy, the remaining writes begin and end without copies,
+ * because peers wait for this rank in them. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;
@@ -98,7 +99,7 @@ static fsdp_status copy_all(const fsdp_state_copies *c)
     return status;
 }
 
-/* --- what rank 0 has --- */
+/* --- values on rank 0 --- */
 
 static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
 {

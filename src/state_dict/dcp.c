@@ -243,8 +243,9 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load a box in pieces that fit into the staging buffer. A piece has as many indices of one
- * dimension as fit, and one index of each dimension before it. */
+/* Load a box in pieces that fit into the staging buffer. Pieces are cut along one dimension. A
+ * piece has one index of each dimension before that one, and all indices of each dimension after
+ * it. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -314,8 +315,8 @@ static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* Check the checksums of chunks that ranks read only in part, in a checkpoint without checksums of
- * blocks: for each chunk, one of the ranks reads all of it. */
+/* In a checkpoint without checksums of blocks, verify the checksums of whole chunks, because ranks
+ * may have read only parts of them. For each chunk, one rank reads all of it. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),

@@ -18,7 +18,8 @@ static fsdp_status try_memory(const fsdp_tensor *t)
     return FSDP_OK;
 }
 
-/* Call `consume` with one item and its whole tensor, on ranks that want it. */
+/* Gather the tensor of an item. If `wants`, call `consume` with the item and its whole tensor.
+ * Collective. */
 static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
                                 fsdp_state_dict_stream_fn *consume, void *arg)
 {

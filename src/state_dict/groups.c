@@ -11,7 +11,7 @@
 typedef enum field_kind {
     NUMBER,
     PAIR,         /* two adjacent numbers; a tuple in the file */
-    MAYBE_NUMBER, /* a number; below 0 is None in the file */
+    MAYBE_NUMBER, /* a number; None in the file if it is negative */
     RATE,         /* the learning rate; None in the file if relative_step is set */
     FLAG,         /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
@@ -82,7 +82,7 @@ static const field_table *table_of(const char *optimizer)
     return NULL;
 }
 
-/* --- to a state dict --- */
+/* --- writing a state dict --- */
 
 static fsdp_plain number(double value)
 {
@@ -142,7 +142,7 @@ fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *dict, int n_groups, doubl
     return FSDP_OK;
 }
 
-/* --- from a state dict --- */
+/* --- reading a state dict --- */
 
 static fsdp_status mismatch(const char *fqn, const char *want)
 {
@@ -202,8 +202,8 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
     return take_flag(fqn, value, f->kind, to);
 }
 
-/* Read an option from a tensor of one number. An optimizer has such a tensor if a CUDA graph, or
- * the user, may change its lr. */
+/* Read an option from a tensor of one number. torch stores lr in such a tensor if a CUDA graph, or
+ * the user, may change it. */
 static fsdp_status take_tensor(const char *fqn, const fsdp_tensor *tensor, const field *f,
                                fsdp_optimizer_options *options)
 {
@@ -238,7 +238,7 @@ fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group
     return FSDP_OK;
 }
 
-/* --- which options there are --- */
+/* --- names of options --- */
 
 bool fsdp_state_group_has(const char *optimizer, const char *key)
 {
@@ -249,8 +249,8 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Do all versions of torch write this option? They differ in the options that select how a step is
- * computed, and in those that identify the class. */
+/* Do all versions of torch write this option? Versions differ in options such as "foreach" and
+ * "maximize", and in "decoupled_weight_decay", which distinguishes AdamW from Adam. */
 static bool is_in_every_version(const field *f)
 {
     return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;

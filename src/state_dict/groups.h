@@ -3,8 +3,8 @@
 #include "src/optim/optimizer.h"
 #include "src/state_dict/state_dict.h"
 
-/* Put every option of a group. `keys` [n_keys] are the group's keys and, as the last one, memory
- * for the key of an option. `prefix` is prepended to the names of options. */
+/* Put every option of a group. The last of `keys` [n_keys] is memory for the key of an option; the
+ * others are the group's keys. `prefix` is prepended to the names of options. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
                                                  const fsdp_optimizer_options *options,
                                                  fsdp_state_key *keys, int n_keys,

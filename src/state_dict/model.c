@@ -1,5 +1,5 @@
-/* get_model_state_dict and set_model_state_dict, and get_state_dict and set_state_dict for model and
- * optimizer together. */
+/* get_model_state_dict and set_model_state_dict, and get_state_dict and set_state_dict for model
+ * and optimizer together. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -74,8 +74,8 @@ void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
     *keys = (fsdp_incompatible_keys){0};
 }
 
-/* Check that `tensor` can become the tensor of p, which is in no unit. A leaf can have only one
- * gradient sink. */
+/* Check that `tensor` can become the tensor of p, which is in no unit. A tensor can have only one
+ * gradient sink, so it must not be the tensor of another parameter. */
 static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
                                     const fsdp_tensor *tensor)
 {
@@ -169,8 +169,9 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* Store a frozen parameter in the dtype of its values in the dict, so that no value is rounded.
- * Values that are the module's own tensors need no copy. */
+/* Record the dtype of the parameter's values in the dict. A frozen parameter will be stored in this
+ * dtype, so that no value is rounded. Nothing is recorded if the dict has the parameter's own
+ * tensor. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;
@@ -203,7 +204,7 @@ static fsdp_status apply_pending_dtypes(const set_run *run)
     return status;
 }
 
-/* Make the dict's tensors the tensors of the parameters that are in no unit. */
+/* Assign the dict's tensors to the parameters that are in no unit. */
 static fsdp_status assign_all(const set_run *run)
 {
     for (size_t i = 0; i < run->list.n; i++) {
@@ -245,7 +246,7 @@ fsdp_status fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict
     return status;
 }
 
-/* --- both --- */
+/* --- model and optimizer --- */
 
 fsdp_status fsdp_get_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
                                 const fsdp_state_dict_options *options, fsdp_state_dict **model,

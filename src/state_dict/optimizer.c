@@ -1,5 +1,5 @@
-/* get_optimizer_state_dict and set_optimizer_state_dict. The optimizer has the parameters, the
- * module has their names. */
+/* get_optimizer_state_dict and set_optimizer_state_dict. The parameters come from the optimizer,
+ * and their names from the module. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static bool counts_in_tensor(const fsdp_optimizer *o)
 /* An optimizer's parameters with their names in a module, in the optimizer's order. */
 typedef struct names {
     fsdp_parameter_list module;  /* owns the names */
-    fsdp_named_parameter *items; /* [n]; name NULL: excluded by the options */
+    fsdp_named_parameter *items; /* [n]; an item's name is NULL if the options exclude it */
     size_t n;
 } names;
 
@@ -70,7 +70,7 @@ static fsdp_status names_init(names *n, fsdp_module *module, const fsdp_optimize
 
 /* --- get: state --- */
 
-/* Put an entry with the keys state, fqn, key; with `flat`, with the single key
+/* Put an entry with the keys "state", fqn and key, or, if `flat`, with the single key
  * "state.<fqn>.<key>". */
 static fsdp_status put_state(fsdp_state_dict *dict, const char *fqn, const char *key, bool flat,
                              fsdp_tensor *tensor, const fsdp_plain *value)
@@ -230,7 +230,7 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 
 /* --- set --- */
 
-/* The values of a dict that is set. All are collected before anything changes. */
+/* The values from the dict that is being set. All are collected before anything changes. */
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
@@ -245,7 +245,7 @@ typedef struct set_run {
 
 enum {
     NOTHING = -1, /* the dict has no state of the parameter */
-    LEFT_OUT = -2 /* excluded by the options */
+    LEFT_OUT = -2 /* the options exclude the parameter */
 };
 
 static fsdp_status find_state(set_run *run, const char *fqn, const char *key,
@@ -281,8 +281,7 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Get the number of steps of parameter i, if the dict has state for it. The state must be
- * complete. */
+/* Set run->steps[i]. If the dict has state of parameter `i`, the state must be complete. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -310,7 +309,7 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    run->steps[i] = there ? 1 : 0; /* in SGD only the first step differs */
+    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1: its first step is over */
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
 

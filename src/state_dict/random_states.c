@@ -2,7 +2,7 @@
  * accelerate.utils.set_seed(seed) leaves them.
  *
  * M. Matsumoto, T. Nishimura, "Mersenne Twister" (1998), and their mt19937ar.c. NumPy and PyTorch
- * start from init_genrand() of that file, Python from init_by_array(). */
+ * call init_genrand() of that file, and Python calls init_by_array(). */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,8 @@ static uint32_t mixed(const uint32_t state[WORDS], int i, uint32_t factor)
     return state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * factor);
 }
 
-/* Return the index after i; 0 follows the last index. */
+/* Return the index after i. After the last index, copy the last word to word 0 and continue at 1,
+ * as in mt19937ar.c. */
 static int next_index(uint32_t state[WORDS], int i)
 {
     if (i + 1 < WORDS)
@@ -78,7 +79,8 @@ static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t
         dict, &key, 1, &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {three, 3}});
 }
 
-/* Put numpy.random.get_state(), with a list instead of its array, which set_state() accepts too. */
+/* Put numpy.random.get_state(), with a list in place of its array. set_state() accepts a list
+ * too. */
 static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "numpy_random_seed"};

@@ -72,7 +72,7 @@ const fsdp_state_entry *fsdp_state_dict_find(const fsdp_state_dict *d, const cha
     return index ? &d->entries[index - 1] : NULL;
 }
 
-/* Make space for one more entry; the table is at most half full. */
+/* Make space for one more entry, so that the table is at most half full. */
 static fsdp_status grow_slots(fsdp_state_dict *d)
 {
     if (d->n_slots > 2 * (d->n + 1))

@@ -21,22 +21,23 @@ struct fsdp_state_dict {
 char *fsdp_state_keys_join(const fsdp_state_key *keys,
                            int n_keys); /* owned by the caller; NULL if memory ran out */
 
-/* Returns the options, or the defaults for NULL. */
+/* Return `options`, or the defaults if it is NULL. */
 const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options);
 int fsdp_state_rank(const fsdp_state_dict_options *options);
-/* Check options for getting a state dict. FSDP_ERR_INVALID for options that cannot be used for
- * this. */
+/* Check the options of a function that gets a state dict. FSDP_ERR_INVALID if they contradict each
+ * other. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Do the options include this parameter? *shown is its name in the dict, a part of `name`. */
+/* Do the options include this parameter? *shown is its name in the dict, which is `name` or the end
+ * of it. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
 /* Check that options->submodule is a module of `module`. FSDP_ERR_NOT_FOUND if it is not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Make *dict from a sharded dict, whose getter returned `status`. *dict is the sharded dict itself
- * or, with full_state_dict, a full one. With full_state_dict this is collective, and `sharded` is
- * freed, also on failure. */
+/* Return a sharded dict to the user. `status` is the result of making it. Without full_state_dict,
+ * *dict is `sharded` itself. With full_state_dict, *dict is a full dict, the call is collective,
+ * and `sharded` is freed, also on failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
@@ -72,8 +73,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_copies_run(const fsdp_state_copies *copie
                                                   const fsdp_state_dict_options *options);
 void fsdp_state_copies_fini(fsdp_state_copies *copies);
 
-/* A source of values that is used instead of a tensor. Implementations append what their read()
- * needs. */
+/* A source of values that is used instead of a tensor. `part` and `save` are for its read(). */
 typedef struct fsdp_state_source fsdp_state_source;
 struct fsdp_state_source {
     /* Like fsdp_dcp_tensor.read(); `source` is this object. */
@@ -88,11 +88,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
 
-/* Save as fsdp_dcp_save() does, to any place. `mine` is what this rank's preparations returned. If
- * they failed, `dict` is not read. */
+/* Save as fsdp_dcp_save() does, but to any `place`. `mine` is what this rank's preparations
+ * returned. If they failed, `dict` is not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                                  const fsdp_group_place *place, fsdp_group *group);
-/* Save as fsdp_torch_save() does, but by this rank alone, and only its own parts. */
+/* Save only this rank's parts, in a file like those of fsdp_torch_save(). Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict,
                                                         const char *path);
 
@@ -117,9 +117,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from,
 /* Put the value into the pickle. */
 void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value);
 
-/* Write the values of tensor `to`, which is item `i` of the dict. */
+/* Write values into tensor `to`, which is item `i` of the dict. */
 typedef fsdp_status fsdp_state_fill_fn(void *arg, size_t i, fsdp_tensor *to);
-/* Call `fill` for each tensor of the dict while it may be written. Every rank calls this with the
- * same dict. After a failure, a rank continues because its peers wait for it. */
+/* Call `fill` for each tensor of the dict, during a write of the tensor. Every rank calls this with
+ * the same dict. After a failure, the remaining writes begin and end without `fill`, because peers
+ * wait for this rank in them. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict,
                                                  fsdp_state_fill_fn *fill, void *arg);

@@ -23,7 +23,7 @@ typedef struct loading {
         fsdp_tensor *tensor; /* borrowed from the dict */
     } * loaded;
     size_t n_loaded, cap_loaded;
-    size_t visits;        /* remaining visits to values, because a hostile tree has endless paths */
+    size_t visits;        /* remaining visits; a hostile tree has endless paths to its values */
     size_t tensor_budget; /* remaining bytes of tensors that may be copied */
 } loading;
 
@@ -79,8 +79,8 @@ static fsdp_status put_tensor(loading *l, const fsdp_pickle_value *v, int n_keys
     return status;
 }
 
-/* Check that no other item has the same joined keys, because these are the name of an item in a
- * state dict. */
+/* Check that no other item has the same name. Different keys may give the same name when they are
+ * joined. */
 static fsdp_status check_name(const loading *l, int n_keys)
 {
     char *fqn = fsdp_state_keys_join(l->keys, n_keys);
@@ -95,7 +95,8 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Set the key of a dict's item. It is text, or a number, as optimizers use for parameters. */
+/* Set the key of a dict's item. It is text, or an int, because optimizers number their
+ * parameters. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
     char text[128];
@@ -131,7 +132,7 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* Skip an object of a class. Such objects are not read. */
+/* Skip a value that contains an object of a class, and log a warning. Such objects are not read. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];

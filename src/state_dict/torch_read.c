@@ -1,5 +1,5 @@
 /* Reads files of torch.save into existing tensors, as fsdp_dcp_load() reads folders. Each rank maps
- * the file and copies its own part, so that at most one more tensor is in memory. */
+ * the file and copies its own part, so that at most one additional tensor is in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +20,14 @@ typedef struct reading {
     bool partial; /* items that the file lacks stay unchanged */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
-    const fsdp_pickle_value **values; /* [count of dict] */
+    const fsdp_pickle_value **values; /* [count of dict]; NULL: the file lacks the item */
     fsdp_checkpoint_entry *entries;   /* [count of dict], set for tensors */
 } reading;
 
-/* --- what the file has --- */
+/* --- items of the file --- */
 
-/* Find the item of a dict. An int key also matches the text of its digits, because DCP converts int
- * keys to text. */
+/* Find the value of `key` in a dict. An int key also matches the text of its digits, because DCP
+ * converts int keys to text. */
 static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
 {
     if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
@@ -63,8 +63,8 @@ static fsdp_status part_of(const reading *r, const fsdp_tensor *tensor, fsdp_box
     return FSDP_OK;
 }
 
-/* Compare the offsets that were written with a part. Comparing shapes is not enough, because parts
- * at different offsets may have the same shape. */
+/* Check that the part in the file has the offsets of this rank's part. Comparing shapes is not
+ * enough, because parts at different offsets may have the same shape. */
 static fsdp_status check_offsets(const reading *r, const fsdp_state_entry *entry)
 {
     const fsdp_state_key keys[] = {
@@ -151,7 +151,7 @@ static fsdp_status match_all(reading *r)
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* It is enough if one rank checks the checksums. */
+    /* If all ranks read one file, only rank 0 verifies all checksums. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -278,7 +278,7 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* Put the items of `dict`, and a description of which parts of tensors they are. */
+/* Put the items of `dict`, and a description of the parts of tensors that they contain. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));

@@ -19,7 +19,7 @@
  * any order. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
-    size_t *order; /* [n] items in their new order so far */
+    size_t *order; /* [n] indices of items, in the new order */
     size_t n;
     bool *taken; /* [count] whether an item is in `order` already */
 } ordering;
@@ -39,8 +39,8 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Append every item that is not taken yet and that has the first n_keys keys of `first`. Items with
- * the same next key are adjacent. */
+/* Append every item that is not taken yet and whose first n_keys keys are those of `first`. Items
+ * that also have equal next keys become adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -90,14 +90,14 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 typedef struct writing {
     const char *path;
     fsdp_state_dict *dict; /* nested */
-    fsdp_state_dict *data; /* the same items, with each tensor once */
+    fsdp_state_dict *data; /* the items of `dict`, with each tensor only once */
     bool local;            /* save only this rank's parts */
     size_t *first;         /* [items] index of the first item with the same tensor */
     size_t *numbers;       /* [items] number of the tensor in `writer` */
     fsdp_torch_writer *writer;
 } writing;
 
-/* Find the first item with the same tensor as each item: a tied parameter is one tensor with
+/* For each item, find the first item with the same tensor. A tied parameter is one tensor with
  * several names. */
 static fsdp_status find_first(writing *t)
 {
@@ -243,7 +243,7 @@ fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char 
     return status;
 }
 
-/* --- whole --- */
+/* --- whole tensors --- */
 
 fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path, fsdp_group *group)
 {

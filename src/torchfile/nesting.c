@@ -52,7 +52,7 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* Set *next to one past the last item that has item i's key at `level`. */
+/* Set *next to the index after the last item that has the same key as item i at `level`. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

@@ -1,4 +1,4 @@
-/* Converts flat items, each with a list of keys, to nested dicts and lists in a pickle. Also joins
+/* Writes flat items, each with a list of keys, as nested dicts and lists in a pickle. Also joins
  * keys with dots into names. */
 #pragma once
 #include "src/base/str.h"
@@ -11,7 +11,7 @@ typedef struct fsdp_nesting_key {
     bool is_int;      /* the dict's key is an int, whose digits are in `name` */
 } fsdp_nesting_key;
 
-/* Append key `i` of an item to its name: "a", ".b", ".0". */
+/* Append key `i` of an item to its dotted name `fqn`. Only key 0 has no dot: "a", ".b", ".0". */
 void fsdp_nesting_join(fsdp_str *fqn, int i, const char *name, int64_t index);
 
 /* A source of items. Items of one dict or list are adjacent. */
@@ -25,8 +25,8 @@ typedef struct fsdp_nesting {
     fsdp_status (*write_item)(void *context, size_t i);
 } fsdp_nesting;
 
-/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID naming an item whose keys
- * contradict those of another item, or that is nested too deeply; errors of write_item() are passed
- * on. */
+/* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID if the keys of two items
+ * contradict each other, or if an item is nested too deeply; the message names the item. Errors of
+ * write_item() are passed on. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,
                                                fsdp_pickle_writer *pickle);

@@ -10,8 +10,9 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* Limit of memory, in bytes per byte of the pickle. A byte makes at most one value and one
-     * item. Only a text that is encoded repeatedly could need more. */
+    /* Limit of memory, in bytes per byte of the pickle. One byte makes at most one value and one
+     * item. Only a text or list that is converted again and again, to bytes or to a set, could need
+     * more. */
     MEMORY_FACTOR = 256
 };
 
@@ -128,8 +129,7 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
     return FSDP_OK;
 }
 
-/* ---- which value holds which
- * ------------------------------------------------------------------------- */
+/* ---- holders of values ----------------------------------------------------------------------- */
 
 /* Record that `holder` holds `value`. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
@@ -248,7 +248,7 @@ static fsdp_status op_float(machine *m, unsigned bytes)
     fsdp_pickle_value *value;
     uint64_t bits = 0;
     FSDP_TRY(read_bytes(m, bytes, &p));
-    for (unsigned i = 0; i < bytes; i++) /* the only big-endian number of the format */
+    for (unsigned i = 0; i < bytes; i++) /* the format's only big-endian number */
         bits = bits << 8 | p[i];
     FSDP_TRY(push_new(m, FSDP_PICKLE_FLOAT, &value));
     memcpy(&value->number, &bits, sizeof bits);
@@ -285,7 +285,7 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* Allocate the stack too, so that the values above a mark are never at an offset from NULL. */
+    /* Allocate the stack too, because pop_mark() adds an offset to it and it may be NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -355,8 +355,8 @@ static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Store the top value in the memo. Numbers are assigned in order, and each assignment takes two
- * bytes or more, so a number that reaches the pickle's size in bytes is not valid. */
+/* Store the top value in the memo. Numbers are assigned in order, and each assignment takes at
+ * least a byte, so a number as large as the pickle's size in bytes is not valid. */
 static fsdp_status memoize(machine *m, uint64_t number)
 {
     FSDP_TRY(require_items(m, 1));
@@ -498,7 +498,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
         unsigned char c = (unsigned char)text->text.data[i];
         if (c >= 0x80) {
             unsigned char next =
-                (unsigned char)text->text.data[i + 1]; /* at the end: the terminating NUL */
+                (unsigned char)text->text.data[i + 1]; /* the text has a terminating NUL */
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
                 return bad(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
@@ -554,7 +554,7 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Check that attributes are plain values. Attributes are ignored, and no tensor may be lost with
+/* Check that the attributes are plain values: they are ignored, and no tensor may be lost with
  * them. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
@@ -592,8 +592,8 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* A function or class that is not in the list, as for quantized weights, makes an OPAQUE
-     * value. */
+    /* A function or class that is not in the caller's list makes an OPAQUE value. Quantized weights
+     * have such a function. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);
@@ -659,7 +659,7 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     return op_call(m, unused);
 }
 
-/* Python writes POP where a recursive tuple was built from its items. */
+/* Python writes POP to drop the items of a tuple that holds itself. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -674,7 +674,7 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* FROZENSET becomes the same call as in protocols before 4. */
+/* FROZENSET makes the OPAQUE value that protocols before 4 make by calling frozenset(). */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;

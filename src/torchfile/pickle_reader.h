@@ -1,17 +1,17 @@
 /* Reads Python's pickles as data, as a tree of values. Nothing is imported and nothing is run.
  *
- * A pickle is a program for a stack machine that may name any function of any module and call it.
- * This reader gives a meaning only to names of the caller's list. Every other name, and the result
- * of calling it, is an opaque value: its name is kept, its arguments are skipped. Calls without a
- * meaning of their own become records, which hold the callee, its arguments and its state.
- * Protocols 2 to 5 are read, with all opcodes that PyTorch's files use.
+ * A pickle is a program for a stack machine. It may name any function of any module and call it.
+ * This reader knows only the names in the caller's list. Any other name becomes an opaque value,
+ * and so does the result of calling it: the name is kept, the arguments are skipped. Most calls of
+ * known names become records, which hold the callee, its arguments and its state. Protocols 2 to 5
+ * are read, with all opcodes that PyTorch's files use.
  *
  * Note [Pickles that cannot hurt]. Every read is checked against the pickle's end. A value can be
  * changed only until something holds it (another value, or a second place on the stack), so no
  * value can hold itself, and the depth of each value is known and at most FSDP_PICKLE_MAX_DEPTH.
- * Memory is bounded by a multiple of the pickle's size. A value may be held by many others, though.
- * Walking all paths through a hostile tree could take forever, so readers go directly to the values
- * that they need. */
+ * Memory is bounded by a multiple of the pickle's size. One value may be held by many others,
+ * though, so walking all paths through a hostile tree could take forever. Readers therefore go
+ * directly to the values that they need. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -29,7 +29,7 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_BYTES,
     FSDP_PICKLE_TUPLE,
     FSDP_PICKLE_LIST,
-    FSDP_PICKLE_SET,  /* its items are in the order of the pickle, which has no meaning */
+    FSDP_PICKLE_SET,  /* the order of its items has no meaning */
     FSDP_PICKLE_DICT, /* dict or OrderedDict */
     FSDP_PICKLE_NAME, /* a class, function or constant */
     FSDP_PICKLE_RECORD,
@@ -43,19 +43,20 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CONSTANT, /* nothing: the name may not be called */
     FSDP_PICKLE_CALL,     /* a RECORD of the call */
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
-    FSDP_PICKLE_MAKE_SET, /* a SET of a list's items, or an empty SET without arguments */
+    FSDP_PICKLE_MAKE_SET, /* a SET of the items of a list; an empty SET if there is no argument */
     FSDP_PICKLE_EMPTY,    /* an empty DICT, from a call without arguments: OrderedDict() */
     FSDP_PICKLE_COUNT,    /* a DICT with `counts` set, from a dict: Counter({1: 2}) */
-    FSDP_PICKLE_ENCODE,   /* BYTES from a text of characters up to U+00FF, or empty BYTES without
-                             arguments */
+    FSDP_PICKLE_ENCODE,   /* BYTES from a text with characters up to U+00FF; empty BYTES if there is
+                             no argument */
     FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
-    FSDP_PICKLE_TYPE,     /* like CONSTANT, and allowed as the type of a REBUILD */
-    FSDP_PICKLE_REBUILD   /* the RECORD of a call of the first argument, a function, from the
-                             arguments (function, TYPE, arguments, attributes) */
+    FSDP_PICKLE_TYPE,     /* like CONSTANT; a REBUILD also accepts it as its TYPE */
+    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments), from the call's arguments (function,
+                             TYPE, arguments, attributes) */
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
-    const char *module; /* NULL: any module; "a.*": any module below a, for classes that moved */
+    const char *module; /* NULL: any module; "a.*": any module below a, for classes that PyTorch has
+                           moved */
     const char *name;
     fsdp_pickle_meaning meaning;
 } fsdp_pickle_name;
@@ -64,9 +65,9 @@ typedef struct fsdp_pickle_value fsdp_pickle_value;
 struct fsdp_pickle_value {
     fsdp_pickle_kind kind;
     uint16_t depth; /* levels of values below this one */
-    bool held;      /* another value holds it, so it may not change any more */
-    bool counts;    /* DICT: it is a collections.Counter */
-    bool opaque;    /* it is OPAQUE, or holds an OPAQUE value */
+    bool held;   /* another value or a second place on the stack holds it, so it may not change */
+    bool counts; /* DICT: it is a collections.Counter */
+    bool opaque; /* it is OPAQUE, or holds an OPAQUE value */
     union {
         bool boolean;
         int64_t integer;
@@ -83,9 +84,8 @@ struct fsdp_pickle_value {
         const fsdp_pickle_name *name; /* NAME, OPAQUE */
         struct {
             const fsdp_pickle_name *callee;
-            fsdp_pickle_value *args; /* a TUPLE */
-            fsdp_pickle_value
-                *state; /* argument of BUILD, usually a DICT; NULL if there was none */
+            fsdp_pickle_value *args;  /* a TUPLE */
+            fsdp_pickle_value *state; /* set by BUILD or REBUILD, usually a DICT; NULL: never set */
         } record;
     };
 };
@@ -108,7 +108,7 @@ void fsdp_pickle_destroy(fsdp_pickle *pickle); /* accepts NULL; frees all values
 /* Return the outermost value, which is valid until the pickle is destroyed. */
 const fsdp_pickle_value *fsdp_pickle_root(const fsdp_pickle *pickle);
 
-/* ---- values; all functions accept NULL as a value of no kind ---- */
+/* ---- values (all functions accept NULL, which has no kind) ---- */
 bool fsdp_pickle_is(const fsdp_pickle_value *value, fsdp_pickle_kind kind);
 /* Describe a value for messages: "a dict", "None", "torch.device(...)". `text` [bytes] is memory
  * for the result. */

@@ -1,4 +1,4 @@
-/* Writing the opcodes of a pickle. */
+/* Writes the opcodes of a pickle. */
 #include <string.h>
 
 #include "src/base/assert.h"
@@ -51,7 +51,7 @@ void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the only big-endian number of the format */
+    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the format's only big-endian number */
 }
 
 static void put_text(fsdp_pickle_writer *w, const char *utf8, size_t bytes)
@@ -91,7 +91,7 @@ void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
     FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
     w->open[w->depth++] = kind;
-    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no sets; a call with a list makes one */
+    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no sets, so a set is the call set([...]) */
         fsdp_pickle_put_global(w, "__builtin__", "set");
     if (kind == FSDP_PICKLE_DICT)
         put_op(w, '}');

@@ -1,17 +1,17 @@
 /* Writes a pickle (protocol 2, which torch.load's weights_only unpickler reads) value by value. A
- * container is begun before its items are written. Start with {0}. Functions do not fail: `text`
- * remembers if memory ran out, as in str.h. */
+ * container is begun before its items are written. A writer starts as {0}. Functions without a
+ * status cannot fail: `text` remembers if memory ran out, as in str.h, and take() reports it. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_reader.h"
 
 enum {
-    FSDP_PICKLE_MAX_GLOBALS =
-        64 /* classes and functions that are written once and then referenced by number */
+    FSDP_PICKLE_MAX_GLOBALS = 64 /* limit of distinct classes and functions; each is written once,
+                                    then referenced by number */
 };
 
 typedef struct fsdp_pickle_writer {
-    fsdp_str text;                                /* without PROTO and STOP */
+    fsdp_str text;                                /* the pickle so far, without PROTO and STOP */
     fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] kinds of the open containers */
     int depth;
     struct {
@@ -25,7 +25,7 @@ void fsdp_pickle_put_bool(fsdp_pickle_writer *w, bool value);
 void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value);
 void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value);
 void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8);
-/* Put a bytes object. Protocol 2 has no bytes objects, so a call that makes one is written. */
+/* Put a bytes object. Protocol 2 has no bytes objects, so this writes a call that makes one. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes);
 /* Begin a DICT, LIST, SET or TUPLE. All values until the matching end() are its items. In a DICT,
  * keys and values alternate. */
@@ -45,8 +45,8 @@ void fsdp_pickle_build(fsdp_pickle_writer *w);
  * number their globals from 0. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names and
- * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB when written as a
- * tree. After an error `w` can only be passed to fini(). */
+ * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB. A value that several
+ * others hold is written several times. After an error, `w` can only be passed to fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,
                                                   const fsdp_pickle_value *value);
 /* Turn the last value into a persistent id. */

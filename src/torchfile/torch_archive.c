@@ -23,7 +23,8 @@ static bool begins_with(const unsigned char *data, size_t bytes, size_t at, cons
     return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
 }
 
-/* Is this a tar archive with one of these members, as torch.save wrote before version 0.2? */
+/* Is this a tar archive that torch.save wrote before version 0.2? It begins with one of these
+ * members. */
 static bool is_legacy_tar(const unsigned char *data, size_t bytes)
 {
     static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};
@@ -119,7 +120,8 @@ static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char
 {
     FSDP_TRY(check_format(archive->path, data, bytes));
     FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
-    /* This check is first, because some records of TorchScript are compressed. */
+    /* Check for TorchScript first: some of its records are compressed, and check_stored() would
+     * report only that. */
     FSDP_TRY(check_torch_script(archive));
     FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
     archive->checked = fsdp_calloc(fsdp_zip_reader_count(archive->zip), sizeof *archive->checked);

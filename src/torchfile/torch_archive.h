@@ -12,7 +12,7 @@
 typedef struct fsdp_torch_archive fsdp_torch_archive;
 
 /* Read the archive `data` [bytes], a mapping that must outlive *archive; `path` is the prefix of
- * messages. Checksums are compared for data.pkl here, and for small storages when a tensor in them
+ * messages. The checksum of data.pkl is verified now, that of a small storage when a tensor in it
  * is requested. FSDP_ERR_FORMAT for malformed archives; FSDP_ERR_UNSUPPORTED with advice for old
  * formats of torch.save, TorchScript, big-endian data and compressed archives. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_create(const char *path, const unsigned char *data,
@@ -20,7 +20,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_create(const char *path, const un
 void fsdp_torch_archive_destroy(fsdp_torch_archive *archive); /* accepts NULL */
 const fsdp_pickle_value *fsdp_torch_archive_root(const fsdp_torch_archive *archive);
 
-/* From now on, compare checksums of storages of any size when a tensor in them is requested. */
+/* From now on, verify the checksum of a storage of any size when a tensor in it is requested. */
 void fsdp_torch_archive_check_all(fsdp_torch_archive *archive);
 
 /* FSDP_ERR_UNSUPPORTED if the outermost value is an object, for example because a module was saved
@@ -30,18 +30,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_object(const char *path,
 bool fsdp_torch_is_tensor(const fsdp_pickle_value *value);
 
 /* Describe the tensor `value` in *entry. *entry borrows `name` from the caller, and all else from
- * the archive. Data of a contiguous tensor are in the mapping. Other tensors (transposed, expanded)
- * are copied in row-major order, if all copies together need at most twice the archive's size. */
+ * the archive. The data of a contiguous tensor are in the mapping. Other tensors (transposed,
+ * expanded) are copied in row-major order. FSDP_ERR_UNSUPPORTED if all copies together need more
+ * than twice the archive's size and 1 MiB. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_tensor(fsdp_torch_archive *archive,
                                                       const fsdp_pickle_value *value,
                                                       const char *name,
                                                       fsdp_checkpoint_entry *entry);
 
-/* Read all of the storage of tensor `value`, whatever its size, and compare its checksum. The
- * archive must be in a mapped file: pages are released after they were read. */
+/* Read the whole storage of tensor `value`, whatever its size, and verify its checksum. The archive
+ * must be in a mapped file, because pages are released once they have been read. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check(fsdp_torch_archive *archive,
                                                      const fsdp_pickle_value *value,
                                                      const char *name);
-/* Compare the checksums of all records that were not compared yet, also of storages of tensors
- * inside other values. */
+/* Verify the checksums of all records that fsdp_torch_archive_check() has not verified, including
+ * storages of tensors inside other values. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check_rest(fsdp_torch_archive *archive);

@@ -1,4 +1,4 @@
-/* What the files that implement torch_archive.h share. */
+/* Declarations shared by the files that implement torch_archive.h. */
 #pragma once
 #include "src/base/arena.h"
 #include "src/base/io.h"
@@ -13,7 +13,7 @@ struct fsdp_torch_archive {
     fsdp_mapping *copies; /* [n_copies] copies of tensors that are not contiguous */
     size_t n_copies, copies_cap;
     size_t copy_bytes; /* bytes that further copies may use */
-    bool
-        *checked; /* [number of records] whether fsdp_torch_archive_check() has compared a record */
-    bool checks_all; /* compare checksums of storages of any size */
+    bool *checked; /* [number of records] the checksum was verified by fsdp_torch_archive_check() or
+                      check_rest() */
+    bool checks_all; /* verify the checksums of storages of any size */
 };

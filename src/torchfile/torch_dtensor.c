@@ -5,7 +5,7 @@
 
 #include "src/torchfile/torch_archive.h"
 
-/* Limit of a dimension. An offset in a dimension times the number of ranks must not overflow. */
+/* Limit of a dimension, so that an offset in it times the number of ranks does not overflow. */
 static const int64_t MAX_DIM = (int64_t)1 << 46;
 
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value)
@@ -81,7 +81,7 @@ static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
     return FSDP_OK;
 }
 
-/* Read Shard(dim), whose dim is in its state or its argument, or Replicate(). */
+/* Read a placement: Replicate(), or Shard(dim) with `dim` in its state or its argument. */
 static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *placement, int *dim)
 {
     char text[128];

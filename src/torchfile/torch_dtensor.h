@@ -1,7 +1,8 @@
-/* Reads DTensors from archives of torch.save. torch.save(model.state_dict()) of an FSDP2 model
- * writes them on each rank. Each DTensor is a call torch._utils._rebuild_wrapper_subclass(class,
- * dtype, size, stride, ...). The state of the call contains the rank's part, _local_tensor, and
- * _spec with mesh and placements. */
+/* Reads DTensors from archives of torch.save. If a rank of an FSDP2 run calls
+ * torch.save(model.state_dict()), the file has a DTensor for each parameter. A DTensor is a call
+ * torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride, ...). The state of the call
+ * contains `_local_tensor`, which is the rank's part, and `_spec`, which has the mesh and the
+ * placements. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 
@@ -15,10 +16,10 @@ typedef struct fsdp_torch_dtensor {
     const fsdp_pickle_value *local; /* the rank's part, a tensor */
     int64_t shape[FSDP_DTENSOR_MAX_DIMS];
     int ndim;                                  /* dimensions of the whole tensor */
-    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] the sharded dimension, or
-                                                  FSDP_DTENSOR_REPLICATE */
-    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] coordinate of the rank; -1: not in the
-                                                  file */
+    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] tensor dimension that is sharded along
+                                                  this mesh dimension, or FSDP_DTENSOR_REPLICATE */
+    int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] the rank's place in the mesh; -1: not
+                                                  in the file */
     int mesh_ndim;
 } fsdp_torch_dtensor;
 
@@ -31,6 +32,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_dtensor_read(const char *path, const char
                                                     const fsdp_pickle_value *value,
                                                     fsdp_torch_dtensor *dtensor);
 /* FSDP_ERR_UNSUPPORTED saying what to do, if `value` is one rank's part of a tensor: a DTensor, or
- * a ShardedTensor of FSDP1. `why` says what was tried, or is NULL. */
+ * a ShardedTensor of FSDP1. `why` says why the parts cannot be joined, or is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_part(const char *path, const char *name,
                                                    const fsdp_pickle_value *value, const char *why);

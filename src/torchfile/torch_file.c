@@ -32,7 +32,7 @@ static bool holds_tensors(const fsdp_pickle_value *value)
 }
 
 /* A checkpoint may have other tensors next to the state dict, such as the loss, so a nested state
- * dict is searched for first. */
+ * dict is preferred to the outermost dict. */
 static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickle_value **found)
 {
     static const char *const keys[] = {"state_dict", "model_state_dict", "model"};

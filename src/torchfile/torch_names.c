@@ -1,12 +1,12 @@
-/* The closed list of names in files of torch.save. */
+/* The names that the reader knows in files of torch.save. All other names are opaque. */
 #include <string.h>
 
 #include "src/base/assert.h"
 #include "src/torchfile/torch_names.h"
 
 /* Each row has a dtype, its storage class and its name in safetensors. For a dtype without a
- * storage class of its own, the second column repeats the dtype. Tensors of such a dtype name it,
- * and their data are in an UntypedStorage. */
+ * storage class of its own, the second column repeats the dtype. A tensor of such a dtype names the
+ * dtype itself, and its data are in an UntypedStorage. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \

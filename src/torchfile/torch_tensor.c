@@ -13,15 +13,15 @@
 enum {
     MAX_NDIM = 64,
     MAX_RECORD_NAME = 64,
-    /* Larger storages are not read just to compare their checksums. */
+    /* Limit of storages that are read only to verify their checksums. */
     MAX_CHECKED_BYTES = 4096
 };
 
 typedef struct view {
     const fsdp_safetensors_dtype *dtype;
     const fsdp_zip_record *storage;
-    int64_t width;  /* bytes of an element */
-    int64_t offset; /* elements */
+    int64_t width;  /* bytes per element */
+    int64_t offset; /* in elements, from the start of the storage */
     int64_t *shape; /* [ndim] owned by the archive */
     int64_t stride[MAX_NDIM];
     int ndim;
@@ -62,7 +62,8 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s is no type of elements",
                           archive->path, name, fsdp_pickle_describe(dtype, text, sizeof text));
     v->width = v->dtype->bits / 8;
-    /* The metadata could say, for example, that a view must be negated or conjugated. */
+    /* Refuse metadata, which could say, for example, that the view must be negated or
+     * conjugated. */
     if (meta && !fsdp_pickle_is(meta, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(meta, FSDP_PICKLE_DICT) && meta->list.n == 0))
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -72,7 +73,7 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
     return FSDP_OK;
 }
 
-/* Find the record of the storage and check that it has the size that the pickle says. */
+/* Find the record of the storage and check that its size is the one in the pickle. */
 static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pickle_value *id,
                                 bool typed, const char *name, view *v)
 {
@@ -170,7 +171,8 @@ static bool is_contiguous(const view *v)
 /* Copy in row-major order. `v` has at least one dimension and one element. */
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
-    int64_t index[MAX_NDIM] = {0}, at = 0; /* of a row along the last dimension, in elements */
+    /* Index, and offset in elements, of the current row along the last dimension. */
+    int64_t index[MAX_NDIM] = {0}, at = 0;
     int last = v->ndim - 1;
     for (int64_t rows = v->numel / v->shape[last]; rows > 0; rows--) {
         for (int64_t k = 0; k < v->shape[last]; k++, to += v->width)

@@ -1,6 +1,6 @@
 /* Writes the records of a file of torch.save in torch's order: the pickle, three records that
- * describe the format, one record for each storage, and the records version and
- * .data/serialization_id. */
+ * describe the format, one record for each storage, and two last records, `version` and
+ * `.data/serialization_id`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,10 +30,10 @@ struct fsdp_torch_writer {
     bool keeps_holes;
     fsdp_zip_writer *zip;
     fsdp_pickle_writer pickle;
-    char id[ID_DIGITS + 1]; /* id of the content, which torch never compares */
+    char id[ID_DIGITS + 1]; /* id of the content; torch never compares it */
     storage **storages;     /* [n] in the order of their tensors in the value */
     size_t n, cap;
-    size_t begun;  /* number of storages whose record was begun */
+    size_t begun;  /* number of storages whose records have been begun */
     bool has_data; /* begin_data() was called */
 };
 
@@ -63,7 +63,7 @@ static fsdp_status begin_file(fsdp_torch_writer *w, const char *path)
     return status;
 }
 
-/* If `file` is NULL, create a new one. */
+/* Create a writer that appends to `file`, or to a new file if `file` is NULL. */
 static fsdp_status create_writer(fsdp_atomic_file *file, const char *path,
                                  fsdp_torch_writer **writer)
 {
@@ -120,8 +120,8 @@ fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer)
     return &writer->pickle;
 }
 
-/* Put ("storage", class, record, location, numel). numel counts elements, or bytes for an
- * UntypedStorage. */
+/* Put ("storage", class, record, location, numel). numel is a number of elements, but of bytes for
+ * an UntypedStorage. */
 static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t number,
                         const fsdp_torch_dtype_names *names)
 {
@@ -239,7 +239,8 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* Begin the next record that needs data. Empty records before it are complete at once. */
+/* If the current record is complete, begin the next one that has data. Empty records before it are
+ * written on the way. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_left(w->zip) == 0) {

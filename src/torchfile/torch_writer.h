@@ -2,9 +2,9 @@
  * weights_only=True and with mmap=True.
  *
  * The caller first writes the value, each container before its items. It writes tensors through the
- * writer, and everything else directly to the writer's pickle. Then it appends the tensors' data in
- * the same order, in pieces of any size, which are not kept in memory. The file appears complete or
- * not at all.
+ * writer, and everything else directly to the writer's pickle. Then it appends the data of the
+ * tensors, in the order in which it wrote the tensors, in pieces of any size. No data are kept in
+ * memory. The file appears complete or not at all.
  *
  *     fsdp_torch_writer_create(path, &writer);
  *     fsdp_pickle_writer *pickle = fsdp_torch_writer_pickle(writer);
@@ -23,8 +23,8 @@ typedef struct fsdp_torch_writer fsdp_torch_writer;
 
 /* Begin a file that will be renamed to `path` when it is complete. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create(const char *path, fsdp_torch_writer **writer);
-/* Write blocks of zeros as holes of the file (fsdp_atomic_file_keep_holes()), and reserve no disk
- * space. Call this before begin_data(). */
+/* Write blocks of zeros as holes in the file (fsdp_atomic_file_keep_holes()), and do not require
+ * free disk space for them. Call this before begin_data(). */
 void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer);
 /* Append an archive to `file`, as torch does when it saves to a stream. `path` is the prefix of
  * messages. The caller keeps the file, which holds a partial archive after a failure. */
@@ -32,10 +32,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, 
                                                         fsdp_torch_writer **writer);
 /* Return the pickle to which the caller writes the value; borrowed. */
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer);
-/* Put a contiguous tensor with a storage of its own as the next value. *tensor is the number of the
- * tensor, for tied(). `dtype_name` is the name of the dtype in safetensors: "F32", "BF16",
- * "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does not have; FSDP_ERR_INVALID if the
- * tensor has too many bytes. */
+/* Put a contiguous tensor with a storage of its own as the next value. *tensor is its number, for
+ * tied(). `dtype_name` is the name of the dtype in safetensors: "F32", "BF16", "F8_E4M3".
+ * FSDP_ERR_UNSUPPORTED for dtypes that torch does not have; FSDP_ERR_INVALID if the tensor has too
+ * many bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
                                                      const char *dtype_name, const int64_t *shape,
                                                      int ndim, size_t *tensor);
@@ -50,9 +50,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_begin_data(fsdp_torch_writer *writ
  * the end of the last tensor; FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data,
                                                    size_t bytes);
-/* Check that the data are complete, sync the file, and rename it to its path. `writer` is freed,
- * also on failure, and a failure leaves no file behind. FSDP_ERR_STATE naming the first incomplete
+/* Complete the archive and free `writer`, also on failure. A file that the writer created is synced
+ * and renamed to its path; on failure it is deleted. FSDP_ERR_STATE naming the first incomplete
  * tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_finish(fsdp_torch_writer *writer);
-/* Abandon the file and leave nothing behind. Accepts NULL. */
+/* Abandon the archive. A file that the writer created is deleted. Accepts NULL. */
 void fsdp_torch_writer_discard(fsdp_torch_writer *writer);

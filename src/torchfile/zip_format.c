@@ -1,6 +1,6 @@
-/* Writing the structures of a zip archive as torch.save's writer (miniz) does: sizes are 0 in local
- * headers and are in descriptors after the data, all dates are 0, and there is always a zip64 end
- * record. */
+/* Writes the structures of a zip archive as torch.save's writer (miniz) does: sizes are in
+ * descriptors after the data and are 0 in local headers, all dates are 0, and there is always a
+ * zip64 end record. */
 #include <string.h>
 
 #include "src/torchfile/zip_format.h"
@@ -11,8 +11,8 @@ enum {
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length */
     END64_REST_BYTES = 44,        /* bytes of the zip64 end record after its size field */
-    MADE_BY = 0x031E,
-    NEEDED = 45 /* Unix, 3.0; zip64 */
+    MADE_BY = 0x031E,             /* Unix, version 3.0 */
+    NEEDED = 45                   /* version 4.5, which introduced zip64 */
 };
 
 static void put(fsdp_str *out, int width, uint64_t value)
@@ -43,8 +43,8 @@ static uint64_t flags(const fsdp_zip_entry *entry)
     return entry->bytes ? FLAGS : FLAGS_EMPTY;
 }
 
-/* Return the size in bytes of the zip64 extra field with its header; 0 if no value overflows 32
- * bits. */
+/* Return the size in bytes of the zip64 extra field, including its header, or 0 if no value
+ * overflows 32 bits. */
 static size_t extra64_bytes(const fsdp_zip_entry *entry)
 {
     size_t values = (is_big(entry) ? 16 : 0) + (is_far(entry) ? 8 : 0);

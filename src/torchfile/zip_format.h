@@ -1,5 +1,5 @@
 /* The structures of a zip archive: signatures, sizes and field offsets (APPNOTE 6.3). Integers are
- * little-endian. Written structures are byte for byte those of torch.save. */
+ * little-endian. The functions write byte for byte what torch.save writes. */
 #pragma once
 #include <stdint.h>
 
@@ -51,7 +51,8 @@ typedef struct fsdp_zip_entry {
 /* Put the local header, with padding that aligns the data after it. The descriptor, not this
  * header, contains the checksum. */
 void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry);
-/* Put the descriptor that follows the data: checksum and size. An empty record has none. */
+/* Put the descriptor that follows the data: checksum and size. An empty record has no
+ * descriptor. */
 void fsdp_zip_put_descriptor(fsdp_str *out, const fsdp_zip_entry *entry);
 /* Put the record's entry in the central directory. */
 void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry);

@@ -1,6 +1,6 @@
-/* Reads the directory of a zip archive. Its end record is searched backwards from the end of the
- * archive, then the central directory is read. Sizes in local headers are never used, because
- * torch.save leaves them 0. */
+/* Reads the directory of a zip archive. The reader searches backwards for the end record, which
+ * says where the central directory is. Sizes in local headers are never used, because torch.save
+ * leaves them 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 enum {
     MAX_COMMENT_BYTES = 65535, /* limit of the comment after the end record */
     FLAG_ENCRYPTED = 1,
-    BLOCK_BYTES = 4 << 20 /* bytes that are summed before their pages are released */
+    BLOCK_BYTES = 4 << 20 /* bytes that are checksummed before their pages are released */
 };
 
 struct fsdp_zip_reader {
@@ -38,7 +38,7 @@ typedef struct central {
     uint16_t flags, method;
     uint32_t crc32;
     uint64_t stored_bytes, bytes, header_at;
-    size_t entry_bytes; /* size of the entry itself */
+    size_t entry_bytes; /* size of the whole entry */
 } central;
 
 static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
@@ -103,8 +103,8 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read the zip64 extra field, which contains those of the values below whose 32-bit field
- * overflowed, in the order below. */
+/* Read the zip64 extra field. It contains only the values whose 32-bit fields overflowed, in the
+ * order of `values`. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -133,7 +133,7 @@ static bool read_extra(const unsigned char *extra, size_t bytes, central *entry)
     return true;
 }
 
-/* Read the entry at `p`; `left` bytes of the directory remain there. */
+/* Read the entry at `p`, where `left` bytes of the directory remain. */
 static fsdp_status read_central(const fsdp_zip_reader *zip, const unsigned char *p, size_t left,
                                 central *entry)
 {
@@ -166,9 +166,9 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* Does a structure of the archive begin at `end`, where a record's data end? If not, the record's
- * local header, whose lengths say where the data begin, is damaged. This check does not read the
- * data. */
+/* Does a structure of the archive begin at `end`, where a record's data should end? If not, the
+ * record's local header is damaged: its lengths say where the data begin. This check does not read
+ * the data. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -256,7 +256,7 @@ static fsdp_status read_directory(fsdp_zip_reader *zip, const directory *dir)
         record->crc32 = entry.crc32;
         record->name = memcpy(names, name, name_bytes);
         names += name_bytes + 1;
-        /* Other tools also write entries for folders, which are not counted. */
+        /* Other tools also write entries for folders. These entries are not counted. */
         zip->n += name_bytes > 0 && name[name_bytes - 1] != '/';
         p += entry.entry_bytes;
         left -= entry.entry_bytes;
@@ -334,7 +334,7 @@ fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader)
     return FSDP_OK;
 }
 
-/* Compute the checksum of a record. With `mapped`, pages are released as soon as they were read. */
+/* Compute the checksum of a record. If `mapped`, release pages as soon as they have been read. */
 static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 {
     fsdp_crc32_table table;

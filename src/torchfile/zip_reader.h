@@ -4,7 +4,7 @@
  *
  * The archive is in memory (a mapping or a part of one), and records are pointers into this memory.
  * The central directory is checked completely: every record is within the archive, and its local
- * header has the same name. Contents are not touched. */
+ * header repeats its name. The data of records are not read. */
 #pragma once
 #include <stdint.h>
 
@@ -14,7 +14,7 @@ typedef struct fsdp_zip_record {
     const char *name;          /* without the top folder: "data.pkl", "data/0" */
     const unsigned char *data; /* [bytes], unaligned */
     size_t bytes;              /* as stored in the archive */
-    uint32_t crc32;            /* as recorded; 0 also if the writer computed no checksum */
+    uint32_t crc32;            /* from the directory; 0 if the writer computed no checksum */
     bool stored;               /* neither compressed nor encrypted */
 } fsdp_zip_record;
 
@@ -30,12 +30,12 @@ size_t fsdp_zip_reader_count(const fsdp_zip_reader *reader);
 const fsdp_zip_record *fsdp_zip_reader_at(const fsdp_zip_reader *reader, size_t i);
 /* Return the record `name`, or NULL if there is none. */
 const fsdp_zip_record *fsdp_zip_reader_find(const fsdp_zip_reader *reader, const char *name);
-/* Check that all records are stored. FSDP_ERR_UNSUPPORTED naming the first record that is not. */
+/* FSDP_ERR_UNSUPPORTED naming the first record that is compressed or encrypted. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader);
-/* Read all of the record and compare its checksum, unless the writer computed none. */
+/* Read the whole record and verify its checksum, unless the writer computed none. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc(const fsdp_zip_reader *reader,
                                                       const fsdp_zip_record *record);
-/* Check a record as fsdp_zip_reader_check_crc() does, in a mapped file: pages are released after
- * they were read. */
+/* Verify a checksum as fsdp_zip_reader_check_crc() does, but in a mapped file, whose pages are
+ * released once they have been read. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc_mapped(const fsdp_zip_reader *reader,
                                                              const fsdp_zip_record *record);

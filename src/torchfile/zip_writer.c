@@ -8,7 +8,7 @@
 
 enum {
     PIECE_BYTES =
-        256 << 10 /* bytes that are summed and then written, few enough to stay in the cache */
+        256 << 10 /* bytes that are checksummed and then written, few enough to stay in the cache */
 };
 
 struct fsdp_zip_writer {
@@ -18,7 +18,7 @@ struct fsdp_zip_writer {
     fsdp_str directory; /* directory entries of complete records */
     uint64_t count;     /* number of complete records */
     uint64_t at;        /* bytes of the archive written so far */
-    char *name;         /* name of the record that is being written; NULL: none */
+    char *name;         /* name of the incomplete record; NULL: there is none */
     fsdp_zip_entry entry;
     uint64_t left;
 };
@@ -56,7 +56,7 @@ static fsdp_status write_bytes(fsdp_zip_writer *w, const void *data, size_t byte
     return fsdp_atomic_file_append(w->file, data, bytes);
 }
 
-/* Write the text and empty it. */
+/* Write `text`, then empty it. */
 static fsdp_status write_text(fsdp_zip_writer *w, fsdp_str *text)
 {
     fsdp_status status = text->failed ? fsdp_error_nomem() : write_bytes(w, text->data, text->len);
