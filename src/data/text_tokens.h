@@ -11,5 +11,6 @@
  * fsdp_dataset_note() of the rows, or NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note);
-/* Set *have to whether the texts are in rows with keys or columns. */
+/* Set *have to whether the texts of `path` are in columns (CSV) or under keys (JSON lines), rather
+ * than in plain lines. */
 FSDP_MUST_CHECK fsdp_status fsdp_texts_have_columns(const char *path, bool *have);
