@@ -181,7 +181,7 @@ static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
     return encoder->layers->parent->parent;
 }
 
-/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its
+/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its own
  * input. The last layer runs with the forward `last`, or with its own forward if `last` is NULL. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)

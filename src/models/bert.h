@@ -5,8 +5,8 @@
 
 #include "src/models/builder.h"
 
-/* The struct of BertModel, which is the root or a child of the root. All other modules point to
- * this configuration. */
+/* The struct of BertModel, which is the root or a child of the root. All other modules point to its
+ * member `config`. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;

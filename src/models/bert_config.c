@@ -153,8 +153,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* If `root` already has names for n labels, keep them. Otherwise write new names. If it has no
- * names and n is 2, which is transformers' default, write no names. */
+/* Write names for n labels, unless `root` already has n names, or it has none and n is 2, the
+ * default of transformers. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

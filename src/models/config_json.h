@@ -24,9 +24,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key
 /* Get an optional dimension; null counts as absent. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_opt_dim(fsdp_json_node root, const char *key,
                                                 int64_t absent, int64_t *value);
-/* Get an optional number; null counts as absent. fsdp_config_probability() accepts numbers in [0,
- * 1). fsdp_config_positive() accepts numbers above 0. fsdp_config_not_negative() accepts 0 and
- * numbers above 0. */
+/* Get an optional number; null counts as absent. fsdp_config_probability() accepts numbers from 0
+ * to below 1. fsdp_config_positive() accepts numbers above 0. fsdp_config_not_negative() accepts 0
+ * and numbers above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_probability(fsdp_json_node root, const char *key,
                                                     double absent, double *value);
 FSDP_MUST_CHECK fsdp_status fsdp_config_positive(fsdp_json_node root, const char *key,

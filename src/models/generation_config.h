@@ -11,7 +11,7 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the search for a prompt ends, after num_beams of its beams have finished. */
+/* When does the search for a prompt end, once num_beams of its beams have finished? */
 typedef enum fsdp_early_stopping {
     FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its present length, is better than
                                   the worst finished one */

@@ -8,7 +8,7 @@
 #include "src/base/io.h"
 #include "src/models/config_json.h"
 
-/* The families, each with its model_type and the values of absent keys. */
+/* The families, each with its model_type and its defaults for absent keys. */
 static const struct {
     const char *model_type;
     int64_t num_key_value_heads; /* 0: equal to num_attention_heads */
@@ -318,8 +318,8 @@ static fsdp_rope_config rope_of(generation g)
     return (fsdp_rope_config){FSDP_ROPE_LLAMA3, theta, factor, 1.0, 4.0, 8192};
 }
 
-/* The first two are our own, for pretraining on small machines. The others are from the config.json
- * files of meta-llama/..., TinyLlama/..., mistralai/... and Qwen/... */
+/* The first two shapes are our own, for pretraining on small machines. The others are from the
+ * config.json files of meta-llama/..., TinyLlama/..., mistralai/... and Qwen/... */
 static const struct {
     const char *name;
     generation generation;

@@ -139,8 +139,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check numbers that are always valid after reading a config.json, but not if the caller filled in
- * the configuration. */
+/* Check numbers that may be wrong if the caller filled in the configuration. Numbers that come from
+ * a config.json have already been checked. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

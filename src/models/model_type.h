@@ -11,9 +11,9 @@ typedef struct fsdp_decode_cache fsdp_decode_cache;
  * every sequence. A cache keeps what attention needs of earlier tokens.
  *
  *     create(model, &cache);
- *     logits = prompt(s, model, cache);          the scope's batch: prompts, in their order
+ *     logits = prompt(s, model, cache);          the scope's batch has the prompts
  *     while (...) {
- *         select(s, cache, rows, n);             sequences that continue, or beams
+ *         select(s, cache, rows, n);             rows: sequences, or beams, that continue
  *         logits = step(s, model, cache, ids);   one id per sequence; one scope per step
  *     }
  *     destroy(cache);
@@ -76,11 +76,11 @@ struct fsdp_model_type {
 
     /* The members below describe saved weights. Note [Tied heads] in registry.c says how the
      * weights decide whether the head is tied. */
-    const char *base_prefix; /* transformers' base_model_prefix: "transformer" */
+    const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the weights do not contain them, e.g.
      * "classifier"; NULL: none. */
     const char *const *fresh_modules;
-    const char *head;              /* "lm_head.weight"; NULL: no head */
+    const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
     bool tied_by_weights;          /* only the weights decide whether the head is tied, not
                                       config.json */

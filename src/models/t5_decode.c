@@ -81,7 +81,7 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* end of `prompt`, read before it is overwritten */
+    int32_t end = c->prompts ? offsets[1] : 0; /* where the rows of `prompt` end */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -128,7 +128,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .kv_offsets = kv.offsets,
                                       .kv_ends = kv.ends,
                                       .n_sequences = c->rows,
-                                      .causal = true, /* the query is the last token */
+                                      .causal = true, /* the last query sees all tokens */
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
