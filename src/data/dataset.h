@@ -17,7 +17,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_opti
  * ids, which are truncated only to a length that was given. */
 void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 
-/* Open a file of texts, or a folder with WikiHow's files. (text_dataset.c) */
+/* Open a file of CSV or JSON lines, or a folder with WikiHow's files. (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);

@@ -14,7 +14,7 @@
  * types. Positions and types are optional. A row that has them has one for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* numbers of ids; a line of at most 64 MiB has fewer than 2^32 */
+    uint32_t source, labels; /* numbers of ids: below 2^32 in a line of 64 MiB */
     bool positions, types;
 } row;
 

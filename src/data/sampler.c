@@ -3,8 +3,8 @@
  * Feistel network of 2h bits permutes [0, 4^h). To permute [0, n), where n is the number of
  * examples, it is applied until the value is below n (cycle walking). 4^h is less than 4 n, so
  * fewer than four applications are expected. The network's round function is a 64-bit mix of the
- * half, the round and the key. Ten rounds are far more than a shuffle needs. 4^h is 256 at least,
- * even for a smaller n, because a network of few bits has few permutations. */
+ * half, the round and the key. Ten rounds are far more than a shuffle needs. 4^h is at least 256,
+ * even if n is smaller, because a network of few bits has few permutations. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>

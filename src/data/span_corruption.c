@@ -51,8 +51,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. It is found
- * by bisection, because a longer piece has longer inputs. */
+/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The piece is
+ * found by bisection, because a longer piece has longer inputs. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;

@@ -90,7 +90,8 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* Open a file of texts. `titles` is the path of the list of the split's titles, or NULL. */
+/* Open a file of CSV or JSON lines. `titles` is the path of the list of the split's titles, or
+ * NULL. */
 static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
                               const fsdp_dataset_options *options, fsdp_dataset **out)
 {

@@ -79,7 +79,7 @@ static int compare_titles(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sort the titles. The text no longer grows, so offsets become pointers. */
+/* Sort the titles. The text no longer grows, so pointers replace the offsets. */
 static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);
