@@ -120,7 +120,7 @@ static bool can_improve(const fsdp_beam_search *s)
 }
 
 /* Put the candidates, beginning with the best, among the finished beams or the beams of the next
- * step. The others are dropped. */
+ * step. Drop those that become neither. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

@@ -10,7 +10,7 @@
  * Candidates with equal sums are ordered by beam, then by id.
  *
  *     fsdp_beam_search_create(config, ids, n, max_new, &search);
- *     while (!fsdp_beam_search_done(search)) {
+ *     while (!search->done) {
  *         for each i < search->n_running: log-probabilities of what follows running[i].ids,
  *             processed (logits_process.h); fsdp_beam_search_offer(search, i, scores, vocab);
  *         fsdp_beam_search_advance(search);      running[i] now continues running[i].parent

@@ -321,8 +321,8 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Run one round for the prompts from index `first`. Each rank takes batch_size prompts, or what is
- * left. */
+/* Run one round. Its prompts begin at index `first`, and each rank takes batch_size of them, or
+ * what is left. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;

@@ -34,8 +34,7 @@ static void penalize_repetition(float penalty, const fsdp_token_list *ids, float
             scores[ids->ids[i]] = scratch[i];
 }
 
-/* Ban ids that would repeat an n-gram: those that followed the last n - 1 ids where these occurred
- * earlier. */
+/* Ban each id that would complete an n-gram that `ids` already contains. */
 static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *scores, int64_t vocab)
 {
     if (ids->len < n)

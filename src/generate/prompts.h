@@ -12,7 +12,7 @@ typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
     size_t n_cut; /* prompts that were cut to max_length */
-    char *note;   /* names the keys of rows of ids that are not used; NULL: all are used; owned */
+    char *note;   /* names the unused keys in rows of ids; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
