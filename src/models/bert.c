@@ -295,8 +295,8 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check the batch before any module is called, because a failure inside a sharded module is
- * expensive. */
+/* Check the batch. This is done before any module is called, so that a bad batch does not fail
+ * inside a sharded module. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);

@@ -17,9 +17,9 @@ struct fsdp_rotary {
 
 /* --- frequencies --- */
 
-/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. A
- * wave shorter than original / high_freq_factor keeps its frequency. A wave longer than original /
- * low_freq_factor is stretched by `factor`. In between, the two frequencies are interpolated.
+/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. If
+ * the wavelength of f is below original / high_freq_factor, f is kept. If it is above original /
+ * low_freq_factor, f is divided by `factor`. In between, the two frequencies are interpolated.
  *
  * To divide a number by a tensor, torch multiplies the number by the reciprocal of the tensor. This
  * code does the same. */
