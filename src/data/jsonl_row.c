@@ -164,7 +164,7 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* prompt_length includes the padding on the left, which was removed */
+    prompt -= r->first; /* prompt_length counts the padding on the left, which was removed */
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;

@@ -10,7 +10,7 @@ typedef struct fsdp_token_shard {
     int64_t first_row; /* index of the shard's first row among all rows */
 } fsdp_token_shard;
 
-typedef struct fsdp_token_rows { /* zero-filled: not opened */
+typedef struct fsdp_token_rows { /* {0}: not open */
     fsdp_token_shard *shards;    /* [len], owned */
     size_t len;
     int64_t rows;       /* number of rows */
