@@ -1,7 +1,7 @@
 /* Note [Where a prompt ends]. Prompt and completion are tokenized as one text, as the model will
- * see them, and the prompt is tokenized once more alone. One piece may cover the end of the prompt
- * and the beginning of the completion; it belongs to the completion. The prompt is therefore the
- * common beginning of both encodings. */
+ * see them. The prompt is also tokenized alone. One token of the text may cover the end of the
+ * prompt and the beginning of the completion; it belongs to the completion. So the prompt's ids are
+ * the common beginning of the two encodings. */
 #include "src/data/causal_text.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static size_t common_length(const fsdp_token_list *a, const fsdp_token_list *b)
     return n;
 }
 
-/* Set `labels` to `ids`, but to FSDP_IGNORE_INDEX for the ids of the prompt. */
+/* Copy `ids` to `labels`, and replace the ids of the prompt by FSDP_IGNORE_INDEX. */
 static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prompt,
                                const fsdp_token_list *ids, fsdp_token_list *labels)
 {

@@ -2,16 +2,16 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Set the source of `example` to bos, the ids of `prompt` and `text` tokenized as one text, and
- * eos, truncated to options->max_length. Labels are FSDP_IGNORE_INDEX for bos and for the ids that
- * the prompt alone also begins with. Without a prompt ("") every id has a loss, and there are no
- * labels. Errors do not name the file or line. */
+/* Tokenize `prompt` and `text` as one text. The source of `example` becomes bos, the ids of this
+ * text, and eos, truncated to options->max_length. bos and the ids of the prompt get the label
+ * FSDP_IGNORE_INDEX (Note [Where a prompt ends] in causal_text.c). If `prompt` is "", `example`
+ * gets no labels, and every id has a loss. Errors do not name the file or line. */
 FSDP_MUST_CHECK fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options,
                                                     const char *prompt, const char *text,
                                                     fsdp_example *example);
 
-/* Check the tokenizer of `options`. FSDP_ERR_INVALID, with the name of the file, if there is no
- * tokenizer, or if it has more ids than the model. `form` is what needs the tokenizer, e.g.
- * "CSV". */
+/* Check the tokenizer of `options`. Returns FSDP_ERR_INVALID if there is none, or if it has more
+ * ids than the model. If there is none, the message names `path` and `form`, which is what needs a
+ * tokenizer, e.g. "CSV". */
 FSDP_MUST_CHECK fsdp_status fsdp_check_tokenizer(const char *path, const char *form,
                                                  const fsdp_dataset_options *options);

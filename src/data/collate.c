@@ -6,7 +6,8 @@
 #include "src/base/alloc.h"
 #include "src/data/dataset.h"
 
-/* Get an optional list. It must be empty or have as many ids as the source. */
+/* Get the ids of an optional list, or NULL if it is empty. A list that is not empty must have as
+ * many ids as the source. */
 static fsdp_status get_optional_list(const fsdp_token_list *list, const fsdp_token_list *source,
                                      const char *what, const int32_t **ids)
 {
@@ -16,7 +17,7 @@ static fsdp_status get_optional_list(const fsdp_token_list *list, const fsdp_tok
     return fsdp_error(FSDP_ERR_INVALID, "%zu %s for %zu ids", list->len, what, source->len);
 }
 
-/* Make a row of a batch, which borrows the lists of `example`. */
+/* Make a row of a batch. The row borrows the lists of `example`. */
 static fsdp_status make_row(const fsdp_example *example, fsdp_batch_row *row)
 {
     const fsdp_token_list *source = &example->source, *labels = &example->labels;

@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/data/lines.h"
 
-/* ---- one row ---- */
+/* ---- rows ---- */
 
 /* State that the callbacks of libcsv fill in. */
 typedef struct parser {
@@ -65,12 +65,12 @@ static fsdp_status parser_init(parser *p)
         return fsdp_error(FSDP_ERR_INVALID, "libcsv cannot be set up");
     csv_set_realloc_func(&p->csv, csv_realloc);
     csv_set_free_func(&p->csv, fsdp_free);
-    csv_set_space_func(&p->csv, never_space); /* RFC 4180: spaces belong to the field */
+    csv_set_space_func(&p->csv, never_space); /* RFC 4180: spaces are part of a field */
     csv_set_blk_size(&p->csv, 1 << 14);
     return FSDP_OK;
 }
 
-/* Parse `text`, which is a part of p->row. */
+/* Parse `text`, which is the next part of p->row. */
 static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
 {
     size_t n = csv_parse(&p->csv, text, bytes, add_field, end_row, p);
@@ -127,7 +127,7 @@ char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length)
     return row->bytes + start;
 }
 
-/* ---- a file ---- */
+/* ---- files ---- */
 
 struct fsdp_csv {
     fsdp_lines *lines;
@@ -156,7 +156,7 @@ static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *l
     return status;
 }
 
-/* Read lines up to the end of the row. row->line remains 0 if there is no row. */
+/* Read lines up to the end of the row. row->line remains 0 if there is no further row. */
 static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
 {
     clear_row(row);

@@ -1,5 +1,5 @@
 /* Reads CSV as in RFC 4180, with libcsv in strict mode. A row records its first line and its
- * position in the file, so that it can be read again without the rows before it. */
+ * position in the file, so that it can be read again later without reading the rows before it. */
 #pragma once
 #include <stdint.h>
 
@@ -23,16 +23,16 @@ char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 
 typedef struct fsdp_csv fsdp_csv;
 
-/* Open the file and read its header row. FSDP_ERR_FORMAT if there is none. */
+/* Open the file and read its header row. Returns FSDP_ERR_FORMAT if the file has no header row. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out);
 void fsdp_csv_close(fsdp_csv *csv); /* accepts NULL */
 const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv);
 
-/* Read the next row that is not blank. After the last row, row->line is 0. FSDP_ERR_FORMAT naming
- * path, line and problem: a wrong number of fields, a misplaced quote, or a quote that is not
+/* Read the next row that is not blank. After the last row, row->line is 0. Returns FSDP_ERR_FORMAT,
+ * naming path and line, for a wrong number of fields, a misplaced quote, or a quote that is not
  * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row);
 
-/* Parse `text` [bytes], which contains one row, into *row. Its line, offset and size are not set.
- * Thread-safe. */
+/* Parse `text` [bytes], which contains one row, into *row. row->line, row->offset and row->size are
+ * not set. Thread-safe. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_parse_row(const char *text, size_t bytes, fsdp_csv_row *row);

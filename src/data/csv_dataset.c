@@ -1,8 +1,8 @@
 /* Reads texts from CSV: pairs for summarization, and prompts and completions or whole texts for
- * causal models. A whole text is a target without a source. Opening reads and checks the whole file
- * but keeps only the positions of its rows (16 bytes each). The thread that requests an example
- * reads and tokenizes it. So all ranks of a host share the pages of the file, and no rank keeps the
- * texts in memory. */
+ * causal models. A whole text is a target without a source. Opening a file reads and checks all of
+ * it, but keeps only the positions of its rows (16 bytes each). The thread that requests an example
+ * reads and tokenizes the row. So all ranks of a host share the pages of the file, and no rank
+ * keeps the texts in memory. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -28,15 +28,15 @@ typedef struct place {
 
 typedef struct csv_dataset {
     fsdp_dataset_options
-        options; /* source_prefix is stored below; columns are valid only while opening */
+        options; /* source_prefix and the columns are valid only while the dataset is opened */
     char *path, *source_prefix;
     int fd; /* all threads read the file with pread() */
     place *places;
     size_t len, cap;
-    size_t source, target, fields; /* indices of two columns; number of columns */
+    size_t source, target, fields; /* indices of the source and target columns; number of columns */
     bool has_source;               /* false: whole texts, in `target` */
-    fsdp_titles *titles;           /* titles of the split, only while opening; NULL: all titles */
-    size_t title;                  /* index of the title column, if there are titles */
+    fsdp_titles *titles; /* titles of the split, while the dataset is opened; NULL: all titles */
+    size_t title;        /* index of the title column, if there are titles */
 } csv_dataset;
 
 /* The texts of one row. */
@@ -139,8 +139,8 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* Set p->source and p->target from p->row. With WikiHow's cleaning, they are stripped as in its
- * script. */
+/* Set p->source and p->target from p->row. With WikiHow's cleaning, strip both, as WikiHow's script
+ * does. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -164,7 +164,7 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
-/* Does the row have a title of the split? This modifies the title in the row. */
+/* Does the row have a title of the split? This call modifies the title in the row. */
 static bool has_wanted_title(const csv_dataset *d, pair *p)
 {
     size_t length;
@@ -223,7 +223,8 @@ static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes
     return FSDP_OK;
 }
 
-/* Read row `index` again and clean its texts as the options say. The caller frees p->row. */
+/* Read row `index` from the file, and clean its texts as the options say. The caller frees
+ * p->row. */
 static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
 {
     const place *at = &d->places[index];

@@ -1,5 +1,5 @@
-/* For builds without libcsv. A CSV file cannot be opened, so the other functions are never
- * called. */
+/* The functions of csv.h for builds without libcsv. No CSV file can be opened, so the other
+ * functions are never called for one. */
 #include "src/base/assert.h"
 #include "src/data/csv.h"
 

@@ -1,22 +1,23 @@
-/* The kinds of datasets that fsdp_dataset_open() opens. The functions that open one get complete
- * options, with defaults filled in. */
+/* The kinds of datasets that fsdp_dataset_open() opens. The functions that open a dataset get
+ * complete options, in which defaults are filled in. */
 #pragma once
 #include <fsdp/data.h>
 
-/* Check the options `given` (NULL: all defaults) and fill in the defaults, except for max_length.
+/* Check the options `given` (NULL: all defaults) and fill in the defaults, except those of lengths.
  * (dataset_options.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
                                                           fsdp_dataset_options *full);
 
-/* Check the two options of WikiHow's scripts, which change texts of pairs. FSDP_ERR_INVALID if one
- * of them is set for rows that are not pairs. */
+/* Check the two options from WikiHow's scripts, cleaning and skip_long_summaries. Returns
+ * FSDP_ERR_INVALID if one of them is set but `pairs` is false, because both are for pairs of
+ * texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *options,
                                                          bool pairs);
-/* Fill in default lengths for texts and drawn examples. Rows of ids are truncated only to a length
- * that was given. */
+/* Fill in the defaults of max_source_length and max_target_length. This is not called for rows of
+ * ids, which are truncated only to a length that was given. */
 void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 
-/* Open a file of texts, or a folder with WikiHow's files. (text_dataset.c) */
+/* Open a file of CSV or JSON lines, or a folder with WikiHow's files. (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
@@ -25,21 +26,21 @@ FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_dataset **out);
-/* In jsonl.c. */
+/* Open a file of JSON lines. (jsonl.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-/* In token_dataset.c. */
+/* Open token files. (token_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-/* Open span corruption (options->span_corruption) of token files, or, if not `tokens`, of texts.
+/* Open token files, or texts if `tokens` is false, for span corruption (options->span_corruption).
  * (span_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Flags of options that had an effect on the rows of a dataset. If rows are ids, options of texts
- * have no effect. */
+/* Flags that say which options had an effect on the rows of a dataset. Options for texts have no
+ * effect on rows of ids. */
 enum {
     FSDP_USES_SOURCE_PREFIX = 1,
     FSDP_USES_SOURCE_COLUMN = 2,
@@ -48,8 +49,8 @@ enum {
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
-/* Record which options had an effect (FSDP_USES_*). Called by the code that opens a dataset.
- * Default: 0. */
+/* Record which options had an effect (FSDP_USES_*). The code that opens a dataset calls this.
+ * Without a call, no option had an effect. */
 void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
@@ -58,9 +59,10 @@ void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
  * files. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
-/* Whether `path` ends with ".csv" in any case. */
+/* Does `path` end with ".csv", in upper or lower case? */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to whether `path` is a file of JSON lines, by its name, or else by its first bytes. */
+/* Set *is to whether `path` is a file of JSON lines. Its name decides this or, if the name does
+ * not, its first bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 
 /* Restrict the dataset to rows [first, first + len). */

@@ -10,25 +10,25 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* A row begins at index `at` of `ids`. There are its source ids, then its labels, then its
- * positions and its types. The row has one position, and one type, for each source id, or none. */
+/* A row begins at index `at` of `ids`: first its source ids, then its labels, its positions and its
+ * types. Positions and types are optional. A row that has them has one for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* number of ids; a line has at most 64 MiB */
+    uint32_t source, labels; /* numbers of ids: below 2^32 in a line of 64 MiB */
     bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
-    size_t max_source, max_target; /* SEQ2SEQ: examples are truncated to this length; 0: never */
-    int32_t eos;                   /* -1: unknown */
+    size_t max_source, max_target; /* SEQ2SEQ: limits of sources and labels; 0: no limit */
+    int32_t eos;                   /* the id of </s>; -1: unknown */
     int32_t *ids;
     size_t ids_len, ids_cap;
     row *rows;
     size_t len, rows_cap;
     fsdp_jsonl_rows of_file;
-    char *note; /* fsdp_dataset_note(), or NULL */
+    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
 } jsonl_dataset;
 
 /* ---- reading ---- */
@@ -64,7 +64,7 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     fsdp_json *doc;
     fsdp_status status = fsdp_json_parse("row", line->number, line->text, line->length, &doc);
     if (status != FSDP_OK) {
-        fsdp_error_context(status, "%s", path); /* the message already has line and column */
+        fsdp_error_context(status, "%s", path); /* the message already names line and column */
         if (status == FSDP_ERR_FORMAT && line->number == 1)
             FSDP_TRY(
                 fsdp_file_explain(path, "JSON lines", FSDP_WANTED_TEXT, line->text, line->length));
@@ -122,8 +122,8 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids (0: never). A list that ends with </s> still ends with it, as
- * when the tokenizer truncates a text. */
+/* Truncate a list to `length` ids (0: no limit). If the list ended with </s>, the truncated list
+ * also does, as when the tokenizer truncates a text. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
@@ -215,7 +215,7 @@ fsdp_status fsdp_jsonl_dataset_open(const char *path, const fsdp_dataset_options
         return FSDP_ERR_NOMEM;
     d->tokenizer = options->tokenizer;
     d->task = options->task;
-    if (d->task == FSDP_TASK_SEQ2SEQ) { /* rows of this task have no other lists */
+    if (d->task == FSDP_TASK_SEQ2SEQ) { /* other tasks are truncated in jsonl_row.c */
         d->max_source = (size_t)options->max_source_length;
         d->max_target = (size_t)options->max_target_length;
     }

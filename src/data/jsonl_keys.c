@@ -9,7 +9,8 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that would change a loss, each with the value (`neutral`) that does not change it. */
+/* Keys that would change the loss. `what` describes the accepted values, and `neutral` is the
+ * number that has no effect (NAN: none). */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -56,7 +57,7 @@ static bool equals_number(fsdp_json_node value, double number)
     return fsdp_json_get_f64(value, NULL, &found) == FSDP_OK && found == number;
 }
 
-/* Is the value this number, or an array, nested to any depth, that contains only this number? */
+/* Is `value` equal to `number`, or an array, nested to any depth, that contains only `number`? */
 static bool is_all(fsdp_json_node value, double number)
 {
     if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
@@ -115,10 +116,10 @@ fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t li
     return fsdp_collect_unused_key(value.key, line, unused);
 }
 
-/* ---- what follows from labels ---- */
+/* ---- keys that follow from labels ---- */
 
-/* Return the number of labels up to the last one that has a loss. Entries after it do not change
- * the loss. */
+/* Return the number of labels up to the last one that has a loss. Entries after that label do not
+ * change the loss. */
 static size_t length_with_loss(const fsdp_token_list *labels)
 {
     size_t n = labels->len;
@@ -155,7 +156,8 @@ static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
     return FSDP_OK;
 }
 
-/* Get as many integers as there are labels; *items is NULL if the key is missing. */
+/* Get the integers of `key`, which must be as many as there are labels. *items is NULL if the key
+ * is missing. */
 static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
                                    const fsdp_token_list *labels, int64_t **items)
 {

@@ -1,5 +1,5 @@
-/* Handles keys of JSON lines that no row uses. A key is refused if ignoring it would change what is
- * learned. All other keys are collected for one note about the file. */
+/* Handles keys of JSON lines that are not used. A key is refused if ignoring it would change what
+ * is learned. All other keys are collected for one note about the file. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -12,22 +12,22 @@ enum {
 typedef struct fsdp_unused_keys {
     struct {
         char *name;
-        int64_t line; /* first line that has it */
+        int64_t line; /* first line that has the key */
     } items[FSDP_MAX_UNUSED_KEYS];
     size_t len;
     bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle the key of `value`, which the row's form does not use. A key that is an argument of a
- * model, or a weight, is an error (FSDP_ERR_FORMAT naming the key), unless its value has no effect.
- * Other keys are collected with their line. */
+/* Handle a key that the form of its row does not use; `value` is the value of the key. If the key
+ * is an argument of a model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value
+ * has no effect. Collect any other key, with its line, in *unused. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
-/* Collect a key that changes nothing if it is not used. */
+/* Collect a key that can be ignored without changing what is learned. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
-/* T5's decoder_input_ids and decoder_attention_mask follow from the labels. Check that they agree
- * with the labels if a row has them. `labels` are the labels of the row, before truncation. */
+/* If a row has T5's decoder_input_ids or decoder_attention_mask, check that they agree with the
+ * labels, from which they follow. `labels` are the labels of the row, before truncation. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
                                                     const fsdp_token_list *labels,
                                                     int32_t start_id);

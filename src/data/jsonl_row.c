@@ -1,5 +1,6 @@
-/* Converts a JSON line to an example. Ids are truncated to the part that the mask keeps and, if the
- * task allows it, to max_length. Every array of a row is truncated in the same way. */
+/* Converts a JSON line to an example. Ids are truncated to the part that the mask keeps and, except
+ * for SEQ2SEQ, to max_length. All arrays of a row that have one entry per id are truncated in the
+ * same way. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -10,7 +11,8 @@
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 
-/* The row that is read. It has `count` entries in input_ids. Entries [first, end) are kept. */
+/* The row that is being read. Its input_ids have `count` entries, of which [first, end) are
+ * kept. */
 typedef struct reading {
     fsdp_json_node object;
     const fsdp_dataset_options *options;
@@ -31,7 +33,8 @@ static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_
     return FSDP_OK;
 }
 
-/* Get an array of as many integers as input_ids; *items remains NULL if there is none. */
+/* Get the array `key`, which must have as many integers as input_ids. *items remains NULL if the
+ * row has no such array. */
 static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
                               int64_t **items)
 {
@@ -44,7 +47,8 @@ static fsdp_status get_beside(const reading *r, const char *key, int64_t min, in
     return FSDP_OK;
 }
 
-/* Get the kept part of an array with as many integers as input_ids, if the row has this array. */
+/* If the row has an array `key`, which must have as many integers as input_ids, set *list to
+ * entries [first, end) of it. */
 static fsdp_status take_beside(const reading *r, const char *key, int64_t min, int64_t max,
                                fsdp_token_list *list)
 {
@@ -67,7 +71,7 @@ static fsdp_status check_labels(const reading *r, const char *key, const fsdp_to
     return FSDP_OK;
 }
 
-/* ---- input_ids and the part of them that is kept ---- */
+/* ---- input_ids ---- */
 
 static fsdp_status read_span(reading *r)
 {
@@ -103,7 +107,7 @@ static fsdp_status read_source(reading *r, fsdp_token_list *source)
 }
 
 /* Check positions. T5 uses only distances, so its positions may begin anywhere. For other tasks,
- * positions begin at 0, and begin again at 0 with every document of a packed row. */
+ * positions begin at 0. For CAUSAL_LM, they begin at 0 again with each document of a packed row. */
 static fsdp_status check_positions(const reading *r, const fsdp_token_list *positions)
 {
     const fsdp_task task = r->options->task;
@@ -160,7 +164,7 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* prompt_length includes the padding on the left, which was removed */
+    prompt -= r->first; /* prompt_length counts the padding on the left, which was removed */
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;
@@ -180,8 +184,8 @@ static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
     return ignore_prompt(r, example);
 }
 
-/* Append the ids of `key` to the source, and their labels. Without `loss`, as for a prompt, the ids
- * have no loss. */
+/* Append the ids of `key` to the source, and append a label for each. If `loss` is false, as for a
+ * prompt, the ids have no loss. */
 static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp_example *example)
 {
     fsdp_token_list *source = &example->source, *labels = &example->labels;
@@ -213,7 +217,7 @@ static fsdp_status read_prompt_and_completion(reading *r, fsdp_example *example)
     return FSDP_OK;
 }
 
-/* Get the keys of texts. *prompt is NULL if there is no prompt. */
+/* Get the keys whose values are the texts of a row. *prompt is NULL if there is no prompt. */
 static void text_keys(const reading *r, const char **prompt, const char **text)
 {
     const fsdp_dataset_options *o = r->options;

@@ -12,9 +12,9 @@ typedef struct fsdp_jsonl_rows {
 } fsdp_jsonl_rows;
 
 /* Check `object`, a row of options->task on line `line`, and store it in the lists of `example`,
- * which are empty before. Results that concern all rows of the file are added to `rows`.
- * FSDP_ERR_FORMAT and FSDP_ERR_NOT_FOUND naming key and entry; FSDP_ERR_INVALID if the row has a
- * text but there is no tokenizer. */
+ * which must be empty. Add what concerns the whole file to *rows. Errors are FSDP_ERR_FORMAT and
+ * FSDP_ERR_NOT_FOUND, which name key and entry, and FSDP_ERR_INVALID if the row has a text but
+ * there is no tokenizer. */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);

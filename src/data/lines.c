@@ -1,4 +1,5 @@
-/* A buffer that slides over the file. Each byte is searched for a line end only once. */
+/* Reads a file through a buffer that slides over it. Each byte is searched for a line end only
+ * once. */
 #include "src/data/lines.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ enum {
 struct fsdp_lines {
     FILE *file;
     char *path;
-    char *data; /* [len] bytes read; data[start, len) were not returned yet, and data[start,
+    char *data; /* [len] bytes that were read; data[start, len) were not returned yet; data[start,
                    searched) contain no line end */
     size_t start, searched, len, cap;
     uint64_t offset; /* offset of data[start] in the file */
@@ -26,7 +27,7 @@ struct fsdp_lines {
     bool end_of_file;
 };
 
-/* Drop bytes that were returned, and read more. */
+/* Drop the bytes that were already returned, and read more. */
 static fsdp_status read_more(fsdp_lines *l)
 {
     if (l->start) {
@@ -60,7 +61,7 @@ static fsdp_status skip_byte_order_mark(fsdp_lines *l)
     return FSDP_OK;
 }
 
-/* Refuse a pointer file of Git LFS, which is text, as rows are. */
+/* Refuse a pointer file of Git LFS. It consists of text, so it would be read as rows. */
 static fsdp_status check_is_no_pointer(const fsdp_lines *l)
 {
     static const char pointer[] = "version https://git-lfs";
@@ -116,7 +117,8 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-/* If `line` is the first line, return an error that says what kind of file it is. */
+/* If `line` is the first line, return an error that says what kind of file this is, unless the kind
+ * is unknown. */
 static fsdp_status explain_binary(const fsdp_lines *l, const fsdp_line *line)
 {
     if (line->number > 1)

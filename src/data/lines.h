@@ -10,7 +10,8 @@ typedef struct fsdp_lines fsdp_lines;
 typedef struct fsdp_line {
     const char *text; /* [length] without the line end; valid until the next line is read */
     size_t length;
-    size_t bytes; /* size including the line end: LF, CRLF, CR, or nothing at the end of the file */
+    size_t bytes;    /* size including the line end, which is LF, CRLF, CR, or nothing at the end of
+                        the file */
     uint64_t offset; /* offset of the line in the file */
     int64_t number;  /* number of the line, from 1 */
 } fsdp_line;
@@ -19,10 +20,9 @@ enum {
     FSDP_LINE_BYTES_MAX = 64 << 20 /* limit of a line, and of a CSV row that spans several lines */
 };
 
-/* Open a file and skip its byte order mark, if any. FSDP_ERR_NOT_FOUND or FSDP_ERR_IO naming the
- * path. */
+/* Open a file and skip its byte order mark, if any. Errors name the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out);
 void fsdp_lines_close(fsdp_lines *lines); /* accepts NULL */
-/* Read the next line. At the end of the file, line->text is NULL. FSDP_ERR_FORMAT naming path and
- * line if the line is not UTF-8, contains a NUL character or is too long. */
+/* Read the next line. At the end of the file, line->text is NULL. Returns FSDP_ERR_FORMAT, naming
+ * path and line, if the line is not UTF-8, contains a NUL character or is too long. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_next(fsdp_lines *lines, fsdp_line *line);

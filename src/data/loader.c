@@ -17,8 +17,8 @@
 
 typedef struct slot {
     bool ready;
-    fsdp_batch *batch;      /* owned while ready and without an error */
-    fsdp_saved_error error; /* error of making the batch; fsdp_last_error() is per thread */
+    fsdp_batch *batch;      /* owned if `ready` is true and there is no error */
+    fsdp_saved_error error; /* saved here, because fsdp_last_error() is per thread */
 } slot;
 
 struct fsdp_loader {
@@ -37,8 +37,8 @@ struct fsdp_loader {
     uint64_t generation; /* number of seeks */
     int64_t epoch, first_step;
     int64_t tickets;    /* number of tickets from first_step to the end of the epoch */
-    int64_t next_made;  /* the next ticket for a worker */
-    int64_t next_given; /* the next ticket that next() returns */
+    int64_t next_made;  /* the next ticket that a worker takes */
+    int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
     slot failure; /* if ready, every further next() returns its error */
@@ -62,7 +62,7 @@ static job job_of_ticket(const fsdp_loader *l, int64_t ticket)
     };
 }
 
-/* Make the batch of a job. Called without the lock, on any thread. `indices` has space for a
+/* Make the batch of a job. This can run on any thread and needs no lock. `indices` has space for a
  * batch. */
 static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slot *out)
 {
@@ -246,7 +246,7 @@ void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
     fsdp_loader_seek(l, epoch, 0);
 }
 
-/* Wait until a worker has filled the next slot. Called with the lock. */
+/* Wait until a worker has filled the next slot, and empty it. Called with the lock. */
 static slot take_slot(fsdp_loader *l)
 {
     slot *at = &l->slots[l->next_given % l->depth];

@@ -2,10 +2,10 @@
  * found by going through the parts. If floor((j + 1) n_c / N) exceeds floor(j n_c / N), example j
  * belongs to part c. Otherwise floor(j n_c / N), the number of examples of part c before j, is
  * subtracted from j, n_c is subtracted from N, and the next part is considered. So parts are spread
- * evenly even without a shuffle, and the position of example j in its part is computed, without a
- * table. The k-th example of part c in epoch e is number e n_c + k of all examples that the part
- * ever contributes. Their sequence is the part's own epochs, one after the other, each in the order
- * of the part's own sampler. */
+ * evenly even without a shuffle, and the position of example j in its part is computed without a
+ * table. The k-th example of part c in epoch e of the mixture has number e n_c + k in the sequence
+ * of all examples that the part ever contributes. This sequence consists of the part's own epochs,
+ * one after the other, each in the order of the part's own sampler. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -32,7 +32,8 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Return the part of example `index`. *within is the number of the example in that part. */
+/* Return the part of example `index`. *within is the index of the example among the part's examples
+ * in the epoch. */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
@@ -50,8 +51,8 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* Return the part of example `index`. *row is the example's row in the part, *own is the draw with
- * which the row is read. */
+/* Return the part of example `index`. *row is the example's row in the part, and *own is the draw
+ * with which the row is read. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
@@ -112,7 +113,7 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
     return FSDP_OK;
 }
 
-/* Return how many examples part c has less than its exact share. */
+/* Return the exact share of part c minus its present number of examples. */
 static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
                                size_t c)
 {

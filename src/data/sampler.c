@@ -1,10 +1,10 @@
 /* Note [Order of an epoch]. The example at position i is a function of (seed, epoch, i) alone, so
  * that a run can resume anywhere, at any world size, without replaying a generator. A balanced
- * Feistel network of 2h bits permutes [0, 4^h). Applying it again while the value is not below n
- * permutes [0, n) (cycle walking). 4^h is less than 4 n, so fewer than four applications are
- * expected. Its round function is a 64-bit mix of the half, the round and the key. Ten rounds are
- * far more than an order needs. Sets of fewer than 256 examples also use 256 points, because a
- * network of few bits has few permutations. */
+ * Feistel network of 2h bits permutes [0, 4^h). To permute [0, n), where n is the number of
+ * examples, it is applied until the value is below n (cycle walking). 4^h is less than 4 n, so
+ * fewer than four applications are expected. The network's round function is a 64-bit mix of the
+ * half, the round and the key. Ten rounds are far more than a shuffle needs. 4^h is at least 256,
+ * even if n is smaller, because a network of few bits has few permutations. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>

@@ -1,14 +1,15 @@
-/* Note [Span corruption]. This is random_spans_noise_mask of T5: noise tokens and other tokens are
- * each divided into as many segments as there are spans. Every division is equally likely. Segments
- * of noise and of other tokens alternate, beginning with other tokens. The k - 1 cuts among the n -
- * 1 places between tokens are drawn in one pass, in which a place is a cut with probability (cuts
- * left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm S]. A piece has two streams of random
- * values. Value i of a stream is a function, Philox, of (key, i), so no generator has a state. The
- * key depends only on seed, epoch and index.
+/* Note [Span corruption]. This is random_spans_noise_mask of T5: the noise tokens are divided into
+ * one segment for each span, and so are the other tokens. Every division is equally likely.
+ * Segments of noise and of other tokens alternate, beginning with other tokens. To divide n tokens
+ * into k segments, k - 1 cuts among the n - 1 places between tokens are drawn in one pass, in which
+ * a place is a cut with probability (cuts left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm
+ * S]. A piece has two streams of random values, one for noise and one for other tokens. Value i of
+ * a stream is Philox of the key, the stream and i, so there is no generator with a state. The key
+ * depends only on seed, epoch and index.
  *
- * The number of spans is computed as for the mask: it is at least one, and at most the number of
- * segments that the other tokens allow. run_t5_mlm_flax.py computes lengths without these bounds,
- * and fails where they matter. */
+ * As in random_spans_noise_mask, the number of spans is at least one, and at most the number of
+ * segments into which the other tokens can be divided. run_t5_mlm_flax.py computes lengths without
+ * these bounds, and fails where they matter. */
 #include "src/data/span_corruption.h"
 
 #include <inttypes.h>
@@ -50,8 +51,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The inputs
- * become longer with the piece. */
+/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The piece is
+ * found by bisection, because a longer piece has longer inputs. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;
@@ -92,8 +93,8 @@ fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs
 {
     FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* As in the reference: if inputs and targets are each half of the piece, targets must not be
-     * longer than inputs. */
+    /* As in T5's own code, if half of the piece is noise, targets must not be longer than
+     * inputs. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)

@@ -1,4 +1,4 @@
-/* T5's span corruption of one piece of tokens: computes the lengths, and makes the example. */
+/* T5's span corruption: computes lengths, and makes an example from a piece of tokens. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -7,8 +7,8 @@ typedef struct fsdp_span_lengths {
     int64_t piece, noise, spans, inputs, targets;
 } fsdp_span_lengths;
 
-/* Find the lengths as fsdp_span_corruption_lengths() does. The defaults of `noise` must be filled
- * in. */
+/* Find the lengths as fsdp_span_corruption_lengths() does. All members of *noise must be set,
+ * because 0 does not mean a default here. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *noise,
                                                    int64_t inputs_length, fsdp_span_lengths *out);
 /* Return *noise with zeros replaced by defaults. `noise` may be NULL. */

@@ -1,5 +1,5 @@
 /* Reads texts or token files as examples of span corruption (Note [Span corruption] in
- * span_corruption.c). Each row is a piece; all rows have the same length. */
+ * span_corruption.c). Each row of tokens is one piece, and all rows have the same length. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ typedef struct span_dataset {
     fsdp_token_rows rows;
     fsdp_span_lengths lengths;
     const fsdp_tokenizer *tokenizer;
-    char *note; /* fsdp_dataset_note(), or NULL */
+    char *note; /* the text that fsdp_dataset_note() returns, or NULL */
 } span_dataset;
 
 static int64_t span_len(void *self)

@@ -1,5 +1,5 @@
-/* Opens rows with texts, in a file of CSV or JSON lines or in a folder with WikiHow's files, and
- * selects the rows of a split. */
+/* Opens a file of CSV or JSON lines, or a folder with WikiHow's files, and selects the rows of a
+ * split. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,9 +53,9 @@ static int next_visible(FILE *file)
     return byte;
 }
 
-/* The name decides, or else the first bytes that are neither white space nor a byte order mark:
- * JSON lines begin with a brace and the quote of a key. A brace alone is not enough, because a text
- * may begin with "{{". */
+/* If the name does not decide, look at the first bytes that are neither white space nor a byte
+ * order mark. JSON lines begin with a brace and the quote of a key. A brace alone is not enough,
+ * because a text may begin with "{{". */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -73,7 +73,8 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
-/* Restrict the dataset to the rows of the split if there are no lists of titles. */
+/* Restrict the dataset to the rows of the split: the last sixth is for validation. Used if there
+ * are no lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {
@@ -89,7 +90,8 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* Open a file of texts. `titles` is the path of the list of the split's titles, or NULL. */
+/* Open a file of CSV or JSON lines. `titles` is the path of the list of the split's titles, or
+ * NULL. */
 static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
                               const fsdp_dataset_options *options, fsdp_dataset **out)
 {

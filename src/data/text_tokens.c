@@ -29,7 +29,7 @@ static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
     return FSDP_OK;
 }
 
-/* ---- rows that have a text ---- */
+/* ---- rows with texts ---- */
 
 static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
                                char **note)
@@ -109,7 +109,7 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
     return status;
 }
 
-/* ---- any of them ---- */
+/* ---- all kinds of files ---- */
 
 fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 {

@@ -1,4 +1,4 @@
-/* A list is read completely, sorted by bytes, and searched by bisection. */
+/* A list of titles is read completely, sorted by bytes, and searched by bisection. */
 #include "src/data/titles.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 struct fsdp_titles {
     fsdp_str text;         /* the titles, each followed by NUL */
     const char **sorted;   /* [count] pointers into text */
-    size_t *places, count; /* [count] offsets of the titles in `text`, used while it grows */
+    size_t *places, count; /* [count] offsets of the titles in `text`, used while `text` grows */
     size_t places_cap;
 };
 
@@ -50,7 +50,7 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
     return status;
 }
 
-/* ---- reading it ---- */
+/* ---- reading a list ---- */
 
 /* Like Python's title.strip().replace(" ", ""). *title is set to the first byte of the result. */
 static size_t normalize_title(char **title, size_t length)
@@ -79,7 +79,7 @@ static int compare_titles(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sort the titles. The text no longer grows, so offsets become pointers. */
+/* Sort the titles. The text no longer grows, so pointers replace the offsets. */
 static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);

@@ -25,9 +25,9 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
 }
 
 /* Set the positions of a row that contains several documents. Positions count from the last
- * document token. The beginning of the row is also the beginning of a document. A token that begins
- * a document is not predicted: the batch ensures this within the row, and this function for the
- * token after the row. */
+ * document token, or from the beginning of the row. A token that begins a document is not
+ * predicted. Within the row, the batch ensures this. For the token after the row, this function
+ * does. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

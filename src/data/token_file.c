@@ -1,7 +1,7 @@
-/* llm.c's header is 256 int32, of which three are used: magic, version, number of tokens [llm.c:
- * dev/data/data_common.py, llmc/dataloader.h]. Its magics are dates of 2024. Read as two uint16, a
- * magic would contain a token that is not in GPT-2's vocabulary. So a file of GPT-2's tokens
- * without a header is not mistaken for one with a header. */
+/* llm.c's header has 256 int32, of which three are used: magic, version, number of tokens [llm.c:
+ * dev/data/data_common.py, llmc/dataloader.h]. Its magic numbers are dates in 2024. Read as two
+ * uint16, such a number would contain a token that is not in GPT-2's vocabulary. So a file of
+ * GPT-2's tokens without a header is not mistaken for one with a header. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>

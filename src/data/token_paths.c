@@ -17,8 +17,8 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Does a name contain one of these words? "fineweb_val_000000.bin" does, "interval.bin" does
- * not. */
+/* Does a name contain "val", "valid" or "validation" as a word? "fineweb_val_000000.bin" does, but
+ * "interval.bin" does not. */
 static bool is_for_validation(const char *name)
 {
     static const char *const words[] = {"val", "valid", "validation"};

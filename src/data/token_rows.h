@@ -10,22 +10,23 @@ typedef struct fsdp_token_shard {
     int64_t first_row; /* index of the shard's first row among all rows */
 } fsdp_token_shard;
 
-typedef struct fsdp_token_rows { /* zero-filled: not opened */
+typedef struct fsdp_token_rows { /* {0}: not open */
     fsdp_token_shard *shards;    /* [len], owned */
     size_t len;
     int64_t rows;       /* number of rows */
     int64_t row_tokens; /* tokens from the beginning of a row to the beginning of the next row */
     int64_t beyond;     /* number of tokens of the next row that a row also reads: 0 or 1 */
-    int64_t vocab_size; /* all ids must be below vocab_size */
+    int64_t vocab_size; /* all ids must be below this number */
 } fsdp_token_rows;
 
 /* Open the files that `path` refers to (fsdp_token_paths()), up to options->max_samples rows. The
  * caller has set row_tokens, beyond and vocab_size of *rows, and all other fields to zero. All ids
- * of files up to 64 MiB are checked now. FSDP_ERR_FORMAT if there is no row. */
+ * of files up to 64 MiB are checked now. In larger files, the ids of a row are checked when it is
+ * read. Returns FSDP_ERR_FORMAT if there is no row. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
                                                  const fsdp_dataset_options *options,
                                                  fsdp_token_rows *rows);
-/* Use one open file. This takes ownership of the file, also on failure. */
+/* Divide one open file into rows. This takes ownership of the file, also on failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_of_file(fsdp_token_file *file, int64_t max_rows,
                                                     fsdp_token_rows *rows);
 void fsdp_token_rows_close(fsdp_token_rows *rows); /* *rows is {0} afterwards */

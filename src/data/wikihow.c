@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Is `byte` one of Python's ASCII white space: \t   \v \f \r, the separators 0x1c to 0x1f, and
- * space? */
+/* Is `byte` ASCII white space in Python: one of 0x09 to 0x0d (tab to carriage return), one of the
+ * separators 0x1c to 0x1f, or a space? */
 static bool is_space(char byte)
 {
     return (byte >= '\t' && byte <= '\r') || (byte >= 0x1C && byte <= ' ');

@@ -85,8 +85,8 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Insert a candidate that has ended into the finished beams, if it is good enough. It comes after
- * beams with an equal score. */
+/* Insert a candidate that has ended into the finished beams, if it is good enough. It is placed
+ * after beams with an equal score. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
@@ -119,7 +119,8 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
-/* Put each candidate, beginning with the best, among the finished beams or the next beams. */
+/* Put the candidates, beginning with the best, among the finished beams or the beams of the next
+ * step. Drop those that become neither. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

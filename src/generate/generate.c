@@ -14,17 +14,17 @@
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
 
-/* Score of an output for which no finished beam was left, as in transformers. */
+/* The score of an output for which there is no finished beam, as in transformers. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* A row of the batch, with its running sequences, which are rows of the cache. */
+/* A row of the batch, and its running sequences. Each running sequence is a row of the cache. */
 typedef struct prompt {
-    /* [num_return_sequences]; their ids begin with the prompt; borrowed from the generation */
+    /* [num_return_sequences], part of generation.outputs; their ids begin with the prompt */
     fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    /* [num_return_sequences]: index of the output of each of the n_live rows; not used with
-     * beams */
+    /* [num_return_sequences]: for each of the n_live running sequences, the index of its output;
+     * not used with beams */
     int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
@@ -40,15 +40,15 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs]: memory of `live` of all prompts */
+    int32_t *live;    /* [n_outputs]: memory for the arrays `live` of all prompts */
     int32_t rows;     /* number of rows in the cache */
-    int32_t *from;    /* [most rows]: rows of the cache that continue */
-    int32_t *ids;     /* [most rows]: the next id of each row in `from` */
+    int32_t *from;    /* [largest number of rows]: rows of the cache that continue */
+    int32_t *ids;     /* [largest number of rows]: the next id of each row in `from` */
     int32_t going_on; /* number of rows in `from` so far */
     int64_t step, vocab;
     float *scores;              /* [vocab] scores of the current row */
     fsdp_candidate *candidates; /* [vocab], if ids are sampled */
-    float *penalized;           /* [longest sequence] */
+    float *penalized;           /* [length of the longest sequence]: scratch */
 } generation;
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n)
@@ -68,8 +68,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* a config.json without an end of sequence gets the model's; a generation_config.json
-         * without one has none */
+        /* If config.json has no end of sequence, use the model's. If generation_config.json has
+         * none, there is none. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -146,7 +146,7 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    /* + 1, because the last id is not given to the model */
+    /* + 1, because the last id is not fed to the model and needs no position */
     int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
@@ -214,8 +214,8 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Append an id to each sequence of a prompt. The rows of the prompt begin at `first`. In the first
- * step all outputs share the prompt's single row. */
+/* Append an id to each sequence of a prompt. The logits of the prompt begin at row `first`. In the
+ * first step, all sequences of the prompt share one row. */
 static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
@@ -252,7 +252,7 @@ static fsdp_status take_beams(const generation *g, prompt *p)
     return FSDP_OK;
 }
 
-/* Run a step of a prompt's beam search. The rows of the beams begin at `first`. */
+/* Run a step of a prompt's beam search. The logits of its beams begin at row `first`. */
 static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;
@@ -271,7 +271,7 @@ static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int
     return b->done ? take_beams(g, p) : FSDP_OK;
 }
 
-/* --- a step --- */
+/* --- steps --- */
 
 static bool all_go_on(const generation *g)
 {
@@ -341,7 +341,7 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
     return FSDP_OK;
 }
 
-/* --- beginning --- */
+/* --- setup and cleanup --- */
 
 /* Get the ids that generation continues: the start token for T5, else the row's input ids. They are
  * borrowed. */

@@ -12,7 +12,7 @@
 typedef struct fsdp_generate_options {
     /* NULL: transformers' defaults, with the special ids of the model */
     const fsdp_generation_config *config;
-    bool reshard_each_step; /* gather units again for every token, which needs less memory and more
+    bool reshard_each_step; /* gather units again in every step, which takes less memory and more
                                time */
     uint64_t seed;          /* for sampling */
     int64_t first_row;      /* index of the batch's first row in the whole input, for sampling */
@@ -29,9 +29,9 @@ typedef struct fsdp_generated {
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
 
-/* Get the model's generation_config.json or, if there is none, the settings in its config.json,
- * with transformers' defaults for missing keys. As in transformers, a generation_config.json
- * without an eos_token_id means that every text reaches its maximum length. */
+/* Read the model's generation_config.json or, if there is none, the settings in its config.json.
+ * Missing keys get transformers' defaults. As in transformers, a generation_config.json without an
+ * eos_token_id means that every text reaches its maximum length. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model,
                                                          fsdp_generation_config *config);
 
@@ -45,8 +45,8 @@ typedef struct fsdp_setting_flag {
 } fsdp_setting_flag;
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
 /* Check that each setting that the user asked for has an effect in `config`, to which the settings
- * have been applied. Otherwise return FSDP_ERR_INVALID with a message that names the flag: for an
- * option of beam search without beams, for an option of sampling without sampling, or for a length
+ * have been applied. Returns FSDP_ERR_INVALID, with a message that names the flag, for an option of
+ * beam search if num_beams is 1, for an option of sampling if do_sample is false, and for a length
  * that is given in two ways. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
                                                            const fsdp_generation_config *config);
@@ -55,13 +55,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation
  * supported, and about a missing end of sequence. */
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
-/* Check that the model can generate with these settings. The result does not depend on rows, so it
- * is the same on all ranks. Returns FSDP_ERR_UNSUPPORTED or FSDP_ERR_INVALID. */
+/* Check that the model can generate with these settings. The result does not depend on prompts, so
+ * it is the same on all ranks. Returns FSDP_ERR_UNSUPPORTED or FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 
-/* Return the limit of new ids after a prompt of `prompt_length` ids (T5: 1, the start token). It
- * depends on config and on the positions of the model, and is below 1 if there is no room. */
+/* Return the limit of new ids after a prompt of `prompt_length` ids (T5: 1, the start token). The
+ * result is below 1 if there is no room for new ids. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
                               int64_t prompt_length);
 

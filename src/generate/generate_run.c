@@ -1,5 +1,6 @@
-/* See generate_run.h. In each round, rank r generates for the r-th of the next world_size batches.
- * Results are gathered as rows of equal size, so that rank 0 can report them in order. */
+/* See generate_run.h. Each round takes the next world_size batches of prompts, and rank r generates
+ * for the r-th of them. Results are gathered as rows of equal size, so that rank 0 can report them
+ * in order. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ typedef struct generate_run {
     int rank, world_size;
     fsdp_device *device;
     fsdp_model *model;
-    fsdp_tokenizer *tokenizer; /* NULL: ids only */
+    fsdp_tokenizer *tokenizer; /* NULL: prompts and results are ids only */
     fsdp_generation_config generation;
     fsdp_prompts prompts;
     size_t batch_size;
@@ -58,8 +59,8 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the given tokenizer, or that of the model. If no texts are given, the model may have no
- * tokenizer, or an unusable one, which is reported as a note. */
+/* Open the given tokenizer, or else the model's. If only ids are given, the model's tokenizer may
+ * be missing or unusable; an unusable tokenizer is reported as a note. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -104,8 +105,8 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* Return the length to which texts are cut. T5's texts are cut as in training. transformers never
- * cuts a text that is continued. */
+/* Return the length to which texts are cut; 0: not cut. By default, texts for T5 are cut as in
+ * training. Texts that are continued are not cut, as in transformers. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -208,7 +209,7 @@ static fsdp_status check_lengths(generate_run *g)
         g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
-    /* round up, so that the score of the next row, a double, is aligned */
+    /* round up, so that `score` of the next row is aligned */
     g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
     return FSDP_OK;
 }
@@ -320,8 +321,8 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Run one round for the prompts that begin at `first`: batch_size of them on each rank, as far as
- * there are any. */
+/* Run one round. Its prompts begin at index `first`, and each rank takes batch_size of them, or
+ * what is left. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;

@@ -5,7 +5,7 @@
 
 #include "src/models/generation_config.h"
 
-/* The configuration of a run; members that are zero have their default. Texts need a tokenizer, ids
+/* The configuration of a run. A member that is zero means its default. Texts need a tokenizer; ids
  * do not. */
 typedef struct fsdp_generate_config {
     const char *model;        /* folder or hub name */
@@ -15,9 +15,9 @@ typedef struct fsdp_generate_config {
     const char *input;       /* file with one text per line; NULL: none */
     const char *input_ids;   /* file of JSON or JSON lines with ids; NULL: none */
     const char *task_prefix; /* put before every text; NULL: none */
-    int max_source_length;   /* most ids of a prompt, if max_source_length_given is true; 0: no
-                                limit */
-    /* if false, the length is 512 for texts of a seq2seq model, and there is no limit for others */
+    int max_source_length;   /* limit of the ids of a prompt, if max_source_length_given is true; 0:
+                                no limit */
+    /* if false, the limit is 512 for texts of a seq2seq model; other prompts have no limit */
     bool max_source_length_given;
     fsdp_generation_settings generation; /* settings that override the model's
                                             generation_config.json */
@@ -47,7 +47,7 @@ typedef struct fsdp_generate_result {
 /* Called on rank 0 only, in the order of prompts. With beams, the best sequence of a prompt is
  * reported first. */
 typedef void fsdp_generate_report_fn(const fsdp_generate_result *result, void *arg);
-/* Called on rank 0 only, with something that the user should know but that is not an error. */
+/* Called on rank 0 only, with a message for the user that is not an error. */
 typedef void fsdp_generate_note_fn(const char *note, void *arg);
 
 /* Generate for all prompts, which are distributed over the ranks. Collective. */

@@ -18,9 +18,10 @@ static void ban(float *scores, int64_t vocab, int64_t id)
         scores[id] = (float)-INFINITY;
 }
 
-/* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1, except that a negative
- * score is multiplied, so that the penalty always lowers the score. An id that occurs twice is
- * penalized once, because all scores are read before the first is written. */
+/* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1. Unlike there, a
+ * negative score is multiplied by the penalty, not divided, so that the penalty always lowers the
+ * score. An id that occurs twice is penalized once, because all scores are read before the first is
+ * written. */
 static void penalize_repetition(float penalty, const fsdp_token_list *ids, float *scores,
                                 int64_t vocab, float *scratch)
 {
@@ -33,8 +34,7 @@ static void penalize_repetition(float penalty, const fsdp_token_list *ids, float
             scores[ids->ids[i]] = scratch[i];
 }
 
-/* Ban ids that would repeat an n-gram: ids that followed an earlier occurrence of the last n - 1
- * ids. */
+/* Ban each id that would complete an n-gram that `ids` already contains. */
 static void ban_repeated_ngrams(size_t n, const fsdp_token_list *ids, float *scores, int64_t vocab)
 {
     if (ids->len < n)

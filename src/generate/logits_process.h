@@ -10,12 +10,12 @@
 
 bool fsdp_is_end_of_sequence(const fsdp_generation_config *config, int32_t id);
 
-/* Change in place the scores [vocab] of the id that follows `ids`. Banned ids get -INFINITY. As in
- * transformers, scores are logits in greedy search and sampling, and log-probabilities in beam
- * search.
+/* Change the scores [vocab] of the ids that may follow `ids`, in place. Banned ids get -INFINITY.
+ * As in transformers, scores are logits in greedy search and sampling, and log-probabilities in
+ * beam search.
  *
  * @param ids           a prompt and the ids generated for it so far
- * @param prompt_length ids of the prompt
+ * @param prompt_length number of ids of the prompt
  * @param scratch       [ids->len] */
 void fsdp_logits_process(const fsdp_generation_config *config, const fsdp_token_list *ids,
                          int64_t prompt_length, float *scores, int64_t vocab, float *scratch);

@@ -79,7 +79,7 @@ fsdp_status fsdp_prompts_add_text(fsdp_prompts *p, const fsdp_prompt_encoding *e
     return add_text(p, e, text, strlen(text));
 }
 
-/* Return the bytes of the byte order mark at the beginning of `text`; 0 if there is none. */
+/* Return the size of the byte order mark at the beginning of `text`; 0 if there is none. */
 static size_t byte_order_mark(const char *text, size_t bytes)
 {
     return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -123,8 +123,8 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* Find the ids [*first, *end) of a row of n ids that the row's attention_mask keeps. Without a
- * mask, all ids are kept. */
+/* A row has n ids. Find the range [*first, *end) of those that its attention_mask keeps. Without a
+ * mask, all are kept. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";
@@ -144,7 +144,7 @@ static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64
     return status;
 }
 
-/* The state of reading rows of ids. */
+/* The state while rows of ids are read. */
 typedef struct id_reader {
     fsdp_prompts *prompts;
     const fsdp_prompt_ids *options;
@@ -160,8 +160,8 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* Check the keys of a row. The file may be one for training, so its targets are ignored, with a
- * note. */
+/* Check the keys of a row. The file may have been made for training, so keys of targets are
+ * ignored, with a note. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
@@ -248,8 +248,8 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
     return FSDP_OK;
 }
 
-/* Set *open to whether the text is one JSON document over several lines, not one document per line.
- * The first line that is not blank decides this. */
+/* Set *open to whether the text is one JSON document that spans several lines, rather than one
+ * document per line. The first line that is not blank decides this. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

@@ -12,14 +12,14 @@ typedef struct fsdp_prompts {
     fsdp_prompt *items;
     size_t n, cap;
     size_t n_cut; /* prompts that were cut to max_length */
-    char *note;   /* names the unused keys of rows of ids; NULL: none; owned */
+    char *note;   /* names the unused keys in rows of ids; NULL: none; owned */
 } fsdp_prompts;
 
 void fsdp_prompts_free(fsdp_prompts *prompts);
 
-/* How texts become ids. `prefix` is put before each text, and a text has at most max_length ids (0:
- * no limit). With `to_continue`, a text that a causal model will continue, the ids begin with <s>,
- * if the tokenizer has it, and have no end token. */
+/* How texts become ids. `prefix` is put before each text, and a text is cut to max_length ids (0:
+ * no limit). If `to_continue` is true, a causal model will continue the text. Its ids then begin
+ * with <s>, if the tokenizer has it, and have no end token. */
 typedef struct fsdp_prompt_encoding {
     const fsdp_tokenizer *tokenizer;
     const char *prefix;
@@ -35,9 +35,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_prompts_add_text(fsdp_prompts *prompts,
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_texts(fsdp_prompts *prompts,
                                                     const fsdp_prompt_encoding *encoding,
                                                     const char *path);
-/* How rows of ids are read. A row has at most max_length ids (0: no limit). If a row that ends with
- * eos_id is cut, the last id that is kept is replaced by eos_id. If eos_id is -1, rows are only
- * cut. */
+/* How rows of ids are read. A row is cut to max_length ids (0: no limit). If a row that ends with
+ * eos_id is cut, the last id that is kept is replaced by eos_id. If eos_id is -1, no id is
+ * replaced. */
 typedef struct fsdp_prompt_ids {
     int64_t vocab_size;
     int max_length;
@@ -46,7 +46,7 @@ typedef struct fsdp_prompt_ids {
 
 /* Read rows of ids below vocab_size: a JSON array of rows, or one row per line. A row is [1, 2] or
  * {"input_ids": [1, 2]}. If an object also has "attention_mask", only the ids whose mask is one are
- * kept. Other keys are noted, or refused where fsdp_dataset_open() refuses them; targets are only
- * noted. */
+ * kept. Other keys are named in prompts->note. A key that fsdp_dataset_open() refuses is an error,
+ * unless it is the key of a target, such as "labels". */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts,
                                                   const fsdp_prompt_ids *rows, const char *path);

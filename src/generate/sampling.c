@@ -14,7 +14,7 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Keep the ids whose score is `best`, with equal probabilities. Returns their number. */
+/* Keep only the ids whose score is `best`, and make them equally likely. Returns their number. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -24,8 +24,8 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
     return n;
 }
 
-/* Keep the k most likely ids, and ids that are as likely as the last of these, as transformers
- * does. Returns their number. */
+/* Keep the k most likely ids and, as in transformers, all ids that are as likely as the last of
+ * these. Returns the number of ids kept. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {
@@ -58,8 +58,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Return the smallest number of ids whose probabilities sum to top_p (Holtzman et al. 2020, section
- * 3.1). */
+/* Return the smallest number of ids whose probabilities sum to top_p or more (Holtzman et al. 2020,
+ * section 3.1). */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;

@@ -1,4 +1,4 @@
-/* Finds the best k candidates of a sequence, with a heap. */
+/* Finds the k best of a series of candidates, with a heap. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -15,15 +15,16 @@ typedef struct fsdp_top_k {
     int64_t k, n;
 } fsdp_top_k;
 
-/* Compare two candidates for qsort(): the best score comes first; candidates with equal scores are
- * in ascending order of beams, then of ids. */
+/* Compare two candidates for qsort(). The best score comes first. Candidates with equal scores are
+ * in ascending order of beam, then of id. */
 int fsdp_candidate_order(const void *a, const void *b);
 void fsdp_top_k_add(fsdp_top_k *top, fsdp_candidate candidate);
 /* Sort the items; the best comes first. */
 void fsdp_top_k_sort(fsdp_top_k *top);
 
-/* Offer a candidate. Candidates must be offered in ascending order of beam and id: a candidate does
- * not replace an earlier one with an equal score. A score of -INFINITY is ignored. */
+/* Offer a candidate. Candidates must be offered in ascending order of beam and id, because a
+ * candidate does not replace an earlier one with an equal score. A score of -INFINITY is
+ * ignored. */
 static inline void fsdp_top_k_offer(fsdp_top_k *top, fsdp_candidate candidate)
 {
     if (candidate.score > (top->n == top->k ? top->items->score : (float)-INFINITY))

@@ -1,14 +1,14 @@
 /* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
- * batch comes from the scope. Every token attends to all tokens of its sequence. Each norm follows
- * the sum of a layer's input and output. The class of a sequence is computed from its first token,
- * [CLS].
+ * batch comes from the scope. Every token attends to all tokens of its sequence. In each layer, a
+ * norm follows each addition of a residual. The class of a sequence is computed from its first
+ * token, [CLS].
  *
  * Note [First tokens]. The classifier reads the last layer's output only for first tokens. The
  * other tokens contribute only keys and values to that layer. So when a loss is computed, the last
- * layer computes queries, and all that follows attention, for n rows instead of T. The rows that
- * are left out would have a gradient of zero.
+ * layer computes queries, and everything after attention, for n rows instead of T. The gradient of
+ * the rows that are left out would be zero.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -84,7 +84,7 @@ static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
     return fsdp_gather_rows(s, x, batch->source_offsets, batch->rows);
 }
 
-/* --- a layer --- */
+/* --- layers --- */
 
 /* Return offsets for one query per sequence: 0, 1, 2, ..., n. The caller frees them. If there is
  * not enough memory, the scope fails and the result is NULL. */
@@ -118,7 +118,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* In: x, and the residual stream to which the result is added. */
+/* In: x, and the residual stream, which is added before the norm. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -181,7 +181,7 @@ static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
     return encoder->layers->parent->parent;
 }
 
-/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its
+/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its own
  * input. The last layer runs with the forward `last`, or with its own forward if `last` is NULL. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
@@ -195,7 +195,7 @@ static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, 
             x ? fsdp_module_call(s, layer, forward, one(x))
               : fsdp_module_call_embedding(s, layer, model_of(encoder), embed, one(x));
         x = result.t[0];
-        fsdp_drop(s, before); /* no effect on the caller's tensor */
+        fsdp_drop(s, before); /* does nothing if the caller owns the tensor */
     }
     return x;
 }
@@ -222,7 +222,7 @@ void fsdp_bert_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     pool(s, self->impl, first_tokens(s, in->t[0]), out);
 }
 
-/* Run the pooler on an x that has only first tokens, [n, D]. */
+/* Run the pooler on x [n, D], which contains only first tokens. */
 static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                         fsdp_args *out)
 {
@@ -295,8 +295,8 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check the batch before any module is called, because a failure inside a sharded module is
- * expensive. */
+/* Check the batch. This is done before any module is called, so that a bad batch does not fail
+ * inside a sharded module. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);
@@ -323,9 +323,9 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
 }
 
 /* Compute logits [n, num_labels] from the pooler's output. Logits and their gradients are always
- * float32. Casting costs little, because there are few of them, but a rounding error in a logit
- * affects the gradients of all parameters: with two labels, p - y would be off by up to 2 % in
- * bfloat16. */
+ * float32. Casting costs little, because a batch has few logits. A rounding error in a logit,
+ * however, affects the gradients of all parameters: in bfloat16, with two labels, the gradient of a
+ * logit would be off by up to 2 %. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);

@@ -5,14 +5,14 @@
 
 #include "src/models/builder.h"
 
-/* The impl of BertModel, which is the root or a child of the root. All other modules point to its
- * configuration. */
+/* The struct of BertModel, which is the root or a child of the root. All other modules point to its
+ * member `config`. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;
 } fsdp_bert_model;
 
-/* The impl of BertForSequenceClassification. */
+/* The struct of BertForSequenceClassification. */
 typedef struct fsdp_bert_classifier {
     fsdp_module *bert;
     fsdp_layer classifier;
@@ -41,23 +41,23 @@ typedef struct fsdp_bert_self_attention {
     fsdp_layer query, key, value;
 } fsdp_bert_self_attention;
 
-/* The impl of BertSelfOutput, BertOutput, BertIntermediate and BertPooler. The last two have no
- * norm. */
+/* The struct of BertSelfOutput, BertOutput, BertIntermediate and BertPooler. BertIntermediate and
+ * BertPooler have no norm. */
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    /* The activation that is applied to the input before the product, or FSDP_ACTIVATION_NONE. In
+    /* The activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. In
      * transformers, BertIntermediate ends with an activation. Here BertOutput applies it, so that
-     * the activation and the product are one operation. */
+     * the activation and the linear layer are one operation. */
     fsdp_activation activation;
 } fsdp_bert_dense;
 
 /* Forwards (bert.c). BertModel and BertEmbeddings take no arguments. BertModel returns hidden
- * states [T, D] and the pooler's output [n, D]. The other modules take x, with a row for each
- * token, and return a tensor with as many rows, except the pooler, which returns [n, D]. A layer,
- * its attention and its self-attention may also take the first tokens [n, D] of x. They then
- * compute queries and results only for first tokens (Note [First tokens] in bert.c). The outputs of
- * attention and feed-forward also take the tensor to which their result is added. */
+ * states [T, D] and the pooler's output [n, D]. The other modules take x, which has one row per
+ * token. The pooler returns [n, D]; the others return one row per token. A layer, its attention and
+ * its self-attention accept a second argument: the first tokens of x, [n, D]. If they get it, they
+ * compute queries and results only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
+ * and BertOutput also take the tensor that they add before the norm. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;
@@ -68,7 +68,8 @@ fsdp_forward_fn fsdp_bert_intermediate_forward;
 fsdp_forward_fn fsdp_bert_output_forward; /* also for BertSelfOutput */
 fsdp_forward_fn fsdp_bert_pooler_forward;
 
-/* For bert_type.c; see fsdp_model_create(), fsdp_model_loss(), fsdp_model_logits(). */
+/* Functions for the tables in bert_type.c: see fsdp_model_create(), fsdp_model_loss() and
+ * fsdp_model_logits(). */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_model_create(const fsdp_bert_config *config,
                                                    fsdp_module **model);
 FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *config,
@@ -77,7 +78,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_bert_classifier_create(const fsdp_bert_config *
 const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model);
 fsdp_tensor *fsdp_bert_classifier_loss(fsdp_scope *s, fsdp_module *model, float factor);
 fsdp_model_outputs fsdp_bert_classifier_logits(fsdp_scope *s, fsdp_module *model);
-/* Always fails, because there is no head. */
+/* Always fails, because a BertModel has no head. */
 fsdp_tensor *fsdp_bert_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 /* Returns last_hidden only. */
 fsdp_model_outputs fsdp_bert_model_logits(fsdp_scope *s, fsdp_module *model);

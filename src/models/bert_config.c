@@ -97,7 +97,7 @@ fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_co
 
 /* ---- published sizes ------------------------------------------------------------------------- */
 
-/* From the config.json files of google-bert/... */
+/* Values from the config.json files of google-bert/... */
 static const struct {
     const char *name;
     int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads;
@@ -153,8 +153,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Keep the label names of the source if there are n of them; otherwise make new ones. If the source
- * has no names and n is 2, transformers' default, write none. */
+/* Write names for n labels, unless `root` already has n names, or it has none and n is 2, the
+ * default of transformers. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

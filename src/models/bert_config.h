@@ -4,7 +4,8 @@
 
 #include "src/base/json.h"
 
-/* If `classifier` is true, also check what only a classification head needs. */
+/* Read the configuration. If `classifier` is true, also check the keys that only a classification
+ * head needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier,
                                                    fsdp_bert_config *config);
 void fsdp_bert_config_set(fsdp_json_node root, const fsdp_bert_config *config, bool classifier);

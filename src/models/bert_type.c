@@ -3,7 +3,7 @@
 #include "src/models/bert_config.h"
 #include "src/models/model_type.h"
 
-/* --- both --- */
+/* --- functions of both types --- */
 
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
@@ -23,7 +23,7 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
-/* Works also for a BertModel, which becomes a BertForSequenceClassification, as in transformers'
+/* Also accepts a BertModel, which then becomes a BertForSequenceClassification, as in transformers'
  * AutoModelForSequenceClassification. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
@@ -44,9 +44,9 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* kv: number of weights in a layer's key and value projections. rest: number of weights in its
-     * other products, which the last layer computes for only one query per sequence (Note [First
-     * tokens] in bert.c). */
+    /* kv: number of weights in a layer's key and value projections. rest: number of weights in all
+     * other linear layers of the layer. The last layer applies these to only one token per sequence
+     * (Note [First tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
     const double pairs = n * (before_last * s * s + s);
@@ -55,7 +55,8 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
                              .n_products = 3};
 }
 
-/* transformers also lists BertEmbeddings. Here BertEmbeddings belongs to the root's unit. */
+/* transformers' _no_split_modules also lists BertEmbeddings. Here BertEmbeddings belongs to the
+ * root's unit. */
 static const char *const block_classes[] = {"BertLayer", NULL};
 
 /* --- BertForSequenceClassification --- */
@@ -88,8 +89,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* Weights of models that were trained for other tasks contain no classifier, and not always a
- * pooler. */
+/* The saved weights of a model that was trained for another task contain no classifier and may
+ * contain no pooler. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

@@ -1,5 +1,5 @@
-/* Builds a module tree by a chain of calls. After a failure the remaining calls do nothing:
- * `parent` may be NULL then, and results are NULL. */
+/* Builds a module tree by a chain of calls. After a failure, the remaining calls do nothing: they
+ * accept a NULL parent, and their results are NULL. */
 #pragma once
 #include "src/nn/module.h"
 
@@ -7,11 +7,11 @@ typedef struct fsdp_builder {
     fsdp_status status; /* the first failure */
 } fsdp_builder;
 
-/* Add a child module to `parent`. The child has no forward and no parameters yet; it adds a level
- * to the names of modules and parameters. */
+/* Add a child module to `parent`. The child has no forward and no parameters yet. */
 fsdp_module *fsdp_build_module(fsdp_builder *b, fsdp_module *parent, const char *name,
                                const char *class_name);
-/* Like fsdp_build_module(), for a child of the ModuleList `list` that is named by its index. */
+/* Like fsdp_build_module(), but add item `index` of the ModuleList `list`. The index is the name of
+ * the child. */
 fsdp_module *fsdp_build_item(fsdp_builder *b, fsdp_module *list, int64_t index,
                              const char *class_name);
 

@@ -100,7 +100,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* Does leaving out the other rows save more time and memory than gathering these rows costs? */
+/* Are the rows so few that computing only them saves more time and memory than gathering them
+ * costs? */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -238,7 +239,7 @@ fsdp_model_outputs fsdp_causal_logits(fsdp_scope *s, fsdp_module *model)
     return (fsdp_model_outputs){.logits = out.t[0], .last_hidden = out.t[1]};
 }
 
-/* --- one token at a time --- */
+/* --- decoding --- */
 
 struct fsdp_decode_cache {
     fsdp_kv_cache *kv;

@@ -1,19 +1,20 @@
-/* Shared by all causal language models: loss, logits, and decoding one token at a time.
+/* What all causal language models share: loss, logits, and decoding one token at a time.
  *
  * A model's root has a struct whose first member is fsdp_causal_lm. Its body is a module whose
  * forward takes no arguments and returns last_hidden [T, D], after the last norm. The body gets its
  * tokens from fsdp_causal_input_of() and calls fsdp_causal_attention(), so training, prompts and
  * single tokens share one forward. The head, loss and decoding are here. Embedding and head are
- * called as modules, so each can be a unit of its own.
+ * called as modules, so each can be an FSDP unit of its own.
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label, and
  * generation reads only the last row of each prompt. The rows before the first row that is read,
  * for example those of a masked prompt, are needed only for the keys and values of the last layer.
- * So a body has a second forward. In each sequence, its last layer computes queries, and all that
- * follows attention, only for the first row that is read and the rows after it. These are the last
- * rows of the sequence, so causal attention sees the same keys. The rows that are left out would
- * have a gradient of zero. Parameters are read in the same order as in the first forward, so ranks
- * that train together may choose either forward, depending on their batches. */
+ * So a body has a second forward. In that forward, the last layer computes queries, and everything
+ * after attention, only for the first row that is read and for the rows after it in the same
+ * sequence. These are the last rows of the sequence, so causal attention gives them the same keys
+ * as in the first forward. The gradient of the rows that are left out would be zero. Both forwards
+ * read parameters in the same order, so ranks that train together need not choose the same
+ * forward. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -43,8 +44,8 @@ typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
     fsdp_forward_fn *read_forward;     /* the body's second forward: returns [n, D] */
     fsdp_parameter *head;              /* weight of lm_head [V, D]; may be the embedding's weight */
-    int64_t n_layers;                  /* layers that call fsdp_causal_attention() */
-    const fsdp_causal_input *decoding; /* input of the decoder's current call; else NULL */
+    int64_t n_layers;                  /* number of layers that call fsdp_causal_attention() */
+    const fsdp_causal_input *decoding; /* input of the current decoding call; NULL: none */
 } fsdp_causal_lm;
 
 /* Add the embedding, as child `name` of a body. Its forward returns the embeddings [T, D] of the
@@ -61,15 +62,15 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 /* Return the tokens that are being decoded or, outside of decoding, those of the scope's batch. */
 fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm *lm);
 
-/* Return all rows or, if `read` is true, only the rows that are read. When decoding, these are the
- * last row of each sequence; otherwise, in each sequence, the first row with a label and all rows
- * after it. The caller frees the result with fsdp_causal_rows_fini(). If there is not enough
+/* Return all rows or, if `read` is true, only the rows that are read. During decoding, that is the
+ * last row of each sequence. Otherwise it is, in each sequence, the first row with a label and all
+ * rows after it. The caller frees the result with fsdp_causal_rows_fini(). If there is not enough
  * memory, the scope fails and the result has all rows. */
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
-/* Gather `rows` from x [T, D]. The result is x itself if these are all rows of x, else a new tensor
- * [n, D]. The caller releases the result with fsdp_causal_rows_drop(), which does nothing if the
- * result is x. */
+/* Gather `rows` from x [T, D]. The result is x itself if `rows` are all rows of x, else a new
+ * tensor [n, D]. The caller releases the result with fsdp_causal_rows_drop(), which does nothing if
+ * the result is x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 

@@ -17,8 +17,8 @@ fsdp_status fsdp_config_open(const char *path, fsdp_json **doc)
 
 fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key, const char *supported)
 {
-    /* Set the message that the getters set, but return the error code for a value that is
-     * well-formed and not supported. */
+    /* The message is the same as for a malformed value, but the error code says that the value is
+     * not supported. */
     (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
     return FSDP_ERR_UNSUPPORTED;
 }

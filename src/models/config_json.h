@@ -1,18 +1,18 @@
-/* Functions that the readers and writers of config.json share. Messages of getters name the file,
- * the key and the value. */
+/* Functions that the readers and writers of config.json share. Error messages name the file, the
+ * key and the value. */
 #pragma once
 #include <stddef.h>
 
 #include "src/base/json.h"
 
-/* The largest dimension that is accepted. It keeps the product of two dimensions and the size of an
- * element below 2^63. */
+/* The largest dimension that is accepted. It ensures that two dimensions times the size of an
+ * element stay below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
 /* Open `path`, which is a config.json or a directory that contains one. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_open(const char *path, fsdp_json **doc);
 
-/* Return FSDP_ERR_UNSUPPORTED with a message: the value of `key` is well-formed, but only
+/* Return FSDP_ERR_UNSUPPORTED for a well-formed value of `key`, with a message that only
  * `supported` is supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key,
                                                     const char *supported);
@@ -24,8 +24,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key
 /* Get an optional dimension; null counts as absent. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_opt_dim(fsdp_json_node root, const char *key,
                                                 int64_t absent, int64_t *value);
-/* Get an optional number; null counts as absent. fsdp_config_probability() accepts [0, 1),
- * fsdp_config_positive() numbers above 0, fsdp_config_not_negative() numbers that are 0 or more. */
+/* Get an optional number; null counts as absent. fsdp_config_probability() accepts numbers from 0
+ * to below 1. fsdp_config_positive() accepts numbers above 0. fsdp_config_not_negative() accepts 0
+ * and numbers above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_probability(fsdp_json_node root, const char *key,
                                                     double absent, double *value);
 FSDP_MUST_CHECK fsdp_status fsdp_config_positive(fsdp_json_node root, const char *key,
@@ -42,12 +43,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, cons
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
 /* Get the id of bos or eos. Like fsdp_config_nullable_token(), but an empty list means that there
- * is no token, and an id outside the vocabulary is accepted: it just never occurs. */
+ * is no token. An id outside the vocabulary is accepted, because it just never occurs. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
-/* Check that the switch `key`, if it is present, is `value`: with another value the model would
- * compute other numbers. */
+/* If the switch `key` is present, check that it is `value`. With the other value, the model would
+ * compute something that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or "torch_dtype"; float32 if the document has neither. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
@@ -55,7 +56,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *d
  * quantization_config, pruned_heads. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_refuse_unsupported(fsdp_json_node root);
 
-/* --- required dimensions, from a table --- */
+/* --- tables of required dimensions --- */
 typedef struct fsdp_config_field {
     const char *key, *alias; /* alias: transformers' general name (attribute_map), or NULL */
     size_t offset;           /* offset of the dimension, an int64_t, in the model's struct */
@@ -71,7 +72,7 @@ void fsdp_config_set_dims(fsdp_json_node root, const fsdp_config_field *fields, 
 /* Return `name` without a leading "organisation/". */
 const char *fsdp_config_bare_name(const char *name, const char *organisation);
 
-/* Set "dtype" and "torch_dtype", each if the document has it. If it has neither, set "dtype". */
+/* Set those of "dtype" and "torch_dtype" that the document has. If it has neither, set "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
 /* Set a token id; -1 is written as null. A list is not changed, because it begins with the id that
  * was read. A negative id in the document is not changed either, because it counts from the end of

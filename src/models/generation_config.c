@@ -291,8 +291,8 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 /* --- writing --- */
 
 /* Open the file `dir`/`name`, which must contain an object. If the file does not exist, *doc is
- * NULL. If the file cannot be read, *doc is NULL and a warning is reported: the trained model must
- * not be lost because of this file. */
+ * NULL. If the file cannot be read, *doc is NULL and a warning is reported, because this file must
+ * not prevent saving a trained model. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -333,7 +333,7 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     if (!lacks(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
-    if (status != FSDP_OK) /* not token ids: use the model's first id */
+    if (status != FSDP_OK) /* not a list of ids: set_missing_ids() sets the model's first id */
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     fsdp_json_node list = fsdp_json_set_array(root, key);
     for (size_t i = 0; i < n; i++)

@@ -1,5 +1,6 @@
-/* How the authors of a model want it to generate: generation_config.json, next to config.json.
- * Directories from before transformers 4.25 have none; their config.json has the same keys. */
+/* generation_config.json, which is next to config.json, says how the authors of a model want it to
+ * generate. Directories from before transformers 4.25 have no such file; their config.json has the
+ * same keys. */
 #pragma once
 #include <fsdp/base.h>
 #include <fsdp/models.h>
@@ -10,11 +11,12 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* How long the search for a prompt continues after num_beams of its beams have ended. */
+/* When does the search for a prompt end, once num_beams of its beams have finished? */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* until the unfinished beams are worse at their present length */
-    FSDP_EARLY_STOPPING_TRUE,  /* it ends at once */
-    FSDP_EARLY_STOPPING_NEVER  /* until the unfinished beams can no longer become better */
+    FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its present length, is better than
+                                  the worst finished one */
+    FSDP_EARLY_STOPPING_TRUE,  /* at once */
+    FSDP_EARLY_STOPPING_NEVER  /* when no running beam can still surpass the worst finished one */
 } fsdp_early_stopping;
 
 /* Fields have the names and meanings of transformers. max_length and min_length include the prompt:
@@ -24,12 +26,12 @@ typedef struct fsdp_generation_config {
     int64_t decoder_start_token_id; /* -1: not given */
     int64_t pad_token_id;           /* -1: not given */
     int64_t eos_token_ids[FSDP_MAX_EOS];
-    int n_eos;                    /* 0: not given */
-    int64_t max_length;           /* 0: not given; then 20 new tokens, as in transformers */
-    int64_t max_new_tokens;       /* overrides max_length; 0: not given */
-    int64_t min_length;           /* 0: none */
-    int64_t min_new_tokens;       /* overrides min_length; 0: not given */
-    int64_t num_beams;            /* 1: no beam search */
+    int n_eos;              /* 0: not given */
+    int64_t max_length;     /* 0: not given; the limit is then 20 new tokens, as in transformers */
+    int64_t max_new_tokens; /* overrides max_length; 0: not given */
+    int64_t min_length;     /* 0: none */
+    int64_t min_new_tokens; /* overrides min_length; 0: not given */
+    int64_t num_beams;      /* 1: no beam search */
     int64_t num_return_sequences; /* per prompt */
     double length_penalty;        /* beam scores are divided by length ^ length_penalty */
     fsdp_early_stopping early_stopping;
@@ -39,11 +41,10 @@ typedef struct fsdp_generation_config {
     double top_p, min_p;          /* top_p 1, min_p 0: all ids */
     double repetition_penalty;    /* 1: none */
     int64_t no_repeat_ngram_size; /* 0: none */
-    char unsupported[512]; /* keys that would change the result and are not supported; "": none */
+    char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;
 
-/* The settings that a caller may override. This is the one list for all code that iterates over
- * them. */
+/* The settings that a caller may override. All code that iterates over them uses this list. */
 #define FSDP_GENERATION_SETTINGS(X)                                                                \
     X(max_length)                                                                                  \
     X(max_new_tokens)                                                                              \
@@ -60,14 +61,15 @@ typedef struct fsdp_generation_config {
     X(repetition_penalty)                                                                          \
     X(no_repeat_ngram_size)
 
-/* Settings that override those of a model; {0}: none. */
+/* Settings that override those of a model. {0} overrides none. */
 typedef struct fsdp_generation_settings {
     fsdp_generation_config values;
     struct {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given, asked_for; /* asked_for: see fsdp_options_says() */
+    } given, asked_for; /* given: the setting has a value; asked_for: fsdp_options_says() is true
+                           for its option */
 } fsdp_generation_settings;
 
 /* Return transformers' defaults, with the token ids of the model's configuration. */
@@ -88,8 +90,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
  * the model's min_new_tokens. A given min_new_tokens, even 0, removes any min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
-/* Check that the values fit together. If they do not, return FSDP_ERR_INVALID, or
- * FSDP_ERR_UNSUPPORTED for beams with sampling; the message names the values. */
+/* Check that the values fit together. If they do not, return FSDP_ERR_INVALID or, for beams with
+ * sampling, FSDP_ERR_UNSUPPORTED. The message names the values. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
 /* The largest and the smallest number of new tokens for a prompt of prompt_length ids. */
@@ -98,7 +100,7 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int
 
 /* Write the generation_config.json of a model to `path`. If the model was made from another one,
  * `dir` is the directory of that model; else NULL. The new file is a copy of the file in `dir`,
- * plus the model's token ids for keys that are missing in it. Values that do not work for
+ * plus the model's token ids for keys that the copied file lacks. Values that do not work for
  * generation are not an error here. If the file in `dir` is not JSON, a warning is reported and the
  * new file is made without it. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,

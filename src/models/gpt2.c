@@ -2,9 +2,9 @@
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
  * come before attention and feed-forward, whose results are added to the residual stream. Positions
- * are learned embeddings. Linear layers are Conv1Ds, stored as [in, out], and one of them computes
- * query, key and value. Intermediates are dropped as soon as their last reader has run; the tape
- * keeps what backward needs.
+ * are learned embeddings. Linear layers are Conv1Ds, whose weights are [in, out]. One Conv1D
+ * computes query, key and value. Intermediates are dropped as soon as their last reader has run;
+ * the tape keeps what backward needs.
  *
  * Legend: T tokens, D n_embd. */
 #include "src/models/gpt2.h"

@@ -6,13 +6,13 @@
 #include "src/models/builder.h"
 #include "src/models/causal.h"
 
-/* The impl of the root. */
+/* The struct of the root. */
 typedef struct fsdp_gpt2 {
     fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_gpt2_config config;
 } fsdp_gpt2;
 
-/* The impl of GPT2Model. */
+/* The struct of GPT2Model. */
 typedef struct fsdp_gpt2_body {
     const fsdp_gpt2 *root;
     fsdp_module *wte;
@@ -38,13 +38,13 @@ typedef struct fsdp_gpt2_mlp {
     fsdp_layer c_fc, c_proj; /* Conv1Ds */
 } fsdp_gpt2_mlp;
 
-/* Forwards (gpt2.c). The body takes no arguments, the others take x [T, D]. All return [T, D],
- * except the body's second forward, which returns [n, D]. */
+/* Forwards (gpt2.c). The body takes no arguments; the others take x [T, D]. All return [T, D],
+ * except the body's second forward, which returns only the n rows that are read, [n, D]. */
 fsdp_forward_fn fsdp_gpt2_body_forward;
 fsdp_forward_fn fsdp_gpt2_body_of_read_forward; /* Note [Rows that are read] in causal.h */
 fsdp_forward_fn fsdp_gpt2_block_forward;
 fsdp_forward_fn fsdp_gpt2_attention_forward;
 fsdp_forward_fn fsdp_gpt2_mlp_forward;
 
-/* The module tree (gpt2_create.c). */
+/* Create the module tree (gpt2_create.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_gpt2_create(const fsdp_gpt2_config *config, fsdp_module **model);

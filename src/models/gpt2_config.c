@@ -8,7 +8,7 @@
 #include "src/models/hidden_act.h"
 
 enum {
-    END_OF_TEXT = 50256 /* "<|endoftext|>", both beginning and end of a text */
+    END_OF_TEXT = 50256 /* "<|endoftext|>", which both begins and ends a text */
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ fsdp_status fsdp_gpt2_config_parse(fsdp_json *doc, fsdp_gpt2_config *config)
 
 /* ---- published sizes ------------------------------------------------------------------------- */
 
-/* From the config.json files of openai-community/... and distilbert/distilgpt2. */
+/* Values from the config.json files of openai-community/... and distilbert/distilgpt2. */
 static const struct {
     const char *name;
     int64_t n_embd, n_layer, n_head;

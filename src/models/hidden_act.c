@@ -15,8 +15,8 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* Other names that transformers has for these functions. The float32 results under different names
- * differ by an ulp or two. gelu_10 is not in the list, because it clips. */
+/* Other names that transformers has for these functions. Its implementations under different names
+ * differ by an ulp or two in float32. gelu_10 is not in the list, because it clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -51,8 +51,8 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
-/* Set `key` to the name of the function. If the document already has one of its names, keep that
- * name. */
+/* Set `key` to the name of the function. If the value of `key` is already a name of this function,
+ * keep it. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

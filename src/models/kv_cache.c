@@ -21,9 +21,9 @@ typedef struct layout {
 struct fsdp_kv_cache {
     int32_t n;          /* sequences */
     layout now, before; /* current layout; layout before the last extend or select */
-    int64_t extensions; /* number of calls of extend; after the first, new layouts have room for
-                           more tokens */
-    bool moves;         /* the last extend did not find enough room */
+    int64_t extensions; /* number of calls of extend; layouts get room for more tokens in the second
+                           and later calls */
+    bool moves;         /* the last extend found too little room, so appends move all rows */
     int64_t n_layers;
     struct {
         fsdp_tensor *k, *v; /* NULL before the first append */
@@ -122,8 +122,8 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Compute the offsets of n sequences. On entry l->ends has their lengths. If `room` is true, there
- * is room after each sequence. */
+/* Compute the offsets and ends of n sequences, whose lengths are in l->ends on entry. If `room` is
+ * true, leave room after each sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
@@ -194,8 +194,8 @@ static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* Append each sequence's fresh rows to its rows in *slot, which is replaced by a larger tensor if
- * there is no room. */
+/* Append each sequence's fresh rows to its rows in *slot. If there is no room, replace *slot by a
+ * larger tensor. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))
@@ -228,8 +228,8 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
     return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* Replace *slot, whose layout is `before`, by a tensor that has its sequences rows[0 .. c->n) in
- * the layout `now`. */
+/* *slot has the layout `before`. Replace it by a tensor with the layout `now`, whose i-th sequence
+ * is sequence rows[i] of *slot. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
                         const int32_t *rows)
 {

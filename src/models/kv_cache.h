@@ -2,8 +2,8 @@
  *
  * Rows are stored sequence by sequence, as attention reads them. Sequences may have different
  * lengths. After a cache has grown for the first time, there is room after each sequence, so a new
- * token rarely causes other rows to be moved. A forward first extends every sequence by its number
- * of tokens, then each layer appends its keys and values once:
+ * token rarely causes other rows to be moved. A forward first extends every sequence by the number
+ * of its new tokens. Then each layer appends its keys and values once:
  *
  *     fsdp_kv_cache_extend(s, cache, offsets, n);
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
@@ -15,8 +15,9 @@
 
 typedef struct fsdp_kv_cache fsdp_kv_cache;
 
-/* Keys and values of a layer, borrowed from the cache and valid until its next call. Rows
- * [offsets[i], ends[i]) belong to sequence i; rows between the sequences are undefined. */
+/* Keys and values of a layer, borrowed from the cache and valid until the next call that changes
+ * the cache. Rows [offsets[i], ends[i]) belong to sequence i; rows between the sequences are
+ * undefined. */
 typedef struct fsdp_kv {
     fsdp_tensor *k, *v;     /* [offsets[sequences], kv_heads * K] */
     const int32_t *offsets; /* [sequences + 1] */
@@ -27,17 +28,18 @@ FSDP_MUST_CHECK fsdp_status fsdp_kv_cache_create(int64_t n_layers, fsdp_kv_cache
 void fsdp_kv_cache_destroy(fsdp_kv_cache *cache); /* accepts NULL */
 
 int32_t fsdp_kv_cache_sequences(const fsdp_kv_cache *cache);
-/* Return the number of tokens of sequence i, including those of the last extend. */
+/* Return the number of tokens of sequence i, including those that the last fsdp_kv_cache_extend()
+ * added. */
 int32_t fsdp_kv_cache_length(const fsdp_kv_cache *cache, int32_t i);
 
 /* Add offsets[i + 1] - offsets[i] tokens to each sequence i. The first call sets the number of
  * sequences; in later calls n must be the same number. */
 void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *offsets, int32_t n);
-/* Append keys k and values v, both [tokens of the last extend, kv_heads * K], to those of `layer`.
- * Returns the keys and values of all tokens; empty if s has failed. */
+/* Append keys k and values v, both [tokens that the last extend added, kv_heads * K], to those of
+ * `layer`. Returns the keys and values of all tokens; empty if s has failed. */
 fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *cache, int64_t layer, fsdp_tensor *k,
                              fsdp_tensor *v);
-/* Return the keys and values of `layer`, as the last append did. */
+/* Return the keys and values of `layer` without appending any. */
 fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *cache, int64_t layer);
 /* Continue with sequences rows[0 .. n). Sequences may be left out, reordered and repeated. */
 void fsdp_kv_cache_select(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *rows, int32_t n);

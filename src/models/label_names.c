@@ -15,8 +15,8 @@ void fsdp_label_names_free(char **names, int64_t n)
     fsdp_free(names);
 }
 
-/* Return the class whose number is `key`, a key of id2label, or -1 if `key` is not a number below
- * n. */
+/* Convert `key`, a key of id2label, to the number of a class. Returns -1 if it is not a number
+ * below n. */
 static int64_t class_of_key(const char *key, int64_t n)
 {
     char *end;

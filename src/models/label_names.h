@@ -9,10 +9,11 @@
  * does not have exactly n entries; transformers then calls the classes LABEL_0, LABEL_1, ... */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_read(const char *path, int64_t n, char ***names);
 
-/* Make owned copies of names [n], which must all be different. */
+/* Copy names [n]. The caller frees *out with fsdp_label_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_copy(const char *const *names, int64_t n, char ***out);
 
-/* Set id2label and label2id of `path`, a config.json. On failure the file is not changed. */
+/* Set id2label and label2id of `path`, a config.json. The names must all be different, because they
+ * are keys of label2id. On failure the file is not changed. */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_write(const char *path, char *const *names, int64_t n);
 
 void fsdp_label_names_free(char **names, int64_t n); /* accepts NULL */

@@ -7,7 +7,7 @@
  * bias may be absent, and [in, out] for a Conv1D. */
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
-/* Apply a layer to a(x), or to a(x) * up if up is not NULL. */
+/* Apply a layer to a(x), where `a` is the activation, or to a(x) * up if up is not NULL. */
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          fsdp_tensor *up, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

@@ -2,15 +2,15 @@
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
  * are RMS norms before attention and before the gated feed-forward, whose results are added to the
- * residual stream. Positions are rotations of queries and keys. Several queries share a key/value
- * head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as their last
- * reader has run; the tape keeps what backward needs.
+ * residual stream. Positions are rotations of queries and keys. Several query heads share a
+ * key/value head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as
+ * their last reader has run; the tape keeps what backward needs.
  *
  * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
 #include "src/models/layers.h"
 #include "src/models/llama.h"
 
-/* --- pieces --- */
+/* --- helpers --- */
 
 static fsdp_tensor *norm(fsdp_scope *s, const fsdp_llama *llama, fsdp_tensor *x,
                          const fsdp_parameter *weight)

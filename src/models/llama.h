@@ -7,19 +7,19 @@
 #include "src/models/causal.h"
 #include "src/models/rope.h"
 
-/* The impl of the root. */
+/* The struct of the root. */
 typedef struct fsdp_llama {
     fsdp_causal_lm lm; /* must be first: see causal.h */
     fsdp_llama_config config;
 } fsdp_llama;
 
-/* The impl of LlamaModel. */
+/* The struct of LlamaModel. */
 typedef struct fsdp_llama_body {
     const fsdp_llama *root;
     fsdp_parameter *norm;
     fsdp_module *embed_tokens;
     fsdp_module *layers; /* the ModuleList */
-    fsdp_rotary *rotary; /* belongs to rotary_emb */
+    fsdp_rotary *rotary; /* owned by the module rotary_emb */
 } fsdp_llama_body;
 
 typedef struct fsdp_llama_layer {
@@ -49,5 +49,5 @@ void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                   fsdp_args *out);
 void fsdp_llama_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 
-/* The module tree (llama_create.c). */
+/* Create the module tree (llama_create.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_llama_create(const fsdp_llama_config *config, fsdp_module **model);

@@ -8,7 +8,7 @@
 #include "src/base/io.h"
 #include "src/models/config_json.h"
 
-/* The families, each with its model_type and the defaults of absent keys. */
+/* The families, each with its model_type and its defaults for absent keys. */
 static const struct {
     const char *model_type;
     int64_t num_key_value_heads; /* 0: equal to num_attention_heads */
@@ -94,8 +94,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return fsdp_json_opt_bool(root, "mlp_bias", false, &c->mlp_bias);
 }
 
-/* Read Qwen2's list of layers, layer_types. Layers that attend to all tokens must come before
- * layers with a window. */
+/* Read layer_types, in which Qwen2 lists the kind of each layer. Layers that attend to all tokens
+ * must come before layers with a window. */
 static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
 {
     fsdp_json_node types;
@@ -157,7 +157,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_llama_config *c)
 }
 
 /* Refuse keys that change what the model computes in ways that are not supported. pretraining_tp is
- * accepted: it only cut the same products into slices, and transformers 5 ignores it. */
+ * accepted: it only splits matrix products into slices, and transformers 5 ignores it. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     const char *act;
@@ -173,9 +173,9 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
  *
  * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling. transformers 5 writes
  * one object, rope_parameters, and reads both spellings: it uses rope_scaling or, if that is null
- * or empty, rope_parameters. A rope_theta inside that object overrides the rope_theta of the root.
- * Both versions understand the old spelling, so it is always written. rope_parameters is also
- * written if the source has it. */
+ * or empty, rope_parameters. A rope_theta inside the object that it uses overrides the rope_theta
+ * of the root. Both versions understand the spelling of transformers 4, so it is always written.
+ * rope_parameters is also written if the document already has it. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -318,8 +318,8 @@ static fsdp_rope_config rope_of(generation g)
     return (fsdp_rope_config){FSDP_ROPE_LLAMA3, theta, factor, 1.0, 4.0, 8192};
 }
 
-/* From the config.json files of meta-llama/..., mistralai/... and Qwen/... The first two are for
- * pretraining on small machines. */
+/* The first two shapes are our own, for pretraining on small machines. The others are from the
+ * config.json files of meta-llama/..., TinyLlama/..., mistralai/... and Qwen/... */
 static const struct {
     const char *name;
     generation generation;
@@ -419,8 +419,8 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Set the keys of the window. Qwen2's layer_types are kept as in the source. If Qwen2's window is
- * not used, its size is also kept. */
+/* Set the keys of the window. Qwen2's layer_types are not changed. The size of a window that Qwen2
+ * does not use is not changed either. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

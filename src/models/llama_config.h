@@ -1,4 +1,4 @@
-/* config.json of Llama and its relatives, with the functions that model_type.h needs. */
+/* config.json of Llama and its relatives: the functions that the tables of model_type.h need. */
 #pragma once
 #include <fsdp/llama.h>
 

@@ -87,7 +87,7 @@ static void add_layer(builder *b, fsdp_module *list, int64_t index)
     impl->post_attention_layernorm = add_norm(b, m, "post_attention_layernorm");
 }
 
-/* --- the whole --- */
+/* --- the model --- */
 
 static fsdp_module *add_embed_tokens(builder *b, fsdp_module *parent)
 {
@@ -139,8 +139,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check the numbers of a configuration that did not come from a config.json, but was filled in by
- * the caller. */
+/* Check numbers that may be wrong if the caller filled in the configuration. Numbers that come from
+ * a config.json have already been checked. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

@@ -107,7 +107,7 @@ static const char *const mistral_blocks[] = {"MistralDecoderLayer", NULL};
 static const char *const qwen2_blocks[] = {"Qwen2DecoderLayer", NULL};
 static const char *const embeddings[] = {"model.embed_tokens.weight", NULL};
 
-/* The members of the table that are the same for all families. */
+/* Members of the table that are the same in all families. */
 #define SHARED_SLOTS                                                                               \
     .parse = parse, .write = write, .info = info, .set_dropout = set_dropout, .create = create,    \
     .get_config = get_config, .loss = fsdp_causal_loss, .logits = fsdp_causal_logits,              \

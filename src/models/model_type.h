@@ -1,5 +1,5 @@
-/* The interface through which programs work with any kind of model: a const table for each kind,
- * listed in registry.c. */
+/* The interface through which programs work with any kind of model. Each kind has a const table,
+ * which registry.c lists. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -7,20 +7,20 @@
 
 typedef struct fsdp_decode_cache fsdp_decode_cache;
 
-/* A model that generates one token at a time: the prompts run once, then each step adds one id to
- * every sequence. The model keeps what attention needs of earlier tokens in a cache.
+/* A model that generates one token at a time. The prompts run once; then each step adds one id to
+ * every sequence. A cache keeps what attention needs of earlier tokens.
  *
  *     create(model, &cache);
- *     logits = prompt(s, model, cache);          the scope's batch: prompts, in their order
+ *     logits = prompt(s, model, cache);          the scope's batch has the prompts
  *     while (...) {
- *         select(s, cache, rows, n);             sequences that continue, or beams
+ *         select(s, cache, rows, n);             rows: sequences, or beams, that continue
  *         logits = step(s, model, cache, ids);   one id per sequence; one scope per step
  *     }
  *     destroy(cache);
  *
  * Logits are [sequences, V] for the next token. All calls are collective if the model is sharded; a
- * rank without sequences takes part, too. There are no gradients: scopes have no tape. After a
- * failure the result is NULL and the cache can only be destroyed. */
+ * rank without sequences takes part, too. The scopes have no tape, so there are no gradients. After
+ * a failure the result is NULL and the cache can only be destroyed. */
 typedef struct fsdp_decoder {
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_module *model, fsdp_decode_cache **cache);
     void (*destroy)(fsdp_decode_cache *cache); /* accepts NULL */
@@ -53,9 +53,8 @@ struct fsdp_model_type {
      * name. */
     fsdp_status (*preset)(const char *name, fsdp_model_config *config);
     const char *presets; /* names of the published shapes, for messages */
-    void (*info)(const fsdp_model_config *config, fsdp_model_info *info); /* all but model_type,
-                                                                             class_name,
-                                                                             block_classes */
+    /* Set all members of *info except model_type, class_name and block_classes. */
+    void (*info)(const fsdp_model_config *config, fsdp_model_info *info);
     void (*set_dropout)(fsdp_model_config *config, double p); /* sets all dropout rates */
     /* Make the model a classifier of n classes. NULL: this model_type has no classifier. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
@@ -70,18 +69,18 @@ struct fsdp_model_type {
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
-    /* Return a buffer of PyTorch's module by its name: numbers [n] that depend only on the
-     * configuration. The result is borrowed; it is NULL for an unknown name. The member is NULL if
-     * the model has no buffers. */
+    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq": numbers [*n] that depend only
+     * on the configuration. The result is borrowed, and is NULL for an unknown name. The member is
+     * NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The names of saved weights. See Note [Tied heads] in registry.c for how weights decide
-     * whether the head is tied. */
-    const char *base_prefix; /* transformers' base_model_prefix: "transformer" */
+    /* The members below describe saved weights. Note [Tied heads] in registry.c says how the
+     * weights decide whether the head is tied. */
+    const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the weights do not contain them, e.g.
      * "classifier"; NULL: none. */
     const char *const *fresh_modules;
-    const char *head;              /* "lm_head.weight"; NULL: no head */
+    const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
     bool tied_by_weights;          /* only the weights decide whether the head is tied, not
                                       config.json */

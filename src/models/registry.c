@@ -10,11 +10,11 @@
 
 /* Note [Tied heads]
  *
- * transformers 5 ties the head to the embedding if tie_word_embeddings says so, unless the weights
- * contain both a head and an embedding with different values. In T5, tie_word_embeddings is
- * meaningless: since version 5 it is always true, and before version 5 it also switched on the
- * scaling of the decoder's output. So T5's head is tied if and only if the weights contain no
- * separate head, or one that equals the embedding. */
+ * transformers 5 ties the head to the embedding if tie_word_embeddings is true, unless the weights
+ * contain both a head and an embedding with different values. In T5, tie_word_embeddings does not
+ * say whether the head is tied: version 5 always sets it to true, and before version 5 it also
+ * switched on the scaling of the decoder's output. So T5's head is tied if and only if the weights
+ * contain no separate head, or one that equals the embedding. */
 
 /* Types with the same model_type are adjacent. The first of them is used if config.json names an
  * unknown architecture: for example, a pretrained BertForMaskedLM is fine-tuned as a classifier. */

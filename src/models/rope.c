@@ -1,5 +1,6 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils: at position 8000 one unit in the last place of an angle is 0.0005 radian. */
+ * modeling_rope_utils. Otherwise results would differ: at position 8000, one unit in the last place
+ * of an angle is 0.0005 radian. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -16,12 +17,12 @@ struct fsdp_rotary {
 
 /* --- frequencies --- */
 
-/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. A
- * wave shorter than original / high_freq_factor keeps its frequency. A wave longer than original /
- * low_freq_factor is stretched by `factor`. In between, the result is a mixture of both.
+/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. If
+ * the wavelength of f is below original / high_freq_factor, f is kept. If it is above original /
+ * low_freq_factor, f is divided by `factor`. In between, the two frequencies are interpolated.
  *
- * To divide a number by a tensor, torch multiplies the number with the reciprocal of the tensor.
- * This code does the same. */
+ * To divide a number by a tensor, torch multiplies the number by the reciprocal of the tensor. This
+ * code does the same. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;

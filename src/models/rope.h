@@ -4,7 +4,8 @@
 
 #include "src/autograd/autograd.h"
 
-/* Angles by position. Each position is computed once, when it is first needed. */
+/* A table of angles for each position. The angles of a position are computed once, when they are
+ * first needed. */
 typedef struct fsdp_rotary fsdp_rotary;
 
 /* Create the angles for heads of head_dim elements; head_dim must be even. Returns NULL, with an

@@ -1,11 +1,11 @@
 /* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
- * batch comes from the scope. Attention has no 1 / sqrt(K). Positions enter as a bias by distance:
- * the first block of a stack computes it, and all blocks of the stack add it to their scores. RMS
- * norms come before each layer, and each layer adds to the residual stream, which is kept finite in
- * float16. Intermediates are dropped as soon as their last reader has run; the tape keeps what
- * backward needs.
+ * batch comes from the scope. Attention scores are not scaled by 1 / sqrt(K). Positions enter as a
+ * bias that depends on the distance: the first block of a stack computes it, and all blocks of the
+ * stack add it to their scores. RMS norms come before each layer, and each layer adds to the
+ * residual stream, which is kept finite in float16. Intermediates are dropped as soon as their last
+ * reader has run; the tape keeps what backward needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -56,7 +56,7 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
 
 /* --- layers --- */
 
-/* Compute attention, with q from x and with k and v from kv, and project the result by o. The
+/* Compute attention, with q from x and with k and v from kv, and project the result with o. The
  * caller keeps x and kv. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
@@ -115,8 +115,8 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* Dropout is applied to each element of the gated activation. So if there is dropout, the gated
- * activation must exist as a tensor. */
+/* If there is dropout, the gated activation must exist as a tensor, because dropout is applied to
+ * each of its elements. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;

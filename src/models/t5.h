@@ -11,14 +11,14 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* The impl of the root. Only one call of the root runs at a time. `cache` is set during a call,
+/* The struct of the root. Only one call of the root runs at a time. `cache` is set during a call,
  * because module arguments cannot carry it. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
     fsdp_parameter *head; /* lm_head's weight; shared.weight if tied */
     fsdp_parameter *shared;
-    fsdp_module *encoder, *decoder, *lm_head; /* lm_head: a module, so it can be a unit */
-    struct fsdp_decode_cache *cache;          /* cache of the current decoding step, else NULL */
+    fsdp_module *encoder, *decoder, *lm_head; /* lm_head is a module, so it can be an FSDP unit */
+    struct fsdp_decode_cache *cache;          /* cache of the current decoding step; NULL: none */
 } fsdp_t5;
 
 typedef struct fsdp_t5_stack {
@@ -36,8 +36,8 @@ typedef struct fsdp_t5_block {
     int n_layers;
 } fsdp_t5_block;
 
-/* The impl of T5LayerSelfAttention, T5LayerCrossAttention or T5LayerFF; absent parameters are
- * NULL. */
+/* The struct of T5LayerSelfAttention, T5LayerCrossAttention and T5LayerFF. Parameters that a layer
+ * does not have are NULL. */
 typedef struct fsdp_t5_layer {
     fsdp_t5 *root;
     bool decoder;

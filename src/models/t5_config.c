@@ -27,8 +27,8 @@ static fsdp_status read_dims(fsdp_json_node root, fsdp_t5_config *c)
     return fsdp_config_opt_dim(root, "num_decoder_layers", c->num_layers, &c->num_decoder_layers);
 }
 
-/* With fewer than 4 buckets, or a maximum distance within the exact buckets, the logarithm in the
- * bucket formula divides by zero. */
+/* Read the sizes of the position bias. If there are fewer than 4 buckets, or if the maximum
+ * distance is not above half their number, the bucket formula may divide by zero. */
 static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 {
     static const char buckets[] = "relative_attention_num_buckets";
@@ -152,7 +152,7 @@ fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
 
 /* ---- published sizes ------------------------------------------------------------------------- */
 
-/* From the config.json files of google-t5/... and google/t5-v1_1-...; FLAN has the shapes of
+/* Values from the config.json files of google-t5/... and google/t5-v1_1-... FLAN has the shapes of
  * v1.1. */
 static const struct {
     const char *name;
@@ -227,9 +227,9 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
 }
 
 /* Set the keys from which transformers decides whether the head is tied and whether the decoder's
- * output is scaled. transformers 4 reads only tie_word_embeddings, and does both if it is true.
- * transformers 5 reads tie_word_embeddings only if there is no scale_decoder_outputs, as its
- * default; the weights decide whether the head is tied. */
+ * output is scaled. transformers 4 reads only tie_word_embeddings, and does both if it is true. In
+ * transformers 5, tie_word_embeddings is only the default of scale_decoder_outputs, and the weights
+ * decide whether the head is tied. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

@@ -1,4 +1,4 @@
-/* config.json of T5, for a parsed document; the rest is in <fsdp/t5.h>. */
+/* config.json of T5: the functions that work on an open document. The others are in <fsdp/t5.h>. */
 #pragma once
 #include <fsdp/t5.h>
 

@@ -14,8 +14,8 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Return the class name for this model: `of_mt5`, e.g. "MT5Block", for mT5, and `of_mt5` without
- * the M for T5. */
+/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block". In T5,
+ * the name has no M. */
 static const char *class_name(const builder *b, const char *of_mt5)
 {
     return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;
@@ -149,7 +149,7 @@ static fsdp_module *add_stack(builder *b, fsdp_module *root, const char *name, b
     return m;
 }
 
-/* --- the whole --- */
+/* --- the model --- */
 
 static fsdp_status check_config(const fsdp_t5_config *c)
 {

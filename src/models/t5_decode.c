@@ -1,8 +1,8 @@
 /* See t5_decode.h. Modules are called as in training, so their hooks run. Only the forwards of the
  * root, the decoder, its blocks and its attention layers are different.
  *
- * Keys and values of sources are stored once per prompt, not per sequence: in cross-attention all
- * sequences of a prompt are queries of the same source. */
+ * Keys and values of sources are stored once per prompt, not per sequence, because all sequences of
+ * a prompt attend to the same source. */
 #include "src/models/t5_decode.h"
 
 #include "src/base/alloc.h"
@@ -24,8 +24,8 @@ struct fsdp_decode_cache {
     ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
     ints start, kept_prompts;      /* scratch: first ids; prompts that continue */
     const int32_t *ids;            /* ids of the current step */
-    fsdp_tensor *encoded;          /* in the first step, the encoder's output, for cross keys and
-                                      values; borrowed */
+    fsdp_tensor *encoded; /* the encoder's output, from which cross-attention computes keys and
+                             values; borrowed; NULL after the first step */
 };
 
 static void destroy(fsdp_decode_cache *c)
@@ -76,12 +76,12 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* Find the prompts that have a sequence among rows[0 .. n). Sets kept_prompts and prompt_offsets,
- * and returns the number of prompts. */
+/* Find the prompts that have a sequence among rows[0 .. n), and set kept_prompts and prompt_offsets
+ * for them. Returns the number of these prompts. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* end of `prompt`, read before it is overwritten */
+    int32_t end = c->prompts ? offsets[1] : 0; /* where the rows of `prompt` end */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -128,7 +128,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .kv_offsets = kv.offsets,
                                       .kv_ends = kv.ends,
                                       .n_sequences = c->rows,
-                                      .causal = true, /* the query is the last token */
+                                      .causal = true, /* the last query sees all tokens */
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
@@ -206,7 +206,7 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
     t5->cache->encoded = NULL;
 }
 
-/* --- calls --- */
+/* --- steps --- */
 
 /* Run the root with `forward` for ids [rows]. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,

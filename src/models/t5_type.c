@@ -41,7 +41,7 @@ static void set_tied(fsdp_model_config *config, bool tied)
     config->t5.tie_word_embeddings = tied;
 }
 
-/* If the decoder's output is not scaled, the tied head is also saved under its own name: see
+/* If the decoder's output is not scaled, the tied head must also be saved under its own name: see
  * fsdp_t5_config_write(). */
 static const char *tied_head_to_save(const fsdp_model_config *config)
 {
