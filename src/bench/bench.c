@@ -159,7 +159,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     return status;
 }
 
-/* Run one step. *took is the time of the step without that of making the batch. */
+/* Run one step. *took does not include the time spent making the batch. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;

@@ -50,8 +50,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum the lanes of all ranks into `get`. Only a part of each lane is summed, which begins at byte
- * `first` and has `bytes` bytes. */
+/* Sum the lanes of all ranks into `get`. The sum is over bytes [first, first + bytes) of each
+ * lane. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];

@@ -92,7 +92,7 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
 
 /* Return the character at *s in lower case, or 0 if it does not belong to a token, and move *s past
  * it. Python converts text to lower case before it looks for a-z, and two characters beyond ASCII
- * then become a letter of a-z. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
+ * then become letters of a-z. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
  * and a combining dot. The dot ends the token, so *ends is set to true. */
 static char token_char(const unsigned char **s, bool *ends)
 {

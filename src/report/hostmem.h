@@ -12,7 +12,7 @@
 typedef struct fsdp_hostmem_usage {
     int64_t total_bytes; /* pss_bytes + unmapped_bytes: the figure for comparisons */
     int64_t pss_bytes;
-    int64_t unmapped_bytes; /* allocated blocks of memfds - mapped shared memory, at least 0 */
+    int64_t unmapped_bytes; /* allocated blocks of memfds minus mapped shared memory, at least 0 */
     int64_t rss_bytes;      /* sum over processes: a shared page counts once for each of them */
     int processes;          /* number of processes that could be read */
 } fsdp_hostmem_usage;

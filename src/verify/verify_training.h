@@ -41,7 +41,7 @@ typedef struct fsdp_verify_recipe {
     fsdp_json_node frozen; /* prefixes of the names of frozen parameters; value NULL: none */
     int64_t accumulation, steps;
     bool sync_last_only;    /* set_requires_gradient_sync(false) in all micro-steps but the last */
-    bool no_steps;          /* never change the weights */
+    bool no_steps;          /* skip optimizer steps, so that the weights stay the same */
     const char *checkpoint; /* folder of the checkpoint to resume from, relative to the case's
                                folder; saved after first_step steps; NULL: begin with the model's
                                weights */
