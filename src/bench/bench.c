@@ -26,9 +26,9 @@ enum {
     RATE_TRIES = 8
 };
 static const double MEMORY_SECONDS = 1.5; /* how long steps run while memory is sampled */
-static const double RATE_SECONDS = 0.15;  /* for each shape of matrix product */
+static const double RATE_SECONDS = 0.15;  /* how long each shape of matrix product is measured */
 
-/* --- one rank's run --- */
+/* --- running steps --- */
 
 typedef struct run {
     const fsdp_bench_config *config;
@@ -37,7 +37,8 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    int32_t *ids;          /* [batch, source + n_labels]: in each row source ids, then label ids */
+    int32_t *ids;          /* [batch, source + n_labels]; each row has its source ids, then its
+                              label ids */
     int32_t n_labels;      /* labels of a row; 0 for causal models, whose labels are the source
                               ids */
     fsdp_profile *profile; /* NULL: none */
@@ -52,8 +53,8 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    if (!c->profile_steps && options.first_step == 0) { /* the first step allocates what later steps
-                                                           reuse */
+    if (!c->profile_steps && options.first_step == 0) { /* skip the first step, which allocates the
+                                                           memory that later steps reuse */
         options.first_step = 1;
         options.n_steps = c->steps - 1;
     }
@@ -102,8 +103,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Draw random ids of 2 or more for a row, because 0 and 1 are T5's padding and end of sequence.
- * Class ids are drawn from all classes. */
+/* Draw random token ids for a row. They are 2 or more, because 0 and 1 are T5's padding and end of
+ * sequence. A label that is a class is drawn from all classes. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
@@ -158,7 +159,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     return status;
 }
 
-/* Run one step. *took excludes the time to make the batch. */
+/* Run one step. *took does not include the time spent making the batch. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -208,7 +209,8 @@ typedef struct used {
     double cpu_s, faults, waited_s;
 } used;
 
-/* Get what the process has used since it began. waited_s counts since the group was created. */
+/* Get the processor time and the page faults of the process since it began, and the time spent
+ * waiting for peers since the group was created. */
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
@@ -273,8 +275,8 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
-/* Set *gflops to the highest rate among the matrix products of the run's steps, on one thread; the
- * mean over ranks. */
+/* Measure each matrix product of the run's steps on one thread. Set *gflops to the highest rate,
+ * averaged over the ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -292,7 +294,7 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
 }
 
 /* Measure the rate of matrix products. Products alone cannot be slower than whole steps. If they
- * seem to be slower, other processes used the cores during the measurement, and it is repeated. */
+ * seem to be slower, other processes used the cores during the measurement, so it is repeated. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;
@@ -395,9 +397,9 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
     return status;
 }
 
-/* --- report --- */
+/* --- the report --- */
 
-/* Set a rate, MiB or ms. These need only three decimal places. */
+/* Set a value that needs only three decimal places: a rate, MiB or ms. */
 static void set(fsdp_json_node object, const char *key, double value)
 {
     fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
@@ -413,7 +415,7 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Set the figure of a category. For example, the key of "waiting for peers" is
+/* Set the time of a category. The key is the name with underscores: "waiting for peers" becomes
  * waiting_for_peers. */
 static void set_row(fsdp_json_node object, const char *name, double ms)
 {

@@ -1,16 +1,16 @@
 /* `fsdp bench train`: the work of one rank. A model of a given shape is built from a seed, sharded,
- * and trained on random tokens as `fsdp train` would do it (float32 master weights, clipping at
- * 1.0, AdamW). First come `steps` timed steps, then a few more steps in which the launching process
- * samples memory. Last, all ranks measure at the same time how fast single matrix products of the
- * run's shapes are.
+ * and trained on random tokens in the same way as by `fsdp train` (float32 master weights, clipping
+ * at 1.0, AdamW). First come `steps` timed steps, then a few more steps in which the launching
+ * process samples memory. Last, all ranks measure at the same time the speed of single matrix
+ * products with the shapes of this run.
  *
  * Note [Model FLOP utilisation]. `flops` counts the operations that a step of one rank needs to
  * compute the loss and its gradients, without recomputation. Each linear layer has three products
  * (forward, data gradient and weight gradient): 6 x tokens x in x out. The head counts only tokens
  * with a label, keys and values of cross-attention count source tokens, and results that nothing
  * reads do not count. Attention has six products (q k^T, p v; dp, dv, dq, dk): 12 x queries x keys
- * x heads x head width, and half as many if attention is causal. Each model type counts its own
- * operations (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops), where
+ * x heads x head width, and half as many operations if attention is causal. Each model type counts
+ * its own operations (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops), where
  * gemm_gflops is the best rate of one thread on the products of the feed-forward and of the
  * projections. */
 #pragma once
@@ -41,8 +41,8 @@ typedef struct fsdp_bench_config {
     double start_s;            /* when the job started, on fsdp_clock_s()'s clock */
     const char *profile;       /* file for a trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
-    bool breakdown;            /* also sum the time of the profiled steps by category; works without
-                                  a trace */
+    bool breakdown;            /* also sum the time of the profiled steps by category; does not need
+                                  a trace file */
     FILE *profile_out;         /* where rank 0 prints the table of time by category; NULL: no
                                   table */
     const char *save_model;    /* folder in which the initial weights are saved; NULL: not saved */
@@ -62,9 +62,9 @@ typedef struct fsdp_bench_result {
     double first_step_s;       /* the first step alone */
     double first_step_after_s; /* from the job's start to the end of the first step */
     double ready_after_s;      /* from the job's start to the start of the first step */
-    /* Rank 0's times: means over the steps after the first. */
+    /* means over the steps after the first */
     double forward_s, backward_s, clip_s, optimizer_s;
-    double wait_s; /* time of waiting for peers, which is part of the four times above */
+    double wait_s; /* time spent waiting for peers, which is part of the four times above */
     double cpu_s;  /* processor time; if step_s x threads is much larger, other processes used the
                       cores */
     double page_faults, page_faults_last;        /* page_faults: mean per step after the first;
@@ -72,21 +72,21 @@ typedef struct fsdp_bench_result {
     double tokens_per_s;                         /* source and target tokens of all ranks */
     double flops;                                /* operations of one rank in one step */
     double gemm_gflops, mfu;                     /* Note [Model FLOP utilisation] */
-    double first_loss, last_loss;                /* losses of rank 0's rows */
+    double first_loss, last_loss;                /* losses of this rank's rows */
     double grad_norm;                            /* norm in the last step, before clipping */
     fsdp_profile_row where[FSDP_PROFILE_ROWS];   /* time by category in the profiled steps */
     size_t n_where;                              /* 0: no steps were profiled */
     fsdp_profile_name names[FSDP_PROFILE_NAMES]; /* the most expensive operations of the profiled
-                                                    steps on rank 0 */
+                                                    steps on this rank */
     size_t n_names;
     fsdp_memory_stats memory; /* peaks of the steps, summed over the ranks */
 } fsdp_bench_result;
 
-/* Run the benchmark. Collective. The result is the same on all ranks except for fields that are
- * documented as rank 0's. */
+/* Run the benchmark. Collective. Times, and what is computed from them, are those of the calling
+ * rank. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);
-/* Set the keys of the JSON line, except peak_host_mib. */
+/* Set all keys of the JSON line except peak_host_mib. */
 void fsdp_bench_report(const fsdp_bench_config *config, int ranks, const fsdp_bench_result *result,
                        fsdp_json_node object);

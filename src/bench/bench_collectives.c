@@ -16,7 +16,7 @@
 enum {
     ALIGN = 64, /* alignment in bytes of each rank's part */
     ROUNDS = 3,
-    MAX_CALLS = 100000, /* per round */
+    MAX_CALLS = 100000, /* most calls in one round */
     MAX_RANKS = 64
 };
 
@@ -24,11 +24,10 @@ typedef struct bench {
     const fsdp_bench_collectives_config *config;
     fsdp_group *group;
     fsdp_device *device;
-    fsdp_shared_buffer *shared; /* [ranks][max_bytes] */
+    fsdp_shared_buffer *shared; /* [ranks][max_bytes], a lane for each rank */
     float *give, *get;          /* [max_bytes] each; all elements of give are rank + 1 */
     int rank, ranks;
-    size_t bytes;  /* size that is measured; a multiple of ALIGN x ranks, like max_bytes after
-                      rounding */
+    size_t bytes;  /* size that is measured; a multiple of ALIGN x ranks */
     uint32_t call; /* number of the current call, the same on all ranks; it orders the phases */
 } bench;
 
@@ -51,7 +50,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum `bytes` bytes, beginning at byte `first`, over the lanes of all ranks into `get`. */
+/* Sum the lanes of all ranks into `get`. The sum is over bytes [first, first + bytes) of each
+ * lane. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -111,7 +111,7 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* Reduce `get` in place, so its values grow from call to call. */
+/* Reduce `get` in place. Its values therefore grow from call to call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -123,11 +123,11 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* Expected first and last elements of the result after the first call. */
+/* The expected first and last elements of the result after the first call. */
 typedef enum expected {
-    OWN,        /* rank + 1, like all elements of `give` */
-    EACH_RANKS, /* first element 1, last element `ranks` */
-    SUM,        /* the sum over all ranks */
+    OWN,        /* both are rank + 1, like all elements of `give` */
+    EACH_RANKS, /* the first is 1, the last is `ranks` */
+    SUM,        /* both are the sum over all ranks */
     FIRST_RANKS
 } expected;
 
@@ -206,8 +206,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Measure one collective: check the result of the first call, time the second call to find how many
- * calls fill a round, and take the median of the rounds. */
+/* Measure one collective. Check the result of the first call. Time the second call, to find how
+ * many calls fill a round. Then take the median of the rounds. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
@@ -250,8 +250,8 @@ static size_t rounded(const bench *b, int64_t bytes)
     return (n ? n : 1) * unit;
 }
 
-/* Check that the buffers fit into memory. The scratch memory of the copied collectives is not
- * counted, because it is small. */
+/* Check that the buffers of all ranks fit into the memory of the host. The scratch memory of the
+ * copied collectives is not counted, because it is small. */
 static fsdp_status check_memory(const bench *b, size_t bytes)
 {
     const double wanted = 3.0 * (double)bytes * b->ranks,
@@ -266,7 +266,6 @@ static fsdp_status check_memory(const bench *b, size_t bytes)
 
 static fsdp_status open_buffers(bench *b)
 {
-    /* The ranks share the host's memory. */
     const fsdp_device_options options = {.name = "cpu", .isa = b->config->isa};
     const size_t bytes = rounded(b, b->config->max_bytes);
     fsdp_status status = check_memory(b, bytes);

@@ -1,23 +1,24 @@
 /* `fsdp bench collectives`: the work of one rank. Each collective is timed for each size in two
- * ways. `shared` is how units use it: the result is in memory that all ranks see. `copied` is the
- * function of <fsdp/comm.h>: the result is in the rank's own memory. For comparison, all ranks run
- * memcpy at the same time.
+ * ways. "shared" is the way in which units use it: the result is in memory that all ranks see.
+ * "copied" is the function of <fsdp/comm.h>: the result is in the rank's own memory. For
+ * comparison, all ranks run memcpy at the same time.
  *
- * Note [Bytes of a collective]. Bytes are counted as in nccl-tests: the size of the larger one of a
- * rank's input and result. This is the whole result of an all-gather, the whole input of a rank in
- * a reduce-scatter, and the buffer of an all-reduce or a broadcast. Elements are float32.
+ * Note [Bytes of a collective]. Bytes are counted as in nccl-tests: the size of a rank's input or
+ * of its result, whichever is larger. This is the whole result of an all-gather, the whole input of
+ * a rank in a reduce-scatter, and the buffer of an all-reduce or a broadcast. Elements are float32.
  *
  * The shared all_gather copies each rank's rows into the shared buffer, which all ranks may then
- * read, as units do when they cast. For the shared reduce_scatter, the gradients are already in the
- * shared gradient buffers, since backward writes them there; each rank sums its own rows over all
- * buffers. In the shared all_reduce, as between replicas, each rank copies the whole input into its
- * own lane and then sums over all lanes. */
+ * read, as units do when they cast parameters. For the shared reduce_scatter, the gradients are
+ * already in the shared gradient buffers, because backward writes them there, and each rank sums
+ * its own rows over all buffers. In the shared all_reduce, as between replicas, each rank copies
+ * the whole input into its own lane and then sums over all lanes. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_bench_collectives_config {
-    int64_t min_bytes, max_bytes; /* > 0; rounded up to a multiple of 64 bytes per rank */
+    int64_t min_bytes, max_bytes; /* > 0; rounded down to a multiple of 64 bytes per rank, but not
+                                     to 0 */
     int factor;                   /* > 1; ratio of each size to the previous one */
     double seconds;               /* > 0; minimum time for each collective and size */
     const char *isa;              /* NULL: the best instruction set */
@@ -33,17 +34,17 @@ typedef struct fsdp_bench_collective {
 
 typedef fsdp_status fsdp_bench_collective_fn(void *arg, const fsdp_bench_collective *measured);
 
-/* The number of measurements for each size. The functions return the name and the way of
- * measurement `i`, for headings. */
+/* The number of measurements for each size. */
 enum {
     FSDP_BENCH_COLLECTIVES = 8
 };
+/* The name and the way of measurement `i`, for headings. */
 const char *fsdp_bench_collective_name(int i); /* "memcpy" first */
 const char *fsdp_bench_collective_how(int i);
 
-/* Measure all collectives. Collective. Rank 0 calls `each` for every measurement, in the order of
- * sizes and then of the indices above. Returns FSDP_ERR_NOMEM on all ranks if buffers of max_bytes
- * do not fit into the host's memory, and FSDP_ERR_STATE if the result of a collective is wrong. */
+/* Measure all collectives. Collective. For each size, in ascending order, rank 0 calls `each` for
+ * every measurement `i`. Returns FSDP_ERR_NOMEM on all ranks if buffers of max_bytes do not fit
+ * into the host's memory, and FSDP_ERR_STATE if the result of a collective is wrong. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_collectives(const fsdp_bench_collectives_config *config,
                                                    fsdp_group *group,
                                                    fsdp_bench_collective_fn *each, void *arg);

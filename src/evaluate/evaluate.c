@@ -24,17 +24,18 @@
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
 
-/* State for the evaluation of one model. */
+/* The state while one model is evaluated. */
 typedef struct evaluator {
     const fsdp_evaluate_config *config;
     fsdp_group *group;
     fsdp_device *device;
     fsdp_evaluations *all;
-    bool show_progress; /* true on rank 0, unless the output is for a program */
+    bool show_progress; /* true on rank 0, unless --json is given */
     fsdp_model *model;
     fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
-    fsdp_generation_config generation; /* settings for generating texts, if any are generated */
+    fsdp_generation_config generation; /* settings for generated texts; zero if no texts are
+                                          generated */
 } evaluator;
 
 static bool is_first(const evaluator *v)
@@ -42,7 +43,7 @@ static bool is_first(const evaluator *v)
     return fsdp_group_rank(v->group) == 0;
 }
 
-/* --- texts --- */
+/* --- texts of all ranks --- */
 
 static void free_texts(fsdp_text_rows *rows)
 {
@@ -52,7 +53,7 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* Get the sources (with their prefix) or the targets of all rows as texts. */
+/* Get the texts of all rows: their sources, including the prefix, or their targets. */
 static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
@@ -81,7 +82,7 @@ static int rank_of_row(const evaluator *v, size_t row)
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* Pack this rank's texts, one after the other, each with its NUL. */
+/* Pack this rank's texts into one string, in which each text ends with a NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -108,8 +109,7 @@ static fsdp_status unpack_texts(const evaluator *v, const char *all, size_t stri
     return FSDP_OK;
 }
 
-/* Gather the texts of all ranks on rank 0. The other ranks keep only their own texts.
- * Collective. */
+/* Gather the texts of all ranks on rank 0. Other ranks keep only their own texts. Collective. */
 static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 {
     int world_size = fsdp_group_world_size(v->group);
@@ -136,7 +136,7 @@ static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
     return status;
 }
 
-/* --- setting up --- */
+/* --- opening models and data --- */
 
 static fsdp_status open_device(evaluator *v)
 {
@@ -158,8 +158,8 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* Refuse options for source and target texts if the model is not seq2seq, and --max-seq-length if
- * it is. */
+/* For a model that is not seq2seq, refuse options for source and target texts. For a seq2seq model,
+ * refuse --max-seq-length. */
 static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -187,7 +187,7 @@ static fsdp_status check_task_options(const evaluator *v)
     return FSDP_OK;
 }
 
-/* Check that the model has the task of the first model, and that its options fit. */
+/* Check that the model has the same task as the first model, and that the options fit the task. */
 static fsdp_status check_task(const evaluator *v)
 {
     const fsdp_model_info *info = &v->model->info;
@@ -215,7 +215,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* 0 is the same default length, but rows of ids are not cut */
+        /* With a length of 0, texts are cut to the default length, and rows of ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -224,7 +224,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Open --data for a model. Notes about the data are printed only for the first model. */
+/* Open --data for a model. The dataset's note is printed only for the first model. */
 static fsdp_status open_data(evaluator *v, bool first_model)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -241,9 +241,10 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* Read references, prompts and candidates once, with the first model's tokenizer. For data without
- * texts (ids and no tokenizer) only the loss is computed. Every rank reads the references: rank 0
- * needs them, and the other ranks must know whether there are any. */
+/* Read references, prompts and candidates once, with the first model's tokenizer. If the data are
+ * ids and there is no tokenizer, there are no texts, and only the loss is computed. Every rank
+ * reads the references, although only rank 0 uses them, because every rank must know whether there
+ * are texts. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -285,8 +286,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Report which rows had a loss that is not finite, and why. `loop` has the model's parameters.
- * Collective. */
+/* Return an error that names the rows whose loss is not finite, and the cause. `loop` must have the
+ * model's parameters. Collective. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -305,7 +306,7 @@ static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                       dtype == FSDP_DTYPE_F16 ? fsdp_human_not_finite_advice(dtype) : "");
 }
 
-/* Check that the loss is finite; if it is not, report the reason. Collective. */
+/* Check that the loss is finite. If it is not, return an error with the cause. Collective. */
 static fsdp_status check_loss(const evaluator *v, const char *name, fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -379,8 +380,8 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* Get the settings for generation: one text per row, with at most max_target_length new tokens
- * unless a length was given. */
+/* Get the settings for generation, with one text per row. If the user gave no length, the limit of
+ * new tokens is max_target_length. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -401,8 +402,8 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     return FSDP_OK;
 }
 
-/* Prepare the generation of texts. This happens before the loss is computed, so that errors are
- * reported early. */
+/* Check the settings for generated texts. This is done before the loss is computed, so that errors
+ * are reported early. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
@@ -416,8 +417,7 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
     return fsdp_agree(v->group, status);
 }
 
-/* Refuse a given seed that would have no effect: it has one only if weights are drawn or texts are
- * sampled. */
+/* Refuse a given seed if it has no effect, because neither weights nor texts are drawn with it. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -428,8 +428,8 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
-/* Generate texts for block m of the rows. A block beyond the last row has no rows, but takes part,
- * because ranks run in lockstep. */
+/* Generate texts for block m of the rows. If the block is beyond the last row, its batch is empty,
+ * but the rank must still take part in the forward of the other ranks. */
 static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
@@ -507,8 +507,8 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* Check that all models exist, so that a missing model is reported before any model is
- * evaluated. */
+/* Check that all models exist. This is done first, so that a missing model is reported before any
+ * model is evaluated. */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -543,8 +543,8 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
-/* Check that the folder of an output file exists, so that a missing folder is reported before any
- * model is evaluated. */
+/* Check that an output file is not a folder and that its parent folder exists, so that a mistake is
+ * reported before any model is evaluated. */
 static fsdp_status check_output(const char *flag, const char *path)
 {
     if (!path)

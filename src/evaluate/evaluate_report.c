@@ -1,4 +1,5 @@
-/* The output of `fsdp evaluate`: tables for people, a line of JSON for programs, files of texts. */
+/* The output of `fsdp evaluate`: tables for people, a line of JSON for programs, and files of
+ * texts. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -136,8 +137,8 @@ static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
 
 /* --- files of texts --- */
 
-/* Write texts to a file, one per line. Line ends within a text become spaces, so that line i is row
- * i. */
+/* Write texts to a file, one per line. Line breaks in a text become spaces, so that row i is on
+ * line i. */
 static fsdp_status write_lines(const fsdp_text_rows *texts, const char *path)
 {
     fsdp_str s = {0};

@@ -1,15 +1,15 @@
-/* Texts become lists of token numbers (one table of tokens for all texts of a call). n-grams are
- * then integers, which can be sorted. The longest common subsequence is computed with bit
- * arithmetic: one word contains 64 columns of the dynamic programme (Hyyro 2004, "Bit-Parallel
- * LCS-length Computation Revisited"). A pair of summaries takes a few dozen instructions. */
+/* Texts become lists of token numbers. All texts of a call share one table of tokens. An n-gram is
+ * then an integer, too, and n-grams can be sorted. The longest common subsequence is computed with
+ * bit arithmetic: one word contains 64 columns of the dynamic programming table (Hyyro 2004,
+ * "Bit-Parallel LCS-length Computation Revisited"). A pair of summaries takes a few dozen
+ * instructions. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/evaluate/rouge.h"
 
-/* --- tokens ------------------------------------------------------------------------------------
- */
+/* --- tokens --- */
 
 typedef struct token_list {
     int32_t *ids;
@@ -18,7 +18,7 @@ typedef struct token_list {
 
 typedef struct token_entry {
     uint32_t hash;
-    int32_t id;    /* 0: free slot; tokens count from 1 */
+    int32_t id;    /* 0: free slot; token numbers begin at 1 */
     size_t offset; /* offset of the token in the table's text */
     size_t bytes;
 } token_entry;
@@ -90,10 +90,10 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
     return FSDP_OK;
 }
 
-/* Return the character at *s in lower case if it belongs to a token, else 0, and move *s past it.
- * Python first makes text lower-case and then looks for a-z. The lower case of two characters
- * beyond ASCII contains a letter of a-z: KELVIN SIGN (E2 84 AA) becomes k; I WITH DOT ABOVE (C4 B0)
- * becomes i and a combining dot, which ends the token (*ends). */
+/* Return the character at *s in lower case, or 0 if it does not belong to a token, and move *s past
+ * it. Python converts text to lower case before it looks for a-z, and two characters beyond ASCII
+ * then become letters of a-z. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
+ * and a combining dot. The dot ends the token, so *ends is set to true. */
 static char token_char(const unsigned char **s, bool *ends)
 {
     const unsigned char *c = *s;
@@ -176,16 +176,15 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
     return FSDP_OK;
 }
 
-/* --- longest common subsequence ----------------------------------------------------------------
- */
+/* --- longest common subsequence --- */
 
-/* A reference that is prepared for many predictions. Each distinct token of the reference has a row
- * of bits; bit j is set if the token occurs at place j of the reference. Row 0 is for tokens that
- * are not in the reference. */
+/* A reference that is prepared for comparison with many predictions. Each distinct token of the
+ * reference has a row of bits. Bit j is set if the token occurs at place j of the reference. Row 0
+ * is for tokens that are not in the reference. */
 typedef struct lcs {
     uint64_t *rows;  /* [distinct + 1, words] */
     uint64_t *state; /* [words] */
-    int32_t *row_of; /* [tokens in the table + 1]: 0 for tokens that are not in the reference */
+    int32_t *row_of; /* [tokens in the table + 1], the row of each token */
     size_t rows_cap, state_cap, words;
     const token_list *reference;
 } lcs;
@@ -229,7 +228,8 @@ static void lcs_end(lcs *l)
 }
 
 /* Return the length of the longest common subsequence. Bit j of the state is 0 if the current row
- * of the dynamic programme increases by one at column j, so the length is the number of zeros. */
+ * of the dynamic programming table increases by one at column j, so the length is the number of
+ * zeros. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
     memset(l->state, 0xff, l->words * sizeof *l->state);
@@ -255,8 +255,7 @@ static size_t lcs_length(lcs *l, const token_list *prediction)
     return columns - ones;
 }
 
-/* --- scores ------------------------------------------------------------------------------------
- */
+/* --- scores --- */
 
 static fsdp_rouge_score score_of(size_t matches, size_t reference_len, size_t prediction_len)
 {
@@ -354,8 +353,8 @@ static fsdp_status mean_of_lists(lcs *l, const token_list *references,
     return FSDP_OK;
 }
 
-/* Set *best to the index of the candidate with the largest sum of F-measures, or to the first index
- * if several are equal. */
+/* Set *best to the index of the candidate with the largest sum of F-measures. If several are equal,
+ * the first one is chosen. */
 static fsdp_status find_best(lcs *l, const token_list *references, size_t n_references,
                              const token_list *candidates, size_t n_candidates, size_t *best)
 {
@@ -382,8 +381,7 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
-/* --- entry points ------------------------------------------------------------------------------
- */
+/* --- entry points --- */
 
 fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *predictions, size_t n,
                             fsdp_rouge *rouge)

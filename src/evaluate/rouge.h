@@ -1,7 +1,7 @@
-/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The numbers are those of Google's rouge_score
- * package with use_stemmer=False: text is made lower-case, every run of characters other than a-z
- * and 0-9 separates tokens, and ROUGE-L is the longest common subsequence of the whole texts.
- * Porter stemming (use_stemmer=True) and rougeLsum are not supported. */
+/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The numbers equal those of Google's rouge_score
+ * package with use_stemmer=False: text is converted to lower case, every run of characters other
+ * than a-z and 0-9 separates tokens, and ROUGE-L uses the longest common subsequence of the whole
+ * texts. Porter stemming (use_stemmer=True) and rougeLsum are not supported. */
 #pragma once
 #include <stddef.h>
 
@@ -28,9 +28,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             fsdp_rouge *rouge);
 
 /* Find the sentence that has the highest mean ROUGE-L F-measure if it is predicted for every
- * reference. This is the score of a model that has learnt the form of the summaries, but nothing
- * from the articles. The time is proportional to references x candidates x length: 200 x 3,000
- * short summaries take about 20 ms.
+ * reference. A model that has learnt only the form of the summaries, and nothing from the articles,
+ * has about this score. The time is proportional to references x candidates x length. For 200
+ * references and 3,000 candidates, all short summaries, it is about 20 ms.
  *
  * @param candidates sentences to choose from, usually the training summaries
  * @param best       out: index of the sentence; the first one if several are equal

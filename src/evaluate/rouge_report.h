@@ -1,5 +1,5 @@
-/* Compares the ROUGE of one or more sets of predictions with each other and with the best constant
- * sentence, and prints some of the texts. */
+/* Compares the ROUGE of one or more sets of predictions with each other and with that of the best
+ * constant sentence, and prints some of the texts. */
 #pragma once
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 
 typedef struct fsdp_rouge_predictions {
     const char *name;               /* "before training", or a model's folder */
-    const char *const *predictions; /* [n references] */
+    const char *const *predictions; /* [n], one for each reference */
 } fsdp_rouge_predictions;
 
 typedef struct fsdp_rouge_report_options {
@@ -19,13 +19,15 @@ typedef struct fsdp_rouge_report_options {
 
 /* The scores of the table's rows, for callers that also write them elsewhere. */
 typedef struct fsdp_rouge_report_scores {
-    fsdp_rouge *of_sets; /* [n_sets], the caller's memory; or NULL */
+    fsdp_rouge *of_sets; /* [n_sets], memory of the caller for the scores of the sets; NULL: not
+                            wanted */
     fsdp_rouge constant; /* scores of the best constant sentence */
     size_t best;         /* index of the best constant sentence among the candidates */
 } fsdp_rouge_report_scores;
 
-/* Print a table of F-measures to `file`: a row for each of `sets` [n_sets] and one for the best
- * constant sentence. `scores` may be NULL. Returns FSDP_ERR_INVALID if there are no references. */
+/* Print to `file` a table of F-measures, with a row for each of `sets` [n_sets] and one for the
+ * best constant sentence, and then some examples. `scores` may be NULL. Returns FSDP_ERR_INVALID if
+ * there are no references. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_report(FILE *file, const char *const *references, size_t n,
                                               const fsdp_rouge_predictions *sets, size_t n_sets,
                                               const fsdp_rouge_report_options *options,

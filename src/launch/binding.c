@@ -13,8 +13,8 @@
  * neighbours. */
 typedef struct cpu_order {
     int *cpus; /* processor numbers of the operating system */
-    int *core; /* core of each processor, counted in this order */
-    int *node; /* NUMA node of each processor, counted in this order */
+    int *core; /* number of each processor's core, counted in this order */
+    int *node; /* number of each processor's NUMA node, counted in this order */
     int count, n_cores, n_nodes;
 } cpu_order;
 

@@ -3,6 +3,7 @@
 
 typedef enum fsdp_exit {
     FSDP_EXIT_OK = 0,
-    FSDP_EXIT_FAILURE = 1, /* the work failed, for example because of files, peers or numbers */
+    FSDP_EXIT_FAILURE = 1, /* the work failed: for example, a file was missing, a peer died, or a
+                              loss was not finite */
     FSDP_EXIT_USAGE = 2    /* the command line or configuration is wrong; nothing was started */
 } fsdp_exit;

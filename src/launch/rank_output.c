@@ -126,8 +126,8 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     return open_stream(launch, folder, FSDP_STREAM_STDERR, rank, &process->tee[1], &stdio[1]);
 }
 
-/* Write all bytes. If a console or a disk does not accept them, drop the rest: this must not end
- * the job. */
+/* Write all bytes. If a console or a disk does not accept them, drop the rest, because lost output
+ * must not end the job. */
 static void write_fully(int fd, const char *bytes, size_t n)
 {
     while (fd >= 0 && n) {

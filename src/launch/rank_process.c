@@ -1,5 +1,5 @@
-/* Starts one rank, with the environment that torchrun gives it, signals it, and finds out how it
- * ended. */
+/* Starts one rank with the environment that torchrun would give it, sends it signals, and finds out
+ * how it ended. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ typedef struct environment {
     size_t count, cap, borrowed;
 } environment;
 
-/* Is the entry's name one that is set again for each rank, and is therefore not copied from the
- * launcher's environment? */
+/* Is this a variable that is set for each rank, and is therefore not copied from the launcher's
+ * environment? */
 static bool set_by_us(const char *entry)
 {
     static const char *const names[] = {
@@ -98,8 +98,8 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     return launch->n_ranks == 1 || add(env, "OMP_NUM_THREADS", "1");
 }
 
-/* Add the variables that torchrun sets. There is no store of an agent: if a program needs a store
- * on MASTER_PORT, its rank 0 must create the store. */
+/* Add the variables that torchrun sets. The agent of torchrun also runs a store on MASTER_PORT.
+ * This launcher does not, so a program that needs the store must create it on its rank 0. */
 static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
 {
     int n = launch->n_ranks;
@@ -156,7 +156,7 @@ typedef struct child_plan {
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
-/* Give the rank default signal handling, whatever the launcher's parent ignored. */
+/* Give the rank default signal handling, even for signals that the launcher's parent ignored. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
@@ -186,7 +186,7 @@ static _Noreturn void run_child(const child_plan *plan)
     for (int i = 0; i < 2; i++)
         if (plan->stdio[i] >= 0 && dup2(plan->stdio[i], STDOUT_FILENO + i) < 0)
             child_fails(plan);
-    if (plan->launch->cpus) /* an error is ignored: a processor may have gone offline */
+    if (plan->launch->cpus) /* errors are ignored, because a processor may have gone offline */
         sched_setaffinity(0, sizeof(cpu_set_t), &plan->launch->cpus[plan->process->rank]);
     if (plan->process->error_fd >= 0)
         fcntl(plan->process->error_fd, F_SETFD, 0);
@@ -245,17 +245,17 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
         status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
         process->pid = 0;
     } else {
-        setpgid(process->pid, process->pid); /* the child does this, too: the process group then
-                                                exists whichever of them runs first */
+        setpgid(process->pid, process->pid); /* the child also does this, so that the process group
+                                                exists whichever of the two runs first */
         status = wait_for_exec(report[0], plan, process);
     }
     close(report[0]);
     return status;
 }
 
-/* Open the rank's stdin. Rank 0 reads what is piped into the launcher; -1 means that it keeps the
- * launcher's stdin. A terminal belongs to the launcher's process group, so no rank may read from
- * it. */
+/* Open the rank's stdin. Rank 0 keeps the launcher's stdin, for which -1 is returned, unless that
+ * is a terminal. A terminal belongs to the launcher's process group, so no rank may read from it.
+ * All other ranks read from /dev/null. */
 static int open_stdin(int rank)
 {
     return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -303,7 +303,7 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children)
     siginfo_t info = {0};
     if (process->pid <= 0 || process->ended)
         return false;
-    /* The pid stays reserved until waitpid, so the group that is killed is the rank's own. */
+    /* The pid stays reserved until waitpid, so the signal cannot reach another process group. */
     if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;

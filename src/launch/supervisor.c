@@ -5,11 +5,13 @@
  * and exit by themselves. Ranks that still run after ABORT_GRACE_S get SIGTERM, and SIGKILL after
  * the shutdown timeout. Ranks that never joined a group do not see the abort, so they get SIGTERM
  * at once. A failing rank may also post the failure itself, and a rank may accuse a peer, for
- * example a stopped process; the launcher checks for a posted failure every POLL_MS. SIGINT,
- * SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on to the ranks and end the job in the
- * same stages, but the time before SIGTERM is then the shutdown timeout: a rank ends its step and
- * saves a checkpoint, and would treat an earlier SIGTERM as a second signal. A second signal to the
- * launcher kills the ranks. If the launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
+ * example a stopped process. The launcher checks for a posted failure every POLL_MS.
+ *
+ * SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on to the ranks and end the job in
+ * the same stages, but the time before SIGTERM is then the shutdown timeout. A rank uses this time
+ * to end its step and save a checkpoint, and it would treat an earlier SIGTERM as a second signal.
+ * A second signal to the launcher kills the ranks. If the launcher dies, the ranks die, too
+ * (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -28,7 +30,7 @@ enum {
     POLL_MS = 100
 };
 static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
-/* The shutdown timeouts if --shutdown-timeout is not given. The timeout after a signal is
+/* The shutdown timeouts if --shutdown-timeout is not given. The one after a signal is as long as
  * torchrun's, because ranks may have something to save. */
 static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
 static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
@@ -152,8 +154,8 @@ static void rank_ended(supervisor *s, int rank)
     }
 }
 
-/* If a rank has exited without joining the group, post an abort: a rank that has joined waits for
- * all ranks, even for one that exited with 0. */
+/* If a rank has exited without joining the group, post an abort, because ranks that have joined
+ * wait for all ranks, even for one that exited with 0. */
 static void abort_if_rank_never_joined(supervisor *s)
 {
     int never_joined = -1;
@@ -204,7 +206,8 @@ static void stop_and_continue(supervisor *s)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        fsdp_rank_has_stopped(&s->ranks[i]); /* no message for this stop: the user asked for it */
+        fsdp_rank_has_stopped(&s->ranks[i]); /* consume the stop, so that no message is printed: the
+                                                user asked for it */
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
 }
@@ -305,8 +308,8 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
     return FSDP_OK;
 }
 
-/* Block the signals that the loop reads while it runs, and open the signalfd. A SIGHUP that was
- * ignored when the launcher began (nohup) stays ignored. */
+/* Block the signals that the loop reads, and open the signalfd. A SIGHUP that was ignored when the
+ * launcher began (nohup) stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

@@ -116,7 +116,8 @@ static fsdp_status read_short(command_line *line, const char *word)
         line->options->action = FSDP_OPTIONS_HELP;
         return FSDP_OK;
     }
-    /* Unless an option has the letter l, -lr 0.1 is treated as a long name with a missing dash. */
+    /* A word such as -lr is probably a long name with a missing dash, so the error suggests a long
+     * name. */
     if (index < 0)
         return word[2] ? fsdp_options_unknown(line->options->spec, "-", word + 1)
                        : fsdp_error(FSDP_ERR_INVALID, "unknown option '%s'", word);

@@ -119,8 +119,8 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append the options of a table that have no effect. All tables share one heading; *any says
- * whether it has been appended. */
+/* Append the options of a table that have no effect. All tables share one heading. *any is whether
+ * the heading has been appended. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -233,7 +233,7 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append "name: value", so that a file with this line gives the same setting. */
+/* Append "name: value". A file with this line gives the same setting. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {
@@ -287,7 +287,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     return fsdp_str_take(&out);
 }
 
-/* Return why option `i` has no effect although the user gave it, or NULL. */
+/* Return the reason why option `i` has no effect although the user gave it. Returns NULL if it has
+ * an effect or was not given. */
 static const char *in_vain(const fsdp_options *options, size_t i)
 {
     return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_in_vain(options, i) : NULL;
@@ -299,8 +300,8 @@ static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *re
     return own && strcmp(own, reason) == 0;
 }
 
-/* Whether an option before option `i` has no effect for the same reason. The line of that option
- * then also names option `i`. */
+/* Return whether an option before option `i` has no effect for the same reason. The note about that
+ * option then also names option `i`. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

@@ -1,5 +1,5 @@
-/* Finds options by name or alias, where a dash equals an underscore, and suggests the nearest name
- * in errors. */
+/* Finds options by name or alias, where a dash equals an underscore. In errors, suggests the
+ * nearest name. */
 #include <stdio.h>
 #include <string.h>
 

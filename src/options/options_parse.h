@@ -17,8 +17,8 @@ typedef struct fsdp_option_given {
     const char *const *items; /* for a LIST, the items of a YAML sequence; else NULL */
     size_t n_items;
     fsdp_option_origin origin;
-    const char *where; /* "--batch_size", "run.yaml:7", "FSDP_BATCH_SIZE" */
-    const char *key;   /* the name as spelled in a file; NULL if `where` names the option */
+    const char *where; /* "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE" */
+    const char *key;   /* the name as spelled in a file; NULL if `where` already names the option */
 } fsdp_option_given;
 
 struct fsdp_options {
@@ -40,7 +40,7 @@ struct fsdp_options {
     size_t n_owned, owned_cap;
 };
 
-/* Whether `name` equals `known` [known_length], where a dash equals an underscore. */
+/* Return whether `name` equals `known` [known_length], where a dash equals an underscore. */
 bool fsdp_option_same_name(const char *name, const char *known, size_t known_length);
 /* Return the index of the option with the name or alias `name`, where a dash equals an underscore,
  * or -1. *negated becomes true if `name` is the "no-" form of a switch. */
@@ -54,22 +54,23 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert, check and store a value, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
-/* Return why option `i` has no effect, even if it was not given, or NULL if it has an effect. */
+/* Return the reason why option `i` has no effect, or NULL if it has an effect. The option need not
+ * have been given. */
 const char *fsdp_options_in_vain(const fsdp_options *options, size_t i);
-/* Store the value that an option without a default has if no source gives it. */
+/* Store the value of an option that has no default and that no source gives. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
-/* Whether --no-name negates the option and --name alone sets it. */
+/* Return whether the option is a switch: --name alone sets it, and --no-name negates it. */
 static inline bool fsdp_option_is_switch(const fsdp_option *option)
 {
     return option->type == FSDP_OPTION_BOOL || option->type == FSDP_OPTION_BOOL_OR_INT;
 }
-/* Whether `text` is a value of the switch `option`. */
+/* Return whether `text` is a value of the switch `option`. */
 bool fsdp_option_is_switch_value(const fsdp_option *option, const char *text);
 bool fsdp_option_bool_from_text(const char *text, bool *value);
 /* Append the allowed values, such as "a number from 0 to 1" or "step, linear or cosine". */
 void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out);
-/* Whether `word` is one of the spellings of a choice ("adamw|adam-w"). Case is ignored, and a dash
- * equals an underscore. */
+/* Return whether `word` is one of the spellings of a choice ("adamw|adam-w"). Case is ignored, and
+ * a dash equals an underscore. */
 bool fsdp_option_choice_matches(const char *choice, const char *word);
 /* Return the length of a choice's first spelling. */
 int fsdp_option_choice_length(const char *choice);

@@ -144,7 +144,8 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If a choice has no effect, the reason also explains why other values are refused. */
+    /* If the option has no effect, the reason for that also explains why other values are
+     * refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
@@ -293,9 +294,9 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
-/* Whether `text` is a spelling of one of the option's choices; sets *index. Some choices have
- * numbers as other spellings. Those are not matched here, because text that begins with a digit is
- * read as an integer. */
+/* Return whether `text` is a spelling of one of the option's choices, and set *index to that
+ * choice. Some choices have a number as another spelling. It is not matched here, because text that
+ * begins with a digit is read as an integer. */
 static bool word_from_text(const fsdp_option *option, const char *text, int *index)
 {
     for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
@@ -403,8 +404,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Whether the given text is the option's default in any spelling. `place` contains the converted
- * value. */
+/* Return whether the given text is the option's default in any spelling. `place` contains the
+ * converted value. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -424,7 +425,7 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
     }
 }
 
-/* Report that the value of an option with `instead` is not supported. */
+/* Return the error for an unsupported value of an option with `instead`. */
 static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
@@ -433,7 +434,8 @@ static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_opti
                       *value ? " is " : "", option->instead);
 }
 
-/* Whether the value at `place` counts as not given; see `false_is_silence` of fsdp_option. */
+/* Return whether the value at `place` counts as not given; see `false_is_silence` of
+ * fsdp_option. */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
     return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
@@ -448,8 +450,8 @@ typedef union any_value {
     fsdp_option_list list;
 } any_value;
 
-/* Whether the value at `place` is the option's default. For an option without a default, this is 0,
- * false, an empty text or an empty list. */
+/* Return whether the value at `place` is the option's default. For an option without a default,
+ * this is 0, false, an empty text or an empty list. */
 static bool is_default(fsdp_options *options, const fsdp_option *option, const void *place)
 {
     any_value value = {0};
@@ -464,10 +466,10 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
-/* Whether the value asks for nothing; see fsdp_options_says(). A flag asks for nothing if its value
- * is the default of a switch, or a default of another type that is 0 or empty (CHOICE and DTYPE
- * always ask for something). In files and the environment, every default asks for nothing, because
- * files list all options. */
+/* Return whether the value asks for nothing; see fsdp_options_says(). In files and the environment,
+ * this is every default, because files list all options. For a flag, it is the default of a switch,
+ * or a default of another type that is 0 or empty. A flag of type CHOICE or DTYPE always asks for
+ * something. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

@@ -1,5 +1,5 @@
 /* Reads the file of --config FILE.yaml. Its keys are option names. Keys of nested maps are only
- * headings: the innermost key names the option. A sequence is the value of a list option. null
+ * headings, so the innermost key names the option. A sequence is the value of a list option. null
  * leaves an option unchanged. */
 #include "src/options/options_parse.h"
 
@@ -24,7 +24,7 @@ typedef struct yaml_reader {
     const char *path;
     yaml_document_t document;
     int pairs; /* number of pairs read so far */
-    int *seen; /* [spec->count]: line on which this file set the option, 0 if not yet */
+    int *seen; /* [spec->count]: line on which this file set the option; 0: not set yet */
 } yaml_reader;
 
 static int line_of(const yaml_node_t *node)
@@ -115,8 +115,8 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Read a map and its nested maps. Their depth is limited, because an alias may refer to a map that
- * contains the alias. */
+/* Read a map and its nested maps. The depth is limited, because an alias in a map may refer to that
+ * same map. */
 static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)

@@ -28,13 +28,14 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
     return FSDP_OK;
 }
 
-/* --- remedies, beginning with those that change the run least --- */
+/* --- remedies --- */
 
 /* Change `c`, and append the flags for this change to *flags. Returns false if there is nothing to
  * change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Checkpoint every block, with the kind that keeps the least. */
+/* Checkpoint the activations of every block, with the kind of checkpointing that keeps the
+ * least. */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;
@@ -118,6 +119,7 @@ static bool offload(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
+/* All remedies, beginning with those that change the run least. */
 static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
                                       use_bf16,   use_adafactor, offload};
 
@@ -135,8 +137,9 @@ static bool contradicts(fsdp_status status)
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* Apply one remedy to `c`. A remedy that can be applied again (smaller micro-batches) is repeated
- * until the run fits or memory no longer shrinks; its flags replace those of the previous round. */
+/* Apply one remedy to `c`. Repeat it until the run fits, memory no longer shrinks, or the remedy
+ * has nothing more to change. Only split_batch() can change something again. Its flags replace
+ * those of its previous round. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;

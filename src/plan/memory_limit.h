@@ -9,8 +9,9 @@
  * return FSDP_OK.
  *
  * @return FSDP_ERR_NOMEM if the run does not fit: the message has the planned bytes by purpose, and
- * the first setting with which the run would fit and its bytes. FSDP_ERR_INVALID if nothing bounds
- * the length of rows, because then there is no plan. Also the errors of fsdp_plan_create(). */
+ * the first settings that would make the run fit, with the bytes that it would then need.
+ * FSDP_ERR_INVALID if nothing bounds the length of rows, because then there is no plan. Also the
+ * errors of fsdp_plan_create(). */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
 /* Like fsdp_memory_limit_check(), for the job of `group`: rank 0 plans, and all ranks return its

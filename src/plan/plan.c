@@ -24,13 +24,13 @@ enum {
 
 typedef struct walk walk;
 
-/* The hooks of one unit. */
+/* The hooks on one module of a unit. */
 typedef struct watched {
     fsdp_region_hooks hooks;
     const fsdp_module *module;
     walk *walk;
     int unit;
-    fsdp_plan_moment before; /* what was computed before this unit began */
+    fsdp_plan_moment before; /* what was computed when this unit was entered */
     struct watched *next;    /* next in walk->watched */
 } watched;
 
@@ -76,7 +76,7 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Record peaks. Call this before `now` changes: a peak since the last call belongs to `now`. */
+/* Record the peaks since the last call as peaks of `now`. Call this before `now` changes. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -152,7 +152,7 @@ static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event ev
     add_event(w, kinds[event], u->unit);
 }
 
-/* --- hooks: what is computed --- */
+/* --- hooks of units --- */
 
 static void enter(watched *u, fsdp_plan_phase phase)
 {
@@ -175,8 +175,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* Leave the unit. The root is unit 0: after its forward, backward begins. A validation has no
- * backward, so for it only the unit is left. */
+/* Leave the unit. When the forward of the root (unit 0) ends, backward begins, unless this is a
+ * validation. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -202,7 +202,7 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* End the backward of a micro-step. The hooks of fully_shard run before this one. */
+/* End the backward of a micro-step. The hooks of fully_shard have run before this hook. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
@@ -328,7 +328,7 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
     return status;
 }
 
-/* --- the walk --- */
+/* --- running steps --- */
 
 /* Print the modules into *tree. The caller frees it with free(). */
 static fsdp_status print_tree(const walk *w, char **tree)
@@ -375,7 +375,7 @@ static void count_small(const walk *w, int sign)
     }
 }
 
-/* Drop what was recorded for the previous step: only the last step is described. */
+/* Drop what was recorded for the previous step, because a plan describes only the last step. */
 static void forget_step(fsdp_plan *p)
 {
     p->n_events = 0;
@@ -428,8 +428,8 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Run a validation. It has no gradients and uses less memory than a step, but its batches may be
- * larger. */
+/* Run a validation. It has no gradients, so it uses less memory than a step with the same batch,
+ * but its batches may be larger. */
 static fsdp_status run_validation(walk *w)
 {
     const fsdp_train_config *c = w->trainer.config;
@@ -454,7 +454,7 @@ static fsdp_status run_save(walk *w)
     return FSDP_OK;
 }
 
-/* Set the bytes of copies for an asynchronous save: each byte of a checkpoint is copied at most
+/* Set the peak of the copies for an asynchronous save. Each byte of a checkpoint is copied at most
  * once, and copies never take more than the pool. */
 static void count_staging(walk *w)
 {
@@ -483,7 +483,7 @@ static void fini(walk *w)
 {
     fsdp_batch_release(w->batch);
     fsdp_trainer_fini(&w->trainer);
-    while (w->watched) { /* after the modules that they are attached to */
+    while (w->watched) { /* freed after the modules, which point to these hooks */
         watched *u = w->watched;
         w->watched = u->next;
         fsdp_free(u);
@@ -549,10 +549,10 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
 
 /* Note [Beside the plan]. A rank's process uses more memory than its tensors: the program and its
  * libraries, stacks, the tape, the primitives and panels of matrix products, the tokenizer, and the
- * batches that loader threads prepare. In runs of the shape of T5-small and of a 58 M Llama these
- * took 14 to 42 MiB per rank, and the amount hardly depends on the model. It excludes memory that
- * the kernel may take back at any time: mapped files, weights while they are loaded, and token
- * files. */
+ * batches that loader threads prepare. In runs with the shapes of T5-small and of a Llama with 58 M
+ * parameters, this took 14 to 42 MiB per rank. The amount hardly depends on the model. Memory that
+ * the kernel can take back at any time is not included: mapped files, such as token files and
+ * weights that are being loaded. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
     return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;

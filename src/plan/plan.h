@@ -1,15 +1,17 @@
-/* Computes what a run of `fsdp train` needs, before the run. Optimizer steps of the real program
- * (model, units with their hooks, tape, clipping, optimizer, allocator) run on the meta device,
- * over a group without peers (src/comm/plan_group.h), until a step needs no more memory than the
- * steps before it: usually three steps, at most five. No figure is estimated: each is what these
- * steps request on rank 0, which has the most rows. Batches are full: --batch-size rows of the
+/* Computes the memory and the collectives of a run of `fsdp train` before the run. Optimizer steps
+ * of the real program (model, units with their hooks, tape, clipping, optimizer, allocator) run on
+ * the meta device, over a group without peers (src/comm/plan_group.h). They are repeated until a
+ * step needs no more memory than the steps before it, which takes three steps in most cases and
+ * five at most. Figures are not estimated, but counted from the requests of these steps on rank 0,
+ * which has the most rows of parameters. Batches are full: they have --batch-size rows of the
  * greatest length. The plan describes the last step, in which the prefetch order is known and the
  * optimizer state exists.
  *
  * A plan may also be for more than one host (local_world_size < world_size), although no transport
  * of this build supports that. The plan then assumes that each host has only the master weights and
- * the gradient buffers of its own ranks, and that it unshards into buffers that its ranks share,
- * even if parameters are float32. Buffers for an exchange between hosts are not counted. */
+ * the gradient buffers of its own ranks. It also assumes that ranks of a host unshard into shared
+ * buffers, even if parameters are float32. Buffers for an exchange between hosts are not
+ * counted. */
 #pragma once
 #include <stdio.h>
 
@@ -35,7 +37,7 @@ typedef enum fsdp_plan_phase {
 } fsdp_plan_phase;
 const char *fsdp_plan_phase_name(fsdp_plan_phase phase); /* "forward"; static */
 
-/* What was computed at some time. */
+/* What the program computes at some time. */
 typedef struct fsdp_plan_moment {
     fsdp_plan_phase phase;
     int unit; /* index of the unit; -1: outside of all units */
@@ -45,16 +47,16 @@ typedef struct fsdp_plan_unit {
     char *name; /* path of the unit's first module; "" for the root */
     char *class_name;
     int modules;                /* number of modules in this unit */
-    int64_t numel, local_numel; /* elements of the unit's parameters: of all ranks, and of rank 0 */
-    /* Collectives per step. Bytes are those of the whole collectives, as FSDP2 would send and
-     * receive them. */
+    int64_t numel, local_numel; /* elements of the unit's parameters, on all ranks together and on
+                                   rank 0 */
+    /* Collectives per step. The bytes are those of whole collectives, as FSDP2 would run them. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
-    uint64_t all_reduces, all_reduce_bytes; /* over replicas */
+    uint64_t all_reduces, all_reduce_bytes; /* sums over the replicas */
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {
-    FSDP_PLAN_BEGIN,   /* the unit begins to compute */
-    FSDP_PLAN_END,     /* the unit has computed */
+    FSDP_PLAN_BEGIN,   /* the unit starts computing */
+    FSDP_PLAN_END,     /* the unit has finished computing */
     FSDP_PLAN_GATHER,  /* the unit's all-gather begins */
     FSDP_PLAN_UNSHARD, /* the unit's all-gather is complete */
     FSDP_PLAN_RESHARD,
@@ -83,13 +85,14 @@ typedef struct fsdp_plan {
     int micro_steps;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;
-    fsdp_plan_memory init, forward, backward, step; /* bytes allocated at the end of each period */
+    fsdp_plan_memory init, forward, backward, step; /* bytes allocated after initialization, after
+                                                       forward, after backward and after the step */
     fsdp_plan_memory peak, most; /* peak: bytes of each tag when the total peaks; most: the peak of
                                     each tag */
     fsdp_plan_memory most_in[FSDP_PLAN_PHASES]; /* the peak of each tag in each phase */
     fsdp_plan_moment peak_at;
-    int64_t reserved; /* peak of the bytes that the allocator reserves for the tensors, holes
-                         included */
+    int64_t reserved; /* peak of the bytes that the allocator reserves for tensors, including unused
+                         space between them */
     int64_t staging;  /* peak of the copies for --async-save; not part of `reserved` */
     uint64_t small_collectives, small_bytes; /* per step: collectives of counts and losses, but not
                                                 of norms */
@@ -107,8 +110,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, in
                                              int local_world_size, fsdp_plan **plan);
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
 
-/* Return the bytes of all ranks of one host: `reserved`, `staging` and FSDP_BESIDE_TENSORS_BYTES
- * for each rank. */
+/* Return the bytes that all ranks of one host need. Each rank needs `reserved`, `staging` and
+ * FSDP_BESIDE_TENSORS_BYTES. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
 
 /* Print tables for people; if `schedule` is true, also print the order of collectives
@@ -116,5 +119,6 @@ int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print(const fsdp_plan *plan, FILE *out, bool schedule);
 /* Print the plan as one JSON object. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print_json(const fsdp_plan *plan, FILE *out, bool schedule);
-/* Return "root" or the unit's path. The text is static or belongs to the plan. */
+/* Return the unit's path, "root" for the root, or "" if `unit` is negative. The text is static or
+ * belongs to the plan. */
 const char *fsdp_plan_unit_name(const fsdp_plan *plan, int unit);

@@ -101,8 +101,9 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Return the end of the run of units that begins at i: blocks of one list with equal figures, whose
- * names differ only in their number. */
+/* Return the end of the run of similar units that begins at i. They have equal figures, and their
+ * names differ only in one number, which is greater by one in each name. *number is set to the
+ * offset of that number. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -215,13 +216,12 @@ typedef struct unit_flight {
     int64_t gathered_at; /* number of blocks that had begun when the all-gather began */
 } unit_flight;
 
-/* What is in progress while events are replayed. */
+/* The collectives that are in progress while events are replayed. */
 typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;
-    fsdp_str waited; /* names of units whose all-gather was not overlapped by any block, since the
-                        last row */
+    fsdp_str waited; /* names of units whose all-gather no block overlapped, since the last row */
 } replay;
 
 static void add_name(fsdp_str *list, const char *name)
@@ -243,7 +243,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
             add_name(&r->waited, fsdp_plan_unit_name(r->plan, e->unit));
         u->gathering = false;
         break;
-    case FSDP_PLAN_RESHARD: /* happens after a prefetch that was not used */
+    case FSDP_PLAN_RESHARD: /* the unit was prefetched but not used */
         u->gathering = false;
         break;
     case FSDP_PLAN_PUBLISH:
@@ -255,7 +255,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
     case FSDP_PLAN_BEGIN:
         r->begun++;
         return true;
-    case FSDP_PLAN_ALL_REDUCE: /* part of FSDP_PLAN_REDUCE */
+    case FSDP_PLAN_ALL_REDUCE: /* counted as part of FSDP_PLAN_REDUCE */
     case FSDP_PLAN_END:
         break;
     }
@@ -346,7 +346,7 @@ static fsdp_status print_schedule(const fsdp_plan *p, FILE *out)
     return status;
 }
 
-/* --- all --- */
+/* --- printing a plan --- */
 
 static void print_head(const fsdp_plan *p, FILE *out)
 {

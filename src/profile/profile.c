@@ -1,5 +1,5 @@
-/* See <fsdp/profile.h>. This file has the window of steps, the sums over ranks, and the writing of
- * the file. */
+/* See <fsdp/profile.h>. This file handles the window of profiled steps, sums over ranks, and writes
+ * the trace file. */
 #include "src/profile/profile.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text, int64_
     return FSDP_OK;
 }
 
-/* --- create and destroy --- */
+/* --- creation and destruction --- */
 
 static bool is_first(const fsdp_profile *p)
 {
@@ -114,8 +114,8 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Share rank 0's `writes`. If `mine` is a failure on any rank, all ranks return a failure. p may be
- * NULL on a rank where `mine` is a failure. Collective. */
+/* Send rank 0's p->writes to all ranks. If `mine` is a failure on any rank, all ranks return a
+ * failure. p may be NULL on a rank where `mine` is a failure. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -151,11 +151,11 @@ void fsdp_profile_destroy(fsdp_profile *p)
     fsdp_free(p);
 }
 
-/* --- the file --- */
+/* --- the trace file --- */
 
 /* Send the trace of rank `from` to rank 0 in pieces, by broadcasts in which all ranks take part.
- * *status is the status of writing the file on rank 0. If writing fails, rank 0 continues to
- * receive, so that its peers do not wait forever. */
+ * *status is the status of writing the file on rank 0. If writing fails, rank 0 still takes part in
+ * the broadcasts, so that its peers do not wait forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
 {
@@ -214,8 +214,8 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* Start the window again, because the last step failed before its end and the sums contain a part
- * of that step. */
+/* Start the window again. The last step failed before its end, so the sums contain only a part of
+ * it. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;

@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/report/table.h"
 
-/* The categories in the order in which the table has them. */
+/* The categories in the order of the table's rows. */
 static const struct {
     fsdp_trace_category category;
     const char *name;
@@ -29,7 +29,7 @@ static double part(double value, double whole)
 fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS])
 {
-    double times[FSDP_TRACE_CATEGORIES][2]; /* ns: wall-clock time, processor time */
+    double times[FSDP_TRACE_CATEGORIES][2]; /* in ns; [0]: wall-clock time, [1]: processor time */
     const fsdp_trace_sum *sums = fsdp_trace_sums(trace);
     fsdp_profile_row step = {.name = "step"};
     for (int i = 0; i < FSDP_TRACE_CATEGORIES; i++) {

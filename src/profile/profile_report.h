@@ -12,14 +12,14 @@ enum {
     FSDP_PROFILE_NAMES = 14
 };
 
-/* All trace entries with one name, on this rank. */
+/* The sum of all trace entries with one name on this rank. */
 typedef struct fsdp_profile_name {
     const char *name, *detail; /* static; detail may be NULL */
     const char *category;      /* static */
     double calls, ms, cpu_ms;  /* per step */
 } fsdp_profile_name;
 
-/* Make the rows: means over the steps of the trace and over the ranks. Collective. */
+/* Make the rows. They are means over the steps of the trace and over the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],

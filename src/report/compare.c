@@ -97,7 +97,8 @@ static void free_runs(run *runs, size_t n)
 
 /* --- tables --- */
 
-/* Add a cell for a loss. The loss is NaN or infinite if the run did not measure it. */
+/* Add a cell for a loss. If the loss is not finite, for example because the run did not measure it,
+ * the cell is "-". */
 static void loss_cell(fsdp_table *table, double loss)
 {
     if (isfinite(loss))
@@ -164,8 +165,9 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 
 /* --- losses --- */
 
-/* Return the point of `step`, or NULL if the run does not have it. Steps of a run are ascending,
- * but may begin anywhere: *from is advanced to the first point that is not before `step`. */
+/* Return the point of `step`, or NULL if the run does not have it. Steps of a run ascend, but may
+ * begin anywhere. *from is advanced to the first point that is not before `step`, so that the next
+ * call continues there. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

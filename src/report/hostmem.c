@@ -1,7 +1,7 @@
-/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each of
- * these it reads smaps_rollup, and it finds the memfds among their file descriptors. The mapped
- * pages are not counted per memfd: the sum of Pss_Shmem over the processes is the mapped part of
- * all memfds together. */
+/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each
+ * process of the tree it reads smaps_rollup and looks for memfds among the file descriptors. Mapped
+ * pages are not counted for each memfd, because the sum of Pss_Shmem over the processes is the
+ * mapped part of all memfds together. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ typedef struct memfd {
     int64_t bytes; /* allocated bytes */
 } memfd;
 
-/* The buffers of a sample, which the next sample uses again. */
+/* The buffers of a sample. The next sample reuses them. */
 typedef struct walk {
     process *processes;
     size_t n_processes, processes_cap;
@@ -54,8 +54,7 @@ struct fsdp_hostmem {
     bool stopping;
 };
 
-/* --- reading /proc -----------------------------------------------------------------------------
- */
+/* --- reading /proc --- */
 
 /* Read the file as a string of at most bytes - 1 characters. Returns false if the file cannot be
  * read. */
@@ -231,8 +230,7 @@ static fsdp_status take_sample(walk *w, const pid_t *roots, size_t n_roots,
     return FSDP_OK;
 }
 
-/* --- the sampler -------------------------------------------------------------------------------
- */
+/* --- the sampler --- */
 
 fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n, fsdp_hostmem **out)
 {
@@ -315,8 +313,8 @@ static struct timespec timespec_from_ns(int64_t ns)
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-/* Sample until stopped. A failed sample (out of memory, no /proc) is left out; callers can see this
- * in the number of samples. */
+/* Sample until stopped. A failed sample (out of memory, no /proc) is left out. Callers can see this
+ * from the number of samples. */
 static void *sampler(void *arg)
 {
     fsdp_hostmem *h = arg;
@@ -328,8 +326,8 @@ static void *sampler(void *arg)
         (void)ignored;
         int64_t now_ns = fsdp_clock_ns();
         next_ns += (int64_t)(h->period_s * 1e9);
-        if (next_ns < now_ns + 10000000) /* the sample took longer than the period: wait 10 ms
-                                            nevertheless */
+        if (next_ns < now_ns + 10000000) /* wait 10 ms even if the sample took longer
+                                            than the period */
             next_ns = now_ns + 10000000;
         struct timespec next = timespec_from_ns(next_ns);
         pthread_mutex_lock(&h->stop_lock);

@@ -2,8 +2,8 @@
  * blocks of memfds that no process has mapped at that moment. A page that several processes map
  * counts once. The allocated blocks of a shared buffer count even while no process maps the buffer.
  *
- * A sample walks the page tables of every process of the tree and locks the address space of the
- * process meanwhile, about 10 ms for a rank of 3 GiB. So do not sample during timed steps. */
+ * A sample walks the page tables of every process of the tree. Meanwhile, the address space of the
+ * process is locked, for about 10 ms if a rank has 3 GiB. So do not sample during timed steps. */
 #pragma once
 #include <sys/types.h>
 
@@ -12,31 +12,31 @@
 typedef struct fsdp_hostmem_usage {
     int64_t total_bytes; /* pss_bytes + unmapped_bytes: the figure for comparisons */
     int64_t pss_bytes;
-    int64_t unmapped_bytes; /* allocated blocks of memfds - mapped shared memory, at least 0 */
+    int64_t unmapped_bytes; /* allocated blocks of memfds minus mapped shared memory, at least 0 */
     int64_t rss_bytes;      /* sum over processes: a shared page counts once for each of them */
     int processes;          /* number of processes that could be read */
 } fsdp_hostmem_usage;
 
 typedef struct fsdp_hostmem fsdp_hostmem;
 
-/* Create a sampler for the processes `roots` [n], which are copied, and all descendants that they
- * have at the time of a sample. If n is 0, it samples this process and its descendants. */
+/* Create a sampler for the processes `roots` [n] and the descendants that they have at the time of
+ * a sample. If n is 0, it samples this process and its descendants. The array is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n,
                                                 fsdp_hostmem **hostmem);
 void fsdp_hostmem_destroy(fsdp_hostmem *hostmem); /* also stops sampling; accepts NULL */
 
-/* Take a sample now, which also counts for the peak. Processes that end meanwhile are left out.
- * usage may be NULL. Returns FSDP_ERR_IO without /proc. May be called from any thread. */
+/* Take a sample now. It also counts for the peak. Processes that end meanwhile are left out. usage
+ * may be NULL. Returns FSDP_ERR_IO without /proc. May be called from any thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_sample(fsdp_hostmem *hostmem, fsdp_hostmem_usage *usage);
 
-/* fsdp_hostmem_start() begins to sample `hz` times per second (usually 5) on a thread of its own;
- * it returns FSDP_ERR_STATE if sampling has already been started. fsdp_hostmem_stop() ends this,
- * and returns after the current sample. Sampling may be started again. */
+/* Start sampling `hz` times per second (usually 5) on a new thread. Returns FSDP_ERR_STATE if
+ * sampling has already been started. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_start(fsdp_hostmem *hostmem, double hz);
+/* Stop sampling. Returns after the current sample. Sampling may be started again. */
 void fsdp_hostmem_stop(fsdp_hostmem *hostmem);
 
-/* fsdp_hostmem_peak() returns the sample with the largest total since create or reset, and sets
- * *samples to the number of samples; all are 0 before the first sample. Call fsdp_hostmem_reset()
- * after a warm-up to exclude it. */
+/* Return the sample with the largest total since create or reset, and set *samples to the number of
+ * samples. All values are 0 before the first sample. */
 fsdp_hostmem_usage fsdp_hostmem_peak(fsdp_hostmem *hostmem, int64_t *samples);
+/* Forget all samples, for example those of a warm-up. */
 void fsdp_hostmem_reset(fsdp_hostmem *hostmem);

@@ -24,8 +24,7 @@ struct fsdp_metrics {
     fsdp_json *line; /* the line that was begun and is not written yet, or NULL */
 };
 
-/* --- writing -----------------------------------------------------------------------------------
- */
+/* --- writing --- */
 
 static bool is_json(const char *text, size_t bytes)
 {
@@ -57,9 +56,9 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
     return FSDP_OK;
 }
 
-/* End the last line of the file of `size` bytes, which has no newline. `tail` [bytes] is what
- * follows the last newline. If it is JSON, a newline is appended; if it is the beginning of a line,
- * it is cut off. */
+/* Repair the end of a file of `size` bytes whose last line has no newline. `tail` [bytes] is that
+ * line. If it is JSON, a newline is appended. If it is the beginning of a JSON line, it is cut
+ * off. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
@@ -104,8 +103,8 @@ fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out)
     fsdp_status status = FSDP_ERR_NOMEM;
     if (!(m->path = fsdp_strdup(path)))
         goto fail;
-    /* A pipe or a terminal cannot be opened for reading, too. So open the file for reading only if
-     * it is a regular file to which lines are appended. */
+    /* A pipe or a terminal may not be readable. So open the file for reading only if it is a
+     * regular file to which lines are appended. */
     struct stat st;
     bool read_tail = append && stat(path, &st) == 0 && S_ISREG(st.st_mode);
     m->fd = open(path,
@@ -171,8 +170,7 @@ fsdp_status fsdp_metrics_write(fsdp_metrics *m)
     return status;
 }
 
-/* --- reading -----------------------------------------------------------------------------------
- */
+/* --- reading --- */
 
 static fsdp_status curve_add(fsdp_metrics_curve *curve, double step, double value)
 {
@@ -241,7 +239,7 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
         fsdp_json_destroy(doc);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "line %lld", (long long)number);
-            /* a missing key, not a missing file */
+            /* FSDP_ERR_NOT_FOUND from `each` means a missing key, not a missing file. */
             return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
         }
     }
@@ -282,8 +280,7 @@ void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves)
     *curves = (fsdp_metrics_curves){0};
 }
 
-/* --- cutting -----------------------------------------------------------------------------------
- */
+/* --- cutting --- */
 
 typedef struct cut {
     fsdp_atomic_file *to;
@@ -313,8 +310,7 @@ fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file = realpath(path, NULL); /* resolve a link, so that the file is cut and the link is
-                                          kept */
+    char *file = realpath(path, NULL); /* if it is a link, cut its target and keep the link */
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -16,8 +16,8 @@ typedef struct fsdp_metrics fsdp_metrics;
  * line that a crash cut short is removed. Returns FSDP_ERR_FORMAT if the file ends in something
  * that is not a JSON line, and FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
-/* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes there
- * will write them again. A missing file is not an error. */
+/* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes after
+ * `step` will write them again. A missing file is not an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_cut(const char *path, int64_t step);
 /* Accepts NULL. Every line that was written successfully is already in the file. */
 void fsdp_metrics_close(fsdp_metrics *metrics);
@@ -31,8 +31,7 @@ void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value)
  * the file, which still ends with the previous line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading --- */
 
 /* Called with the object of each line. The object is valid during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
@@ -60,7 +59,7 @@ typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve validation; /* losses from lines of kind "validation" */
 } fsdp_metrics_curves;
 
-/* Read the curves for plots. If a run was resumed and a step occurs twice, the later line counts.
- */
+/* Read the curves for plots. If a step occurs twice, because a run was resumed, the later line
+ * counts. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *curves);
 void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves);

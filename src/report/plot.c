@@ -100,7 +100,7 @@ typedef struct panel {
     fsdp_plot_ticks x_ticks, y_ticks;
 } panel;
 
-/* A number at the right edge: the last value of a curve. */
+/* A number at the right edge, which is the last value of a curve. */
 typedef struct end_label {
     double y;
     colour colour;
@@ -120,8 +120,7 @@ typedef struct plot {
     int n_ends;
 } plot;
 
-/* --- primitives --------------------------------------------------------------------------------
- */
+/* --- primitives --- */
 
 static void set_colour(cairo_t *cr, colour c, double alpha)
 {
@@ -142,8 +141,8 @@ static double text_width(cairo_t *cr, const char *text)
     return extents.x_advance;
 }
 
-/* Draw text with its baseline at y. `anchor` 0: the text begins at x; 0.5: it is centred on x; 1:
- * it ends at x. */
+/* Draw text with its baseline at y. If `anchor` is 0, the text begins at x; if it is 0.5, the text
+ * is centred on x; if it is 1, the text ends at x. */
 static void draw_text(cairo_t *cr, double x, double y, double anchor, const char *text)
 {
     cairo_move_to(cr, x - anchor * text_width(cr, text), y);
@@ -223,8 +222,7 @@ static void set_dashes(cairo_t *cr, bool on)
     cairo_set_dash(cr, dashes, on ? 2 : 0, 0);
 }
 
-/* --- panels ------------------------------------------------------------------------------------
- */
+/* --- panels --- */
 
 static void draw_grid(cairo_t *cr, const panel *p)
 {
@@ -279,8 +277,7 @@ static colour run_colour(const plot *g, size_t run, bool validation)
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
-/* Add a label with the value of the curve's last finite point, which is written at the right
- * edge. */
+/* Add a label for the right edge, with the value of the curve's last finite point. */
 static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
 {
     size_t i = curve->len;
@@ -370,8 +367,7 @@ static void draw_lr_panel(plot *g)
     }
 }
 
-/* --- title and legend --------------------------------------------------------------------------
- */
+/* --- title and legend --- */
 
 typedef struct legend_entry {
     char text[96];
@@ -382,7 +378,7 @@ typedef struct legend_entry {
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs = MAX_LEGEND - 3; /* up to three lines follow those of the runs */
+    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three more lines */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
@@ -463,8 +459,7 @@ static void draw(plot *g, const char *title)
     draw_legend(g);
 }
 
-/* --- measuring ---------------------------------------------------------------------------------
- */
+/* --- measuring --- */
 
 static void add_steps(fsdp_plot_range *x, const fsdp_metrics_curve *curve)
 {
@@ -518,13 +513,11 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
     g->lr.y_ticks = fsdp_plot_ticks_for(lr, 4, false);
 }
 
-/* --- the file ----------------------------------------------------------------------------------
- */
+/* --- the picture file --- */
 
 typedef struct picture_writer {
     fsdp_atomic_file *file;
-    fsdp_status status; /* status of the first write that failed; its error message is the last
-                           error */
+    fsdp_status status; /* status of the last write; nothing is written after a failure */
 } picture_writer;
 
 static cairo_status_t write_bytes(void *arg, const unsigned char *data, unsigned bytes)

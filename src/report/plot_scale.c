@@ -52,7 +52,7 @@ void fsdp_plot_range_pad(fsdp_plot_range *range, double share)
     if (range->low > range->high)
         *range = (fsdp_plot_range){0, 1};
     double extent = range->high - range->low;
-    /* If the extent is smaller than this, neighbouring ticks are the same number. */
+    /* If the extent is smaller than this, neighbouring ticks would get the same text. */
     double least = 1e-9 * fmax(fabs(range->low), fabs(range->high));
     double pad = extent > least ? extent * share : fmax(fabs(range->low) * 0.1, 1e-12);
     range->low -= pad;
@@ -107,7 +107,7 @@ void fsdp_plot_tick_text(double value, double step, char *text, size_t bytes)
         snprintf(text, bytes, "0");
     } else if (largest >= 1e9 || step < 0.999e-4) {
         snprintf(digits, sizeof digits, "%.4g", value);
-        char *zero = strstr(digits, "e-0"); /* "2e-05" */
+        char *zero = strstr(digits, "e-0"); /* "2e-05" becomes "2e-5" */
         if (zero)
             memmove(zero + 2, zero + 3, strlen(zero + 3) + 1);
         snprintf(text, bytes, "%s", digits);
@@ -132,7 +132,8 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace values by their exponential moving average, corrected for the bias of its start. */
+/* Replace values by their exponential moving average. Dividing by `weight` corrects the bias at the
+ * start. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

@@ -1,5 +1,5 @@
-/* Follows tqdm: the bar is redrawn at most every 0.1 s; the rate is an exponential moving average
- * (0.3) of steps and seconds between redraws; the last line has the mean over the whole run. */
+/* Follows tqdm: the bar is redrawn at most every 0.1 s. The rate is an exponential moving average
+ * (0.3) of steps and seconds between redraws. The last line has the mean over the whole run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum {
     LINE_BYTES = 4096,
-    MAX_COLUMNS = 1000, /* with 3 bytes per column, the text still fits into a line */
+    MAX_COLUMNS = 1000, /* with 3 bytes per column, this still fits into LINE_BYTES */
     TEXT_BYTES = 256
 };
 
@@ -31,13 +31,12 @@ struct fsdp_progress {
     double drawn_s;     /* time when the last line was drawn */
     int64_t drawn_done; /* `done` when the last line was drawn */
     size_t drawn_width; /* BAR: columns of the last line, which the next line must cover */
-    /* moving averages of steps and seconds between lines; both start at 0, so their quotient is not
-     * biased by the start */
+    /* moving averages of steps and seconds between lines; both start at 0, so that their quotient
+     * has no bias at the start */
     double mean_steps, mean_seconds;
 };
 
-/* --- one line ----------------------------------------------------------------------------------
- */
+/* --- one line --- */
 
 static void add_interval(fsdp_text *t, double seconds)
 {
@@ -58,7 +57,8 @@ static void add_rate(fsdp_text *t, double rate)
         fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
-/* Add a bar of `cells` columns, which is filled in eighths of a character (in ASCII: tenths). */
+/* Add a bar of `cells` columns. The last filled column is drawn in eighths, or in ASCII in
+ * tenths. */
 static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
@@ -128,16 +128,15 @@ void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes
         cut(line, bytes, (size_t)m->columns);
 }
 
-/* --- the running bar ---------------------------------------------------------------------------
- */
+/* --- the running bar --- */
 
 static double smoothed_rate(const fsdp_progress *p)
 {
     return p->mean_seconds > 0 ? p->mean_steps / p->mean_seconds : 0;
 }
 
-/* Draw the line. If `rate` is 0, show the mean rate. The line is written with one write, so that it
- * is not mixed with lines of other processes on the same terminal. */
+/* Draw the line. If `rate` is 0, show the mean rate. The line is written with one write(), so that
+ * lines of other processes on the same terminal do not mix with it. */
 static void draw(fsdp_progress *p, double now_s, double rate)
 {
     char line[LINE_BYTES], out[LINE_BYTES + MAX_COLUMNS + 8];
@@ -189,7 +188,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* For FSDP_PROGRESS_LINES: is a new line due? */
+/* Is a new line due? This is for FSDP_PROGRESS_LINES. */
 static bool line_due(const fsdp_progress *p, double since_s)
 {
     if (p->line_steps > 0)

@@ -9,7 +9,7 @@ typedef struct fsdp_progress_meter {
     double elapsed_s;
     double rate; /* steps per second; 0: use the mean, done / elapsed_s */
     fsdp_progress_colour colour;
-    int columns; /* columns of the terminal; 0: unknown, with a bar of 10 columns; < 0: no bar */
+    int columns; /* columns of the terminal; 0: unknown, so the bar has 10 columns; < 0: no bar */
     bool utf8;
 } fsdp_progress_meter;
 

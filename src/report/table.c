@@ -20,8 +20,8 @@ struct fsdp_table {
     fsdp_status status; /* the first failure while building */
 };
 
-/* The characters of a style: horizontal and vertical lines, and the corners and crossings by row
- * (top, middle, bottom) and place (left, inner, right). */
+/* The characters of a style: horizontal and vertical lines, and corners and crossings.
+ * corner[row][place] has the rows top, middle and bottom, and the places left, inner and right. */
 typedef struct line_style {
     const char *horizontal, *vertical;
     const char *corner[3][3];

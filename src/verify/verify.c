@@ -1,6 +1,6 @@
-/* verify: the content of a folder determines what is compared. Every entry of the folder is an
- * input, is compared, is skipped because it is for another world size, or is reported as not
- * compared. */
+/* verify: compares the entries of a folder, each according to its name and content. An entry that
+ * is an input or that was made for another world size is passed over. An entry that cannot be
+ * compared is reported. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -19,7 +19,7 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Is the entry read only together with other entries, or described by another entry? */
+/* Is the entry only read while other entries are compared, or not read at all? */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -140,7 +140,7 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* Can the file be compared only on as many ranks as made it? */
+/* Can the file be compared only if this run has as many ranks as the run that made the file? */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -154,8 +154,8 @@ static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
-/* Compare one entry. If this version does not support something in it, the error message becomes
- * the reason why the entry is not compared, and that is not a failure. */
+/* Compare one entry. If the entry needs something that this version does not support, report the
+ * entry as not compared, with the error message as the reason. */
 static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 {
     bool of_this_world = true;
@@ -177,7 +177,7 @@ static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_
         if (is_input(names[i]))
             continue;
         if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
-            continue; /* it describes the folder of the same name, without .json */
+            continue; /* read when the folder that it describes is compared */
         if (adapter)
             fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
         else
@@ -193,8 +193,7 @@ static fsdp_status open_tolerance(fsdp_verify_case *c)
                : FSDP_OK;
 }
 
-/* Does the folder contain only folders, and nothing to compare? Then each of these folders is a
- * case. */
+/* Is the folder a collection of cases? Such a folder has folders, but nothing to compare itself. */
 static bool is_collection(const char *path, char *const *names, size_t count)
 {
     size_t folders = 0;
@@ -240,8 +239,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Add the counts of a case to *counts. Rank 0's results are the ones that are reported, so all
- * ranks get the counts of rank 0. */
+/* Add rank 0's counts of a case to *counts on every rank. Only rank 0's results are reported, so
+ * only rank 0's counts match the report. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

@@ -1,6 +1,6 @@
 /* verify: runs one batch forward and backward through the model. expected.safetensors has results
- * for padded rows. packed_expected.safetensors has results for rows of several documents; each
- * document is also run alone. */
+ * for padded rows. packed_expected.safetensors has results for rows of several documents. If it
+ * also has results for single documents, each document is run alone, too. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_case.h"
 
-/* --- captures: the outputs of modules, by hooks --- */
+/* --- capturing the outputs of modules --- */
 
 typedef struct capture {
     fsdp_region_hooks hooks;
@@ -60,8 +60,8 @@ typedef struct batch_run {
     fsdp_batch *batch;
     fsdp_model_outputs outputs; /* outputs of the current forward */
     bool has_head;              /* the model computes logits and a loss */
-    capture **captures;         /* [entries of `expected`]; NULL for an entry that is not a hidden
-                                   state */
+    capture **captures;         /* one for each entry of `expected`; NULL if the entry is not a
+                                   hidden state */
     double largest_grad;        /* the largest magnitude in all gradients of `expected` */
 } batch_run;
 
@@ -72,9 +72,10 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Return the positions of an output's tokens in the padded arrays, and set *tokens to their number.
- * The decoder of a seq2seq model has tokens of its own. If the rows of the output are sequences,
- * not tokens, the result is NULL and *tokens is the number of sequences. */
+/* Return the position of each token of an output in the padded arrays, and set *tokens to the
+ * number of tokens. These are the target tokens in the decoder of a seq2seq model, and the source
+ * tokens elsewhere. If the output has one row per sequence, return NULL and set *tokens to the
+ * number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -89,8 +90,8 @@ static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_e
     return target ? b->target_positions : b->source_positions;
 }
 
-/* Check the shape of an entry: [rows, width of the padded arrays, width] for tokens, [rows, width]
- * for sequences. */
+/* Check that the shape of an entry is [rows, tokens of a padded row, width], or [rows, width] if
+ * the output has one row per sequence. */
 static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                     int64_t width)
 {
@@ -107,7 +108,7 @@ static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_
         entry, (const int64_t[]){of->shape[0], of->shape[1], width}, 3);
 }
 
-/* Compare packed rows, [tokens, width] or [sequences, width], with the padded rows of `entry`. */
+/* Compare `got`, which is [rows, width] without padding, with `entry`, which is padded. */
 static fsdp_status compare_floats(batch_run *run, const fsdp_checkpoint_entry *entry,
                                   const float *got, int64_t rows, int64_t width,
                                   const char *tolerance_key)
@@ -144,15 +145,14 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
     return status;
 }
 
-/* --- documents, each alone --- */
+/* --- documents run alone --- */
 
-/* The allowed difference between a document's logits if it is run alone and if it is run in a
- * packed row, as golden folders define it. The logits of a document depend only on that
- * document. */
+/* The allowed difference between a document's logits when it is run alone and when it is run in a
+ * packed row. Golden folders use this bound. */
 static const double documents_absolute = 5e-6;
 
-/* Run sequence `i` of the batch in a batch of its own and write its logits to `out` [its tokens,
- * V]. */
+/* Run sequence `i` of the batch alone, and write its logits to `out`, which is [tokens of the
+ * sequence, vocabulary]. */
 static fsdp_status logits_alone(batch_run *run, int32_t i, float *out)
 {
     const fsdp_batch *all = run->batch;
@@ -192,8 +192,8 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* Run the documents alone and compare their logits. `packed` is a copy of the batch's logits, which
- * the scope of the forward owned. */
+/* Run the documents alone, and compare their logits with those in the file and with `packed`, the
+ * logits of the whole batch. Do nothing if the file has no such logits. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -207,7 +207,7 @@ static bool is_separate(const batch_run *run, const char *name)
     return run->batch->task == FSDP_TASK_CAUSAL_LM && strcmp(name, "separate_logits") == 0;
 }
 
-/* If the model computes a buffer of this name from its configuration, compare the buffer and set
+/* If `entry` is a buffer that the model computes from its configuration, compare the buffer and set
  * *done to true. */
 static fsdp_status compare_buffer(batch_run *run, const fsdp_checkpoint_entry *entry, bool *done)
 {
@@ -246,7 +246,7 @@ static fsdp_status compare_output(batch_run *run, size_t i)
         if (strcmp(name, outputs[k].name) == 0 && outputs[k].tensor)
             return compare_rows(run, entry, outputs[k].tensor, name);
     if (strcmp(name, "loss") == 0 || has_prefix(name, grad_prefix) || is_separate(run, name))
-        return FSDP_OK; /* compared elsewhere */
+        return FSDP_OK; /* compared by verify_separate() or backward() */
     bool is_buffer;
     FSDP_TRY(compare_buffer(run, entry, &is_buffer));
     if (!is_buffer)
@@ -323,7 +323,7 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* Is the gradient of this parameter zero, so that all its values are rounding errors?
+/* Is the exact gradient of this parameter zero, so that computed values are only rounding errors?
  * tolerance.json lists such parameters, for instance a bias that softmax cancels. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
@@ -339,9 +339,9 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
     return false;
 }
 
-/* Compare the gradient of p. The difference is relative to the largest magnitude in this gradient.
- * If this gradient is zero, its values are rounding errors, and the difference is relative to the
- * largest magnitude in all gradients. */
+/* Compare the gradient of p. Unless tolerance.json asks for absolute differences, the difference is
+ * relative to the largest magnitude in this gradient. If the exact gradient is zero, it is relative
+ * to the largest magnitude in all gradients. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {
@@ -395,8 +395,8 @@ static fsdp_status compare_gradients(batch_run *run)
     return status;
 }
 
-/* Compare loss and gradients. Every rank runs the same batch, so the mean over ranks is the
- * gradient of the batch. */
+/* Compare the loss and the gradients. All ranks run the same batch, so the mean of their gradients
+ * is the gradient of the batch. */
 static fsdp_status backward(batch_run *run)
 {
     fsdp_tape *tape;
@@ -424,7 +424,7 @@ static fsdp_status backward(batch_run *run)
     return status;
 }
 
-/* Report loss and gradients as not compared: a body without a head has no loss. */
+/* Report the loss and the gradients as not compared, because a model without a head has no loss. */
 static void skip_backward(batch_run *run)
 {
     for (size_t i = 0; i < fsdp_checkpoint_count(run->expected); i++) {

@@ -119,7 +119,7 @@ typedef struct id_array {
 static fsdp_status read_ids(const fsdp_checkpoint_entry *entry, int leading, const int64_t *index,
                             id_array *out)
 {
-    const int dims = entry->ndim - leading; /* [rows] counts as [rows, 1] */
+    const int dims = entry->ndim - leading; /* an array [rows] is read as [rows, 1] */
     if (strcmp(entry->dtype_name, "I64") != 0 || dims < 1 || dims > 2)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not int64 of %d dimensions",
                           entry->path, entry->name, leading + 2);
@@ -158,8 +158,8 @@ static const char *const array_names[N_ARRAYS] = {[INPUT_IDS] = "input_ids",
                                                   [TOKEN_TYPE_IDS] = "token_type_ids",
                                                   [DOCUMENT_IDS] = "document_ids"};
 
-/* Check that documents begin in document_ids where they begin in position_ids. In position_ids, a
- * document begins where positions start at 0 again. */
+/* Check that document_ids and position_ids agree on where documents begin: the document id must
+ * change exactly where the position is 0. */
 static fsdp_status check_documents(const id_array *documents, const id_array *positions)
 {
     for (int64_t row = 0; documents->ids && row < documents->rows; row++)
@@ -174,8 +174,8 @@ static fsdp_status check_documents(const id_array *documents, const id_array *po
     return FSDP_OK;
 }
 
-/* Check that all arrays have the same rows and that arrays with an entry for each source token have
- * the same width. */
+/* Check that all arrays have the same number of rows, that all except labels have the same width,
+ * and that document_ids and position_ids agree. */
 static fsdp_status check_widths(const id_array *arrays)
 {
     for (int i = 0; i < N_ARRAYS; i++)

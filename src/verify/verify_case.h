@@ -8,8 +8,8 @@
 #include "src/pretrained/model.h"
 #include "src/verify/verify.h"
 
-/* The mesh for hybrid trajectories. It is kept for later trajectories, because a group can be split
- * only a few times. */
+/* The mesh for hybrid trajectories. It is reused for later trajectories, because a group can be
+ * split only a few times. */
 typedef struct fsdp_verify_mesh {
     fsdp_device_mesh *mesh; /* two dimensions; NULL: not made yet */
 } fsdp_verify_mesh;
@@ -26,7 +26,8 @@ typedef struct fsdp_verify_case {
     fsdp_verify_counts counts;
 } fsdp_verify_case;
 
-/* --- reporting: called on all ranks; rank 0's numbers are reported --- */
+/* --- reporting --- */
+/* Call these functions on all ranks. Only rank 0's numbers are reported. */
 FSDP_PRINTF(5, 6)
 void fsdp_verify_compared(fsdp_verify_case *c, double difference, double tolerance,
                           const char *measure, const char *quantity, ...);
@@ -36,32 +37,33 @@ void fsdp_verify_skipped(fsdp_verify_case *c, const char *quantity, const char *
 /* --- reading --- */
 /* Return the path of the entry `name` of the folder. The caller owns the result. */
 char *fsdp_verify_path(const fsdp_verify_case *c, const char *name);
-/* Check for, read or open the file `name` of the folder. The caller owns *doc and *reader. */
+/* Check whether the folder has the file `name`, read the file as JSON, or open it as a file of
+ * tensors. The caller owns *doc and *reader. */
 bool fsdp_verify_has_file(const fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, const char *name,
                                                   fsdp_json **doc);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
                                                      fsdp_checkpoint_reader **reader);
-/* Get the number `key` from the object `group` of "suggested" in tolerance.json. If key is NULL,
- * get the first number of the object. *measure is set to how the number's name says that
- * differences are measured: "absolute", "relative" or "of the largest". measure may be NULL. */
+/* Get a number from the object `group` of "suggested" in tolerance.json: the number `key`, or the
+ * first one if key is NULL. If measure is not NULL, *measure is set to how differences are
+ * measured: "absolute", "relative" or "of the largest". This follows from the number's name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
-/* Make a batch from a part of each array: the part at index[0 .. leading) of the array's first
- * `leading` dimensions. The arrays are input_ids and, if the file has them, attention_mask, labels,
- * position_ids, token_type_ids and document_ids. Returns FSDP_ERR_UNSUPPORTED for an array with
- * another name. */
+/* Make a batch from one part of each array. The numbers index[0 .. leading) select the part in the
+ * first `leading` dimensions of the array. The arrays are input_ids and, if the file has them,
+ * attention_mask, labels, position_ids, token_type_ids and document_ids. Returns
+ * FSDP_ERR_UNSUPPORTED if the file has an array with another name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs,
                                               const fsdp_model_info *info, int leading,
                                               const int64_t *index, fsdp_batch **batch);
 /* Get the elements of a float32 entry. The caller owns *values. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_floats(const fsdp_checkpoint_entry *entry, float **values);
-/* Get the elements of the whole tensor, of which `local` may be a shard, as floats. The caller owns
- * *values. Collective. */
+/* Get the elements of a tensor as floats. If `local` is a shard, the whole tensor is gathered. The
+ * caller owns *values. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values);
-/* Does the folder `dir`, relative to the case's folder, have a config.json? If not, `quantity` is
- * reported as not compared. */
+/* Does the folder `dir`, relative to the case's folder, have a config.json? If not, report
+ * `quantity` as not compared. */
 bool fsdp_verify_has_model(fsdp_verify_case *c, const char *dir, const char *quantity);
 /* Open the model in the folder `dir`, relative to the case's folder, sharded over the ranks.
  * options may be NULL. */
@@ -73,22 +75,22 @@ void fsdp_verify_grow(double *largest, double difference);
 /* Return the largest |got - want| of n elements; NaN if a difference is NaN. */
 double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 
-/* --- the parts: each compares one entry of the folder --- */
+/* --- comparing one entry of the folder --- */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
-/* Compare `folder`, which has the model of model/ in other files. */
+/* Compare `folder` with model/. The two folders have the same model in different files. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
-/* Set *yes to whether `file`, a trajectory or expected_bf16.json, was made by as many ranks as this
- * run has. */
+/* Set *yes to whether the run that made `file` had as many ranks as this run. The file is a
+ * trajectory or expected_bf16.json. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
 /* Compare `file`, a trajectory_<name>_<mesh>.json for this world size. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
-/* Compare the folder `name`, dcp_step<N>, which is a checkpoint of model and optimizer.
- * dcp_step<N>.json describes it. */
+/* Compare the checkpoint in the folder `name`, called dcp_step<N>, with its description in
+ * dcp_step<N>.json, and compare training that resumes from it. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_dcp(fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_shards(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_optim(fsdp_verify_case *c);

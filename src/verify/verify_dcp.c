@@ -12,15 +12,15 @@
 #include "src/comm/agree.h"
 #include "src/verify/verify_training.h"
 
-/* --- what was loaded --- */
+/* --- comparing the loaded items --- */
 
 typedef struct compared {
     fsdp_json_node want;         /* dcp_step<N>.json */
     fsdp_dcp_reader *reader;     /* the whole tensors in the files */
-    double largest;              /* largest difference between sums, relative to the sum of
+    double largest;              /* largest difference from an expected sum, relative to the sum of
                                     magnitudes */
-    int64_t bits, values, found; /* numbers of tensors that differ in any bit, of plain values that
-                                    differ, and of all items */
+    int64_t bits, values, found; /* counts of tensors that differ in any bit, of plain values that
+                                    differ, and of items that were compared */
 } compared;
 
 static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *got, int64_t numel)
@@ -38,7 +38,8 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
     return FSDP_OK;
 }
 
-/* Compare a tensor, gathered from all ranks, with the files, bit by bit. */
+/* Compare `got`, a tensor gathered from all ranks, with the same tensor in the files, bit by
+ * bit. */
 static fsdp_status compare_bits(compared *c, const fsdp_dcp_item *item, const float *got)
 {
     size_t bytes = (size_t)item->numel * sizeof *got;
@@ -128,7 +129,7 @@ static fsdp_status compare_all(fsdp_verify_case *c, const char *name, fsdp_json 
     return FSDP_OK;
 }
 
-/* --- the folder --- */
+/* --- the checkpoint folder --- */
 
 static fsdp_status open_files(fsdp_verify_case *c, const char *name, fsdp_json **doc,
                               fsdp_dcp_reader **reader)
@@ -142,8 +143,7 @@ static fsdp_status open_files(fsdp_verify_case *c, const char *name, fsdp_json *
     return status;
 }
 
-/* Load the checkpoint into a model and an optimizer that has no state yet, and compare what was
- * loaded. */
+/* Load the checkpoint into a model and a new optimizer, and compare the loaded items. */
 static fsdp_status verify_items(fsdp_verify_case *c, const char *name, fsdp_json *doc,
                                 fsdp_dcp_reader *reader)
 {

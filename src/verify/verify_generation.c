@@ -60,7 +60,7 @@ static fsdp_status make_batch(const id_rows *prompts, const fsdp_batch_format *f
     return status;
 }
 
-/* A file that is compared. */
+/* A file of generated sequences that is compared. */
 typedef struct generation_case {
     fsdp_verify_case *c;
     const char *file;
@@ -81,7 +81,7 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
 }
 
 /* Compare each row of `list` with a generated sequence, and add the number of rows that differ to
- * *differing. The sequences begin with the first one of prompt `i` and are `stride` apart. */
+ * *differing. Row k is compared with the sequence k * stride after the first one of prompt `i`. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -100,7 +100,7 @@ static fsdp_status compare_scores(const generation_case *g, fsdp_json_node list,
         double want;
         FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(list, k), NULL, &want));
         double difference = fabs(g->got[i * g->per_prompt + k * stride].score - want);
-        *largest = !(difference <= *largest) ? difference : *largest; /* NaN stays */
+        *largest = !(difference <= *largest) ? difference : *largest; /* NaN replaces a number */
     }
     return FSDP_OK;
 }
@@ -118,8 +118,8 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Get half of the smallest distance between scores. If no score differs by more, the order of
- * scores cannot change. */
+/* Get half of the smallest gap between scores. If every score is off by less than that, the order
+ * of the scores cannot change. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
@@ -127,8 +127,8 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* Get list number `i` of the array `key`, which has a list for each prompt: the expected values of
- * the prompt's per_prompt sequences. */
+/* Get list `i` of the array `key`. The array has a list for each prompt, and the list has a value
+ * for each of the prompt's per_prompt sequences. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {
     fsdp_json_node all;
@@ -207,7 +207,7 @@ static const char *why_not(fsdp_json *doc, const char *model_dir)
     if (fsdp_model_config_read(model_dir, &model) == FSDP_ERR_UNSUPPORTED)
         return fsdp_last_error();
     if (fsdp_generation_config_parse(doc, &config) != FSDP_OK)
-        return NULL; /* an error; read_case returns it */
+        return NULL; /* read_case() will return the error */
     if (fsdp_generation_config_check(&config) == FSDP_ERR_UNSUPPORTED)
         return fsdp_last_error();
     return config.do_sample && config.top_k != 1 ? "its random numbers are PyTorch's" : NULL;

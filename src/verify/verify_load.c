@@ -7,7 +7,8 @@
 #include "src/comm/agree.h"
 #include "src/verify/verify_training.h"
 
-/* Set *all to {"model": ..., "optim": ...}. The caller owns it. */
+/* Set *all to {"model": ..., "optim": ...}, the current state of model and optimizer. The caller
+ * owns *all. */
 static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
 {
     fsdp_state_dict *model, *optim;

@@ -13,9 +13,9 @@
 
 /* --- configurations --- */
 
-/* Write what the configuration in `path` means as text: the config.json that this library would
- * write. If the weights decide whether the head is tied, the text does not depend on that setting
- * (Note [Tied heads] in registry.c). */
+/* Set *text to the config.json that this library would write for the configuration in `path`. Two
+ * configurations with the same meaning give the same text. If the weights decide whether the head
+ * is tied, the text does not depend on that setting (Note [Tied heads] in registry.c). */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;
@@ -33,8 +33,8 @@ static fsdp_status meaning_of(const char *path, char **text)
     return status;
 }
 
-/* Compare the meaning of the configuration in model/ with that of `other`, a folder or file next to
- * model/. */
+/* Compare the configuration in model/ with that in `other`, a folder or file next to model/.
+ * Configurations with the same meaning are equal, even if they are written differently. */
 static fsdp_status compare_config(fsdp_verify_case *c, const char *other, const char *quantity)
 {
     char *a = fsdp_verify_path(c, "model"), *b = fsdp_verify_path(c, other);
@@ -57,9 +57,9 @@ fsdp_status fsdp_verify_config_form(fsdp_verify_case *c)
     return compare_config(c, "config_other_form.json", "config_other_form.json");
 }
 
-/* --- the same weights in other files --- */
+/* --- weights in other files --- */
 
-/* Compare a parameter of one model with the same parameter of the other, bit by bit. */
+/* Set *same to whether the parameters of two models have the same name and are equal bit by bit. */
 static fsdp_status compare_parameter(const fsdp_named_parameter *a, const fsdp_named_parameter *b,
                                      bool *same)
 {
@@ -118,7 +118,7 @@ fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder)
 
 /* --- relative positions --- */
 
-/* Count the buckets in list `key` that this build computes differently. */
+/* Compare the list `key` of buckets with the buckets that this build computes. */
 static fsdp_status compare_buckets(fsdp_verify_case *c, fsdp_json_node table,
                                    const char *table_name, const char *key, int64_t first)
 {

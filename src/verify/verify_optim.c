@@ -1,7 +1,7 @@
-/* verify: compares optimizers, clipping and schedules, without a model, with torch's values in
- * optim.json, optim.safetensors, clip.safetensors and schedules.json. The tensors of a file become
- * the parameters of a module without a forward, which is sharded over the ranks. Gradients are read
- * from the file. */
+/* verify: compares optimizers, clipping and schedules with PyTorch's values in optim.json,
+ * optim.safetensors, clip.safetensors and schedules.json. There is no model. The tensors of a file
+ * become the parameters of a module without a forward, which is sharded over the ranks. Gradients
+ * are read from the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* The bound that golden folders have for optimizers, relative to the largest magnitude. */
+/* The bound for relative differences that golden folders use for optimizers. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -28,8 +28,8 @@ static fsdp_status add_parameter(fsdp_module *module, const char *name,
                                      (fsdp_init){.mean = 0.0f}, &p);
 }
 
-/* Make a module with a sharded parameter <name> for each tensor of the file that is called
- * `prefix`<name>`suffix`. The parameters have no values yet. */
+/* Make a sharded module with a parameter <name> for each tensor `prefix`<name>`suffix` of the file.
+ * The parameters have no values yet. */
 static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                const char *prefix, const char *suffix, fsdp_module **module)
 {
@@ -122,9 +122,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Compare the whole tensor, of which `local` is a shard, with part number `step` of the tensor
- * `name`. Raises *largest to the largest difference divided by the largest magnitude, if that is
- * larger. */
+/* Gather the tensor of which `local` is a shard, and compare it with part number `step` of the
+ * tensor `name`. The largest difference is divided by the largest magnitude. If the result is
+ * larger than *largest, *largest is set to it. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -148,7 +148,7 @@ static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader
 typedef struct optim_run {
     fsdp_verify_case *c;
     const fsdp_checkpoint_reader *file;
-    const char *unit; /* "adamw" */
+    const char *unit; /* e.g. "adamw" */
     fsdp_module *module;
     fsdp_parameter_list list;
     fsdp_optimizer *optimizer;
@@ -170,7 +170,8 @@ static fsdp_status run_step(optim_run *r, int64_t step)
     return FSDP_OK;
 }
 
-/* Compare every state tensor of a parameter in the file: "<unit>.<parameter>.state.<name>". */
+/* Compare all state tensors that the file has for a parameter. They are called
+ * "<unit>.<parameter>.state.<name>". */
 static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
 {
     char prefix[160];
@@ -267,8 +268,8 @@ fsdp_status fsdp_verify_optim(fsdp_verify_case *c)
 
 /* --- clipping --- */
 
-/* Clip all gradients in place with this norm and bound, and compare. `unit` is their name in the
- * file, e.g. "norm_2_max_0.5". */
+/* Read all gradients from the file, clip them, and compare the total norm and the clipped
+ * gradients. `unit` is the file's name for this norm and bound, e.g. "norm_2_max_0.5". */
 static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                         const fsdp_parameter_list *list, const char *unit, double norm_type,
                         double max_norm)
@@ -295,7 +296,8 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     return FSDP_OK;
 }
 
-/* Compare every "norm_<p>_max_<bound>.total_norm" of the file; p may be "inf". */
+/* Clip with each norm and bound for which the file has a "norm_<p>_max_<bound>.total_norm", and
+ * compare. p may be "inf". */
 static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                             const fsdp_parameter_list *list)
 {
@@ -391,7 +393,8 @@ static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
     return total && (s->kind == FSDP_LR_LINEAR || strncmp(name, "cosine_", 7) == 0);
 }
 
-/* Compare the rates of steps up to the last one. Rates after the last step are not defined. */
+/* Compare learning rates. Rates after the last step of the schedule are not defined, so they are
+ * not compared. */
 static fsdp_status compare_rates(fsdp_verify_case *c, fsdp_json_node rates,
                                  const fsdp_lr_schedule *s)
 {

@@ -11,9 +11,9 @@
 
 /* --- values --- */
 
-/* Find the elements [*begin, *end) of a parameter that move all scores of a query by the same
- * amount. These are the biases of keys, which GPT-2 stores between those of queries and those of
- * values. Softmax cancels such a bias, so its gradient is only a rounding error. AdamW turns the
+/* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. GPT-2 stores
+ * them between the biases of queries and those of values. Such a bias adds the same amount to all
+ * scores of a query. Softmax cancels it, so its gradient is only a rounding error. AdamW turns the
  * rounding error into full steps, so these elements cannot be compared. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
@@ -32,8 +32,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append the differences of one parameter to apart, which has *n elements, and update *n. NaN
- * counts as infinite. */
+/* Append the differences between a parameter and `entry` to `apart`, an array of *n elements, and
+ * update *n. A difference of NaN counts as infinite. */
 static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
                                    const fsdp_named_parameter *item, float *apart, int64_t *n)
 {
@@ -78,8 +78,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
     return FSDP_OK;
 }
 
-/* Compare all parameters in the file. Every parameter that trains must be in the file. Frozen
- * parameters may be in it, but nothing else. */
+/* Compare all parameters in the file. The file must have every parameter that trains. It may have
+ * frozen parameters, but no other tensors. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {
@@ -115,7 +115,7 @@ fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t)
     return status;
 }
 
-/* --- which of them changed --- */
+/* --- changed and unchanged parameters --- */
 
 static bool is_listed(fsdp_json_node names, const char *name)
 {
@@ -128,7 +128,8 @@ static bool is_listed(fsdp_json_node names, const char *name)
     return false;
 }
 
-/* Set *changed to whether any bit of the parameter differs from its value in the file. */
+/* Set *changed to whether any bit of the parameter differs from its value in `start`, which has the
+ * weights before training. */
 static fsdp_status has_changed(const fsdp_checkpoint_reader *start,
                                const fsdp_named_parameter *item, bool *changed)
 {

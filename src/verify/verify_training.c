@@ -1,6 +1,6 @@
-/* verify: trains in the same way as the golden trajectories were made. The loss of each micro-batch
- * is the mean over its own labels, and gradients are the mean over ranks and micro-batches ("mean
- * of means"). */
+/* verify: trains in the way in which PyTorch made the golden trajectories. The loss of each
+ * micro-batch is the mean over its own labels. Gradients are the mean over ranks and micro-batches
+ * ("mean of means"). */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -11,7 +11,7 @@ enum {
     MAX_STEPS = 1 << 20
 };
 
-/* --- reading --- */
+/* --- reading recipes --- */
 
 static fsdp_status read_adamw(fsdp_json_node options, const char *class_name, fsdp_adamw_options *o)
 {
@@ -169,8 +169,8 @@ static fsdp_status curve_alloc(fsdp_verify_curve *t, int64_t steps, int world_si
 
 /* --- one step --- */
 
-/* Compute the loss and the gradients of this rank's batch in micro-step `micro` of the run, which
- * is micro-step `a` of the `n` micro-steps of step `step`. */
+/* Compute the loss and the gradients of this rank's batch in one micro-step. The micro-step is
+ * number `micro` of the run, and number `a` of the `n` micro-steps of step `step`. */
 static fsdp_status run_leaf(fsdp_verify_training *t, int64_t micro, int64_t a, int64_t n,
                             int64_t step, double *loss)
 {

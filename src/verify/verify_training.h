@@ -1,4 +1,4 @@
-/* Internals of verify: training in the same way as the golden trajectories were made. */
+/* Internals of verify: training in the way in which PyTorch made the golden trajectories. */
 #pragma once
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
@@ -20,7 +20,7 @@ typedef struct fsdp_verify_optimizer {
 } fsdp_verify_optimizer;
 
 /* Read the options of the optimizer class `class_name`. Any key of `options` may be missing, and
- * `options` may be absent. Returns FSDP_ERR_UNSUPPORTED for a class that is not supported. */
+ * options.value may be NULL. Returns FSDP_ERR_UNSUPPORTED for a class that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_read(fsdp_json_node options,
                                                        const char *class_name,
                                                        fsdp_verify_optimizer *o);
@@ -36,13 +36,14 @@ typedef struct fsdp_verify_recipe {
     fsdp_verify_optimizer optimizer; /* its learning rate comes from `schedule` or `rates` */
     double max_norm;
     fsdp_lr_schedule schedule;
-    fsdp_json_node rates;  /* learning rate of each step, instead of a schedule; value NULL: none */
+    fsdp_json_node rates;  /* learning rates of the steps, which replace `schedule`; value NULL:
+                              none */
     fsdp_json_node frozen; /* prefixes of the names of frozen parameters; value NULL: none */
     int64_t accumulation, steps;
     bool sync_last_only;    /* set_requires_gradient_sync(false) in all micro-steps but the last */
-    bool no_steps;          /* the weights do not change between micro-batches */
-    const char *checkpoint; /* folder of the checkpoint that was saved after first_step steps,
-                               relative to the case's folder; NULL: begin with the model's
+    bool no_steps;          /* skip optimizer steps, so that the weights stay the same */
+    const char *checkpoint; /* folder of the checkpoint to resume from, relative to the case's
+                               folder; saved after first_step steps; NULL: begin with the model's
                                weights */
     int64_t first_step;
 } fsdp_verify_recipe;
@@ -51,8 +52,8 @@ typedef struct fsdp_verify_recipe {
  * get the values that golden folders use: for example, AdamW, and a bound of 1 for the gradient
  * norm. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read(fsdp_json_node root, fsdp_verify_recipe *r);
-/* Read a whole trajectory file: the keys above, and also schedule, inputs and the number of
- * steps. */
+/* Read a whole trajectory file: everything that fsdp_verify_recipe_read() reads, and also schedule,
+ * inputs and the number of steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read_file(fsdp_json_node root,
                                                          fsdp_verify_recipe *r);
 
@@ -72,31 +73,33 @@ typedef struct fsdp_verify_training {
     fsdp_tape *tape;
 } fsdp_verify_training;
 
-/* Train as the recipe says. *t must be zero except for its case. On success and on failure, *t has
- * the trained model, and the caller must call fsdp_verify_training_close() and
- * fsdp_verify_curve_free(). */
+/* Train as the recipe says. *t must be zero except for its case. On success, *t has the trained
+ * model. The caller must call fsdp_verify_training_close() and fsdp_verify_curve_free(), even after
+ * a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsdp_verify_recipe *r,
                                               const fsdp_fully_shard_options *shard,
                                               fsdp_verify_curve *curve);
 void fsdp_verify_training_close(fsdp_verify_training *t);
 
-/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer, in the way
- * that PyTorch scripts load: get a state dict, read into it, and set it. If `all` is not NULL, *all
- * is the loaded {"model": ..., "optim": ...}, owned by the caller. Collective. */
+/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer. This is done
+ * as in PyTorch scripts: get a state dict, read the files into it, and set it. If `all` is not
+ * NULL, *all is the loaded {"model": ..., "optim": ...}, owned by the caller. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir,
                                              fsdp_state_dict **all);
-/* Prepare *t like fsdp_verify_train(), without loading a checkpoint or running steps. */
+/* Open the inputs and the model and create the optimizer, as fsdp_verify_train() does before it
+ * loads a checkpoint and trains. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
                                                       const fsdp_fully_shard_options *shard);
-/* Resume from `checkpoint`, which was saved after `step` steps, and compare the following steps
- * with the trajectory_cosine of this world size. The checkpoint was saved by two ranks. On another
- * number of ranks, steps are compared only if the trajectory of this world size agrees with that of
- * two ranks up to `step`. */
+/* Resume from `checkpoint`, which two ranks saved after `step` steps, and compare the following
+ * steps with the trajectory_cosine of this world size. On another number of ranks, they are
+ * compared only if training up to `step` was the same as on two ranks: each label had the same
+ * weight (Note [Splits] in verify_trajectory.c), and the losses agree. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 
-/* Compare trained parameters with final_params.safetensors, which was made in the same way, or
- * check which parameters training has changed, as params.json says. */
+/* Compare the trained parameters with final_params.safetensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t);
+/* Check that training has changed the parameters that params.json lists as changed, and no
+ * others. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);

@@ -12,8 +12,8 @@
 
 /* --- comparing --- */
 
-/* Set *largest to the largest difference between got [n] and the numbers of `array`, beginning at
- * index `first`. */
+/* Set *largest to the largest difference between got[i] and number i of `array`, for i from `first`
+ * to n - 1. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -77,9 +77,10 @@ static fsdp_status compare_trajectory(fsdp_verify_case *c, fsdp_json_node root, 
     return FSDP_OK;
 }
 
-/* --- the files --- */
+/* --- trajectory files --- */
 
-/* "w3": 3 ranks; "hsdp2x2": 2 replicas of 2 ranks each. */
+/* The mesh that made a file. In the file, "w3" means 3 ranks, and "hsdp2x2" means 2 replicas of 2
+ * ranks each. */
 typedef struct mesh_shape {
     int ndim, size[2];
 } mesh_shape;
@@ -123,9 +124,9 @@ static bool any_resumed(fsdp_json_node trajectories)
 }
 
 /* Set *kept to whether final parameters are stored for this trajectory. They are stored only for
- * the trajectory that was also resumed in the middle. The tolerance.json of the folder, or of the
- * folder that contains the model, says which one that is. If neither says so, it is the cosine
- * trajectory on two ranks. */
+ * the trajectory that was also resumed in the middle, which is marked "resumed" in the
+ * tolerance.json of the folder or of the folder that contains the model. If no trajectory is
+ * marked, it is the cosine trajectory on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -159,7 +160,7 @@ static fsdp_status compare_params(const fsdp_verify_training *t, bool kept)
     return fsdp_verify_has_file(t->c, "params.json") ? fsdp_verify_changed_params(t) : FSDP_OK;
 }
 
-/* Get the mesh [replicas, ranks per replica]. Collective. */
+/* Get a mesh of the given size, which is [replicas, ranks per replica]. Collective. */
 static fsdp_status hybrid_mesh(fsdp_verify_case *c, const int *size, const fsdp_device_mesh **mesh)
 {
     fsdp_device_mesh **kept = &c->hybrid->mesh;
@@ -193,9 +194,9 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run and compare a trajectory. If a step has several micro-steps, run it also in the mode in which
- * PyTorch made the file: each rank accumulates its gradients, and they are communicated once per
- * step. */
+/* Run and compare a trajectory. If a step has several micro-steps, run it a second time in the mode
+ * in which PyTorch made the file: each rank accumulates its own gradients, and gradients are
+ * communicated once per step. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -229,10 +230,10 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
     return status;
 }
 
-/* --- resumed --- */
+/* --- resuming from a checkpoint --- */
 
-/* Set *agree to whether the trajectory of this world size agrees with that of the ranks that saved
- * the checkpoint, in the steps before the checkpoint. */
+/* Set *agree to whether two trajectories have the same losses in the first `steps` steps, before
+ * the checkpoint: `here` of this world size, and `there` of the ranks that saved the checkpoint. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -252,10 +253,11 @@ static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node her
     return FSDP_OK;
 }
 
-/* Note [Splits]. A split is the number of labels in each leaf of one step. The loss of a leaf is
- * the mean over its own labels, and the gradient of a step is the mean over its leaves. So a label
- * has the weight 1 / (leaves * labels of its leaf). Two runs with different numbers of ranks have
- * the same gradients only if each label has the same weight in both runs. */
+/* Note [Splits]. A leaf is the batch of one rank in one micro-step. A split is the number of labels
+ * in each leaf of one step. The loss of a leaf is the mean over its own labels, and the gradient of
+ * a step is the mean over its leaves. So a label has the weight 1 / (leaves * labels in its leaf).
+ * Two runs with different numbers of ranks have the same gradients only if each label has the same
+ * weight in both runs. */
 typedef struct split {
     int64_t *labels; /* [leaves] */
     int64_t leaves;
@@ -294,8 +296,8 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Set *found to the first of `steps` steps in which the weights of labels differ between the two
- * recipes, or to -1 if there is none. */
+/* Set *found to the first of `steps` steps in which labels have other weights in one recipe than in
+ * the other, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -334,8 +336,8 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Find out whether PyTorch would compute the numbers of `here` if it resumed from the checkpoint of
- * the two ranks. If it would not, `reason` is set to why; else `reason` stays empty. */
+/* Find out whether PyTorch would get the numbers of `here` if it resumed from the checkpoint of the
+ * two ranks. If not, set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -360,8 +362,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* If this number of ranks cannot resume from the checkpoint, set `reason` to why; else leave
- * `reason` empty. */
+/* If this number of ranks cannot resume from the checkpoint, set `reason` to the cause. Otherwise
+ * `reason` stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -410,17 +412,17 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     return status;
 }
 
-/* --- bfloat16, and float32 to compare it with --- */
+/* --- bfloat16 and float32 results --- */
 
 /* One of the two precisions of expected_bf16.json. */
 typedef struct precision {
-    const char *key; /* in the file */
+    const char *key; /* "bf16" or "fp32" */
     fsdp_fully_shard_options shard;
 } precision;
 
 /* Compare losses and gradient norms with `values`, which is {"loss": {"bf16": [...], "fp32":
- * [...]}, "grad_norm": ...}. For bf16, `tolerances` is {"loss": ..., "grad_norm": ...}; for fp32,
- * the tolerances are those of trajectories. */
+ * [...]}, "grad_norm": ...}. `tolerances`, {"loss": ..., "grad_norm": ...}, is for bf16. For fp32,
+ * the tolerances of trajectories are used. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
@@ -445,7 +447,8 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* Compare the first micro-batch, which has its own entry in the file. */
+/* Compare the first micro-batch with the loss and the gradient norm that the file has for it
+ * alone. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
@@ -495,7 +498,7 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
 }
 
 /* Train and compare. The file has the learning rate of each step. The rest of the recipe is read as
- * for trajectories; by default it is AdamW with one micro-batch per step. */
+ * from a trajectory file, with the same defaults. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {
