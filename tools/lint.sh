@@ -1,6 +1,6 @@
 #!/bin/sh
 # usage: tools/lint.sh CC [BUILD]: layering, circles of calls, headers that compile alone (C and C++),
-# naming, formatting. Circles of calls are found in the objects of BUILD ("build").
+# naming, no goto, formatting. Circles of calls are found in the objects of BUILD ("build").
 # A file includes its own folder and lower rows only, never a neighbour in its row.
 cc=${1:-cc}
 build=${2:-build}
@@ -83,6 +83,8 @@ for file in $(git ls-files 'include/*.h' 'src/*.h' 'src/cli/*' | grep -v '_testi
 done
 grep -nE '\b(malloc|calloc|realloc)\(' $(git ls-files 'src/*.c') | grep -v '^src/base/alloc.c:' | grep -v 'fsdp_' &&
     say "memory comes from src/base/alloc.h"
+# The idiom of cleanup is a chain on one status variable (docs/style.md).
+grep -nw goto $(git ls-files src) && say "src has no goto; see 'Errors and cleanup' in docs/style.md"
 if command -v clang-format >/dev/null; then
     for file in $(git ls-files '*.c' '*.h'); do
         clang-format --dry-run -Werror "$file" 2>/dev/null || say "$file: not formatted (make format)"

@@ -200,6 +200,26 @@ static const fsdp_options_spec spec = {
     .check = check,
 };
 
+/* Read one entry of --redirects or --tee, rank:number if `by_rank` and otherwise a number, and move
+ * *at past the entry and its comma. *rank is set only if `by_rank`. Returns false if the text is
+ * not such an entry. */
+static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
+{
+    char *end;
+    if (by_rank) {
+        *rank = strtol(*at, &end, 10);
+        if (end == *at || *end != ':' || *rank < 0)
+            return false;
+        *at = end + 1;
+    }
+    long value = strtol(*at, &end, 10);
+    if (end == *at || value < 0 || value > 3 || (*end && *end != ',') || (!by_rank && *end))
+        return false;
+    *bits = (int)value;
+    *at = end + (*end == ',');
+    return true;
+}
+
 /* Read the value of --redirects or --tee into streams [n]: one number for all ranks, or
  * rank:number,rank:number. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
@@ -207,28 +227,18 @@ static fsdp_status read_streams(const char *flag, const char *text, int n, int *
     const char *at = text;
     bool by_rank = strchr(text, ':') != NULL;
     do {
-        char *end;
         long rank = 0;
-        if (by_rank) {
-            rank = strtol(at, &end, 10);
-            if (end == at || *end != ':' || rank < 0)
-                goto wrong;
-            at = end + 1;
-        }
-        long bits = strtol(at, &end, 10);
-        if (end == at || bits < 0 || bits > 3 || (*end && *end != ',') || (!by_rank && *end))
-            goto wrong;
+        int bits;
+        if (!next_streams(&at, by_rank, &rank, &bits))
+            return fsdp_error(FSDP_ERR_INVALID,
+                              "--%s: '%s' is not allowed; it takes 0 (nothing), 1 (stdout), 2 "
+                              "(stderr), 3 (both), or such numbers by rank: 0:3,1:1",
+                              flag, text);
         for (int r = 0; r < n; r++)
             if (!by_rank || r == rank)
-                streams[r] = (int)bits;
-        at = end + (*end == ',');
+                streams[r] = bits;
     } while (*at);
     return FSDP_OK;
-wrong:
-    return fsdp_error(FSDP_ERR_INVALID,
-                      "--%s: '%s' is not allowed; it takes 0 (nothing), 1 (stdout), 2 (stderr), "
-                      "3 (both), or such numbers by rank: 0:3,1:1",
-                      flag, text);
 }
 
 static fsdp_status read_filter(const fsdp_option_list *filter, int n, bool *on_console)

@@ -25,9 +25,34 @@ enum {
     DIGITS = 12 /* characters of an int with sign and separator */
 };
 
+static fsdp_status create_sockets(fsdp_rendezvous *rendezvous)
+{
+    const int world_size = rendezvous->world_size;
+    rendezvous->pairs = fsdp_calloc((size_t)world_size, sizeof *rendezvous->pairs);
+    if (!rendezvous->pairs)
+        return fsdp_error_nomem();
+    for (int r = 0; r < world_size; r++)
+        rendezvous->pairs[r][0] = rendezvous->pairs[r][1] = -1;
+    for (int r = 1; r < world_size; r++)
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, rendezvous->pairs[r]) != 0)
+            return fsdp_error(FSDP_ERR_IO, "rendezvous: socketpair for rank %d: %s", r,
+                              strerror(errno));
+    return FSDP_OK;
+}
+
+static fsdp_status create_control(fsdp_rendezvous *rendezvous)
+{
+    const size_t bytes = rendezvous->control_bytes;
+    void *mapped;
+    FSDP_TRY(fsdp_memfd_create("rendezvous", bytes, &rendezvous->control_fd));
+    FSDP_TRY(fsdp_memfd_map("rendezvous", rendezvous->control_fd, bytes, &mapped));
+    rendezvous->control = mapped;
+    fsdp_comm_control_init(rendezvous->control, rendezvous->world_size);
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_rendezvous_create(int world_size, fsdp_rendezvous **rendezvous)
 {
-    fsdp_status status;
     if (world_size < 1 || world_size > FSDP_COMM_MAX_RANKS)
         return fsdp_error(FSDP_ERR_INVALID, "world_size is %d, not between 1 and %d", world_size,
                           FSDP_COMM_MAX_RANKS);
@@ -37,29 +62,13 @@ fsdp_status fsdp_rendezvous_create(int world_size, fsdp_rendezvous **rendezvous)
     made->world_size = world_size;
     made->control_fd = -1;
     made->control_bytes = fsdp_comm_control_bytes(world_size);
-    made->pairs = fsdp_calloc((size_t)world_size, sizeof *made->pairs);
-    if (!made->pairs) {
-        status = fsdp_error_nomem();
-        goto fail;
-    }
-    for (int r = 0; r < world_size; r++)
-        made->pairs[r][0] = made->pairs[r][1] = -1;
-    for (int r = 1; r < world_size; r++)
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, made->pairs[r]) != 0) {
-            status = fsdp_error(FSDP_ERR_IO, "rendezvous: socketpair for rank %d: %s", r,
-                                strerror(errno));
-            goto fail;
-        }
-    void *mapped;
-    if ((status = fsdp_memfd_create("rendezvous", made->control_bytes, &made->control_fd)) ||
-        (status = fsdp_memfd_map("rendezvous", made->control_fd, made->control_bytes, &mapped)))
-        goto fail;
-    made->control = mapped;
-    fsdp_comm_control_init(made->control, world_size);
-    *rendezvous = made;
-    return FSDP_OK;
-fail:
-    fsdp_rendezvous_destroy(made);
+    fsdp_status status = create_sockets(made);
+    if (status == FSDP_OK)
+        status = create_control(made);
+    if (status == FSDP_OK)
+        *rendezvous = made;
+    else
+        fsdp_rendezvous_destroy(made);
     return status;
 }
 

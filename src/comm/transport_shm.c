@@ -215,12 +215,26 @@ static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, siz
     return FSDP_OK;
 }
 
+/* Fill in `shm` and `group`. On failure the caller releases what they hold; group->control is set
+ * if the control block of *control_bytes is mapped. */
+static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp_group *group,
+                              size_t *control_bytes)
+{
+    FSDP_TRY(take_descriptors(world, shm, control_bytes));
+    FSDP_TRY(map_control(world, shm, *control_bytes, &group->control));
+    group->impl = shm;
+    group->rank = world->rank;
+    group->world_size = world->world_size;
+    group->local_rank = world->local_rank;
+    group->local_world_size = world->local_world_size;
+    FSDP_TRY(fsdp_group_init(group, &fsdp_comm_shm));
+    return fsdp_heartbeat_start(group->control, group->rank, group->stall_s, &group->heartbeat);
+}
+
 static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 {
-    fsdp_status status;
-    size_t bytes = 0;
+    size_t control_bytes = 0;
     shm_group *shm = NULL;
-    fsdp_group *group = NULL;
     if (world->local_world_size != world->world_size || world->local_rank != world->rank)
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
                           "WORLD_SIZE is %d and LOCAL_WORLD_SIZE %d: shm joins ranks of one host",
@@ -231,28 +245,14 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
                           "ranks with `fsdp launch -n %d ...` instead of torchrun or by hand",
                           world->world_size, world->world_size);
     FSDP_TRY(shm_create(world->world_size, &shm));
-    group = fsdp_calloc(1, sizeof *group);
-    if (!group) {
-        status = fsdp_error_nomem();
-        goto fail;
+    fsdp_group *group = fsdp_calloc(1, sizeof *group);
+    fsdp_status status = group ? join_world(world, shm, group, &control_bytes) : fsdp_error_nomem();
+    if (status == FSDP_OK) {
+        *out = group;
+        return FSDP_OK;
     }
-    if ((status = take_descriptors(world, shm, &bytes)) ||
-        (status = map_control(world, shm, bytes, &group->control)))
-        goto fail;
-    group->impl = shm;
-    group->rank = world->rank;
-    group->world_size = world->world_size;
-    group->local_rank = world->local_rank;
-    group->local_world_size = world->local_world_size;
-    if ((status = fsdp_group_init(group, &fsdp_comm_shm)) ||
-        (status =
-             fsdp_heartbeat_start(group->control, group->rank, group->stall_s, &group->heartbeat)))
-        goto fail;
-    *out = group;
-    return FSDP_OK;
-fail:
     if (group && group->control)
-        munmap(group->control, bytes);
+        munmap(group->control, control_bytes);
     shm_destroy(shm);
     fsdp_free(group);
     return status;

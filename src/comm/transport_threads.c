@@ -218,6 +218,33 @@ static fsdp_status run_threads(rank_thread *ranks, int world_size, fsdp_comm_con
     return failed ? fsdp_error_restore(&failed->error) : FSDP_OK;
 }
 
+static fsdp_status create_world_control(int world_size, shared_block **block,
+                                        fsdp_comm_control **control)
+{
+    void *data;
+    FSDP_TRY(block_create(fsdp_comm_control_bytes(world_size), 1, block, &data));
+    *control = data;
+    fsdp_comm_control_init(*control, world_size);
+    return FSDP_OK;
+}
+
+/* Open the group of each rank. On failure none of them stays open. */
+static fsdp_status open_groups(rank_thread *ranks, int world_size, fsdp_comm_control *control,
+                               shared_block *block)
+{
+    for (int r = 0; r < world_size; r++) {
+        fsdp_status status = world_size == 1
+                                 ? fsdp_comm_local.open(NULL, &ranks[r].group)
+                                 : threads_open(control, block, r, world_size, &ranks[r].group);
+        if (status != FSDP_OK) {
+            while (r-- > 0)
+                fsdp_destroy_process_group(ranks[r].group);
+            return status;
+        }
+    }
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_status *statuses)
 {
     if (world_size < 1 || world_size > FSDP_COMM_MAX_RANKS)
@@ -225,31 +252,22 @@ fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg, fsdp_s
                           FSDP_COMM_MAX_RANKS);
     if (!body)
         return fsdp_error(FSDP_ERR_INVALID, "run_ranks: body is NULL");
-    void *control = NULL;
+    fsdp_comm_control *control = NULL;
     shared_block *block = NULL;
     fsdp_status status = FSDP_OK;
     rank_thread *ranks = fsdp_calloc((size_t)world_size, sizeof *ranks);
     if (!ranks)
         return fsdp_error_nomem();
-    if (world_size > 1) {
-        status = block_create(fsdp_comm_control_bytes(world_size), 1, &block, &control);
-        if (status != FSDP_OK)
-            goto out;
-        fsdp_comm_control_init(control, world_size);
-    }
     for (int r = 0; r < world_size; r++) {
         ranks[r].body = body;
         ranks[r].arg = arg;
-        status = world_size == 1 ? fsdp_comm_local.open(NULL, &ranks[r].group)
-                                 : threads_open(control, block, r, world_size, &ranks[r].group);
-        if (status != FSDP_OK) {
-            while (r-- > 0)
-                fsdp_destroy_process_group(ranks[r].group);
-            goto out;
-        }
     }
-    status = run_threads(ranks, world_size, control, statuses);
-out:
+    if (world_size > 1)
+        status = create_world_control(world_size, &block, &control);
+    if (status == FSDP_OK)
+        status = open_groups(ranks, world_size, control, block);
+    if (status == FSDP_OK)
+        status = run_threads(ranks, world_size, control, statuses);
     if (block)
         block_release(block);
     fsdp_free(ranks);

@@ -381,6 +381,22 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
+/* Set *best to the index that find_best() finds. If `rouge` is not NULL, set *rouge to the mean
+ * scores of that candidate. */
+static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_references,
+                                 const token_list *candidates, size_t n_candidates, size_t *best,
+                                 fsdp_rouge *rouge)
+{
+    size_t found;
+    fsdp_rouge means;
+    FSDP_TRY(find_best(l, references, n_references, candidates, n_candidates, &found));
+    FSDP_TRY(mean_of_lists(l, references, &candidates[found], true, n_references, &means));
+    *best = found;
+    if (rouge)
+        *rouge = means;
+    return FSDP_OK;
+}
+
 /* --- entry points --- */
 
 fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *predictions, size_t n,
@@ -392,14 +408,12 @@ fsdp_status fsdp_rouge_mean(const char *const *references, const char *const *pr
     lcs l = {0};
     token_list *reference_lists = NULL, *prediction_lists = NULL;
     fsdp_status status = tokenize_all(references, n, &table, &reference_lists);
-    if (status != FSDP_OK)
-        goto out;
-    if ((status = tokenize_all(predictions, n, &table, &prediction_lists)) != FSDP_OK)
-        goto out;
-    if ((status = lcs_init(&l, &table)) != FSDP_OK)
-        goto out;
-    status = mean_of_lists(&l, reference_lists, prediction_lists, false, n, rouge);
-out:
+    if (status == FSDP_OK)
+        status = tokenize_all(predictions, n, &table, &prediction_lists);
+    if (status == FSDP_OK)
+        status = lcs_init(&l, &table);
+    if (status == FSDP_OK)
+        status = mean_of_lists(&l, reference_lists, prediction_lists, false, n, rouge);
     lcs_fini(&l);
     token_lists_destroy(prediction_lists, n);
     token_lists_destroy(reference_lists, n);
@@ -423,26 +437,14 @@ fsdp_status fsdp_rouge_best_constant(const char *const *references, size_t n_ref
     token_table table = {0};
     lcs l = {0};
     token_list *reference_lists = NULL, *candidate_lists = NULL;
-    size_t found;
-    fsdp_rouge means;
     fsdp_status status = tokenize_all(references, n_references, &table, &reference_lists);
-    if (status != FSDP_OK)
-        goto out;
-    if ((status = tokenize_all(candidates, n_candidates, &table, &candidate_lists)) != FSDP_OK)
-        goto out;
-    if ((status = lcs_init(&l, &table)) != FSDP_OK)
-        goto out;
-    status = find_best(&l, reference_lists, n_references, candidate_lists, n_candidates, &found);
-    if (status != FSDP_OK)
-        goto out;
-    status =
-        mean_of_lists(&l, reference_lists, &candidate_lists[found], true, n_references, &means);
-    if (status != FSDP_OK)
-        goto out;
-    *best = found;
-    if (rouge)
-        *rouge = means;
-out:
+    if (status == FSDP_OK)
+        status = tokenize_all(candidates, n_candidates, &table, &candidate_lists);
+    if (status == FSDP_OK)
+        status = lcs_init(&l, &table);
+    if (status == FSDP_OK)
+        status = best_of_lists(&l, reference_lists, n_references, candidate_lists, n_candidates,
+                               best, rouge);
     lcs_fini(&l);
     token_lists_destroy(candidate_lists, n_candidates);
     token_lists_destroy(reference_lists, n_references);

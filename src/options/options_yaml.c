@@ -188,9 +188,25 @@ static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path
     return other == FSDP_OK ? status : other;
 }
 
-fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
+/* Read the options from `file` or, if it is NULL, from the text that was given as the path. */
+static fsdp_status read_options(yaml_reader *r, FILE *file)
 {
     yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return fsdp_error_nomem();
+    if (file) {
+        yaml_parser_set_input_file(&parser, file);
+    } else {
+        yaml_parser_set_input_string(&parser, (const unsigned char *)r->path, strlen(r->path));
+        r->path = "--config {...}";
+    }
+    fsdp_status status = read_document(r, &parser);
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const char *path)
+{
     yaml_reader reader = {.options = options, .target = target, .path = path};
     const bool is_text = path[0] == '{';
     FILE *file = is_text ? NULL : fopen(path, "rb");
@@ -201,26 +217,13 @@ fsdp_status fsdp_options_read_yaml(fsdp_options *options, void *target, const ch
     if (!file && !is_text)
         return fsdp_error(errno == ENOENT ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "--config %s: %s",
                           path, strerror(errno));
-    fsdp_status status = FSDP_OK;
     reader.seen = fsdp_calloc(options->spec->count, sizeof *reader.seen);
-    if (!reader.seen || !yaml_parser_initialize(&parser)) {
-        status = fsdp_error_nomem();
-        goto close;
-    }
-    if (is_text) {
-        reader.path = "--config {...}";
-        yaml_parser_set_input_string(&parser, (const unsigned char *)path, strlen(path));
-    } else {
-        yaml_parser_set_input_file(&parser, file);
-    }
-    status = read_document(&reader, &parser);
-    yaml_parser_delete(&parser);
-    if (file)
-        status = explain_file(status, file, reader.path);
-close:
-    fsdp_free(reader.seen);
-    if (file)
+    fsdp_status status = reader.seen ? read_options(&reader, file) : fsdp_error_nomem();
+    if (file) {
+        status = explain_file(status, file, path);
         fclose(file);
+    }
+    fsdp_free(reader.seen);
     return status;
 }
 

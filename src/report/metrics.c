@@ -94,33 +94,33 @@ static fsdp_status end_last_line(const fsdp_metrics *m)
     return status;
 }
 
+static fsdp_status open_file(fsdp_metrics *m, bool append)
+{
+    /* A pipe or a terminal may not be readable. So open the file for reading only if it is a
+     * regular file to which lines are appended. */
+    struct stat st;
+    bool read_tail = append && stat(m->path, &st) == 0 && S_ISREG(st.st_mode);
+    m->fd = open(m->path,
+                 (read_tail ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC |
+                     (append ? 0 : O_TRUNC),
+                 0666);
+    if (m->fd < 0)
+        return fsdp_error(FSDP_ERR_IO, "%s: %s", m->path, strerror(errno));
+    return read_tail ? end_last_line(m) : FSDP_OK;
+}
+
 fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out)
 {
     fsdp_metrics *m = fsdp_calloc(1, sizeof *m);
     if (!m)
         return FSDP_ERR_NOMEM;
     m->fd = -1;
-    fsdp_status status = FSDP_ERR_NOMEM;
-    if (!(m->path = fsdp_strdup(path)))
-        goto fail;
-    /* A pipe or a terminal may not be readable. So open the file for reading only if it is a
-     * regular file to which lines are appended. */
-    struct stat st;
-    bool read_tail = append && stat(path, &st) == 0 && S_ISREG(st.st_mode);
-    m->fd = open(path,
-                 (read_tail ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC |
-                     (append ? 0 : O_TRUNC),
-                 0666);
-    if (m->fd < 0) {
-        status = fsdp_error(FSDP_ERR_IO, "%s: %s", path, strerror(errno));
-        goto fail;
-    }
-    if (read_tail && (status = end_last_line(m)) != FSDP_OK)
-        goto fail;
-    *out = m;
-    return FSDP_OK;
-fail:
-    fsdp_metrics_close(m);
+    m->path = fsdp_strdup(path);
+    fsdp_status status = m->path ? open_file(m, append) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK)
+        *out = m;
+    else
+        fsdp_metrics_close(m);
     return status;
 }
 

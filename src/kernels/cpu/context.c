@@ -192,6 +192,17 @@ fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c, fsdp_cpu_produc
     return FSDP_OK;
 }
 
+static fsdp_status create_scratch(fsdp_kernel_context *c)
+{
+    c->scratch = fsdp_calloc((size_t)c->threads, sizeof *c->scratch);
+    if (!c->scratch)
+        return FSDP_ERR_NOMEM;
+    for (int i = 0; i < c->threads; i++)
+        if (!fsdp_scratch_reserve(&c->scratch[i], FSDP_KERNEL_SCRATCH_MIN))
+            return FSDP_ERR_NOMEM;
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_kernel_context_create(const char *isa, int threads, fsdp_kernel_context **context)
 {
     fsdp_cpu_isa chosen = FSDP_CPU_ISA_V1;
@@ -202,21 +213,16 @@ fsdp_status fsdp_kernel_context_create(const char *isa, int threads, fsdp_kernel
     fsdp_kernel_context *c = fsdp_calloc(1, sizeof *c);
     if (!c)
         return fsdp_error_nomem();
-    fsdp_status status = FSDP_ERR_NOMEM;
     c->isa = chosen;
     c->multiplier = multiplier;
     c->threads = threads;
-    if (!(c->scratch = fsdp_calloc((size_t)threads, sizeof *c->scratch)))
-        goto fail;
-    for (int i = 0; i < threads; i++)
-        if (!fsdp_scratch_reserve(&c->scratch[i], FSDP_KERNEL_SCRATCH_MIN))
-            goto fail;
-    if ((status = fsdp_thread_pool_create(threads, &c->pool)) != FSDP_OK)
-        goto fail;
-    *context = c;
-    return FSDP_OK;
-fail:
-    fsdp_kernels_cpu_close(c);
+    fsdp_status status = create_scratch(c);
+    if (status == FSDP_OK)
+        status = fsdp_thread_pool_create(threads, &c->pool);
+    if (status == FSDP_OK)
+        *context = c;
+    else
+        fsdp_kernels_cpu_close(c);
     return status;
 }
 

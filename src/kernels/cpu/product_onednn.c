@@ -329,29 +329,34 @@ size_t fsdp_cpu_products_count(const fsdp_cpu_products *products)
 
 /* --- create, destroy --- */
 
+/* Create the engine, and a stream and an empty scratch buffer for each worker. */
+static fsdp_status create_streams(fsdp_cpu_products *products)
+{
+    const size_t workers = (size_t)products->workers;
+    products->streams = fsdp_calloc(workers, sizeof *products->streams);
+    products->scratch = fsdp_calloc(workers, sizeof *products->scratch);
+    if (!products->streams || !products->scratch)
+        return FSDP_ERR_NOMEM;
+    FSDP_TRY(check_dnnl(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine"));
+    for (size_t i = 0; i < workers; i++)
+        FSDP_TRY(check_dnnl(
+            dnnl_stream_create(&products->streams[i], products->engine, dnnl_stream_default_flags),
+            "stream"));
+    return FSDP_OK;
+}
+
 fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **out)
 {
     fsdp_cpu_products *products = fsdp_calloc(1, sizeof *products);
     if (!products)
         return fsdp_error_nomem();
-    fsdp_status status = FSDP_ERR_NOMEM;
     products->workers = workers;
     pthread_mutex_init(&products->lock, NULL);
-    if (!(products->streams = fsdp_calloc((size_t)workers, sizeof *products->streams)) ||
-        !(products->scratch = fsdp_calloc((size_t)workers, sizeof *products->scratch)))
-        goto fail;
-    if ((status = check_dnnl(dnnl_engine_create(&products->engine, dnnl_cpu, 0), "engine")) !=
-        FSDP_OK)
-        goto fail;
-    for (int i = 0; i < workers; i++)
-        if ((status = check_dnnl(dnnl_stream_create(&products->streams[i], products->engine,
-                                                    dnnl_stream_default_flags),
-                                 "stream")) != FSDP_OK)
-            goto fail;
-    *out = products;
-    return FSDP_OK;
-fail:
-    fsdp_cpu_products_destroy(products);
+    fsdp_status status = create_streams(products);
+    if (status == FSDP_OK)
+        *out = products;
+    else
+        fsdp_cpu_products_destroy(products);
     return status;
 }
 
