@@ -90,7 +90,7 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
     fsdp_free(rendezvous);
 }
 
-/* ---- what a child inherits ---- */
+/* ---- environment and descriptors of a child ---- */
 
 /* Does `end` of socket pair `pair` belong to `rank`? Rank 0 has a socket to every other rank, and
  * each other rank has one to rank 0. */
