@@ -30,7 +30,7 @@ struct fsdp_heartbeat {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool stopping;      /* under lock */
+    bool stopping;      /* protected by `lock` */
     peer_state peers[]; /* [world_size] */
 };
 

@@ -25,9 +25,9 @@ typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; stored with release */
     _Atomic uint64_t begun; /* phases announced: their records are in the ring */
     _Atomic uint32_t word;  /* futex: low half of `ended` */
-    /* The time at which the rank last ended a WRITE and a READ, on the clock of network_testing.h.
-     * Release builds do not use this field, but have it so that all builds have the same layout. It
-     * fits into the padding. */
+    /* The times at which the rank last ended a WRITE (item 0) and a READ (item 1), on the clock of
+     * network_testing.h. Release builds do not use this field, but have it so that all builds have
+     * the same layout. It fits into the padding. */
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
     _Atomic uint32_t discarding; /* in the first lane: number of ranks that have called discard */
