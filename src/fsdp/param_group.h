@@ -15,7 +15,7 @@ typedef enum fsdp_sharded_state {
     FSDP_STATE_SHARDED,
     FSDP_STATE_GATHERING, /* A gather has begun. This rank has not waited for its peers yet. */
     FSDP_STATE_UNSHARDED,
-    FSDP_STATE_HIDDEN, /* Gathered but hidden from operations: FSDP_RESHARD_TO_SMALLER. */
+    FSDP_STATE_HIDDEN, /* Gathered but hidden from operations, for FSDP_RESHARD_TO_SMALLER. */
 } fsdp_sharded_state;
 
 typedef struct fsdp_param_group {

@@ -128,8 +128,8 @@ typedef struct fsdp_param_storage {
     /* Return this rank's rows in a kept copy that is open for writing; NULL if there is no such
      * copy now. The function is NULL if an optimizer can never write a copy. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Return the bytes of a shard of `numel` elements. If the function is NULL, they are `numel`
-     * times the size of fsdp_param.dtype. */
+    /* Return the bytes of a shard of `numel` elements, as Note [Idle memory] in buffer.h counts
+     * them. If the function is NULL, they are `numel` times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 

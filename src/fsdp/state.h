@@ -134,7 +134,7 @@ void fsdp_state_context_destroy(fsdp_state_context *c);
 /* Trim the pools at the end of a step's backward: Note [Idle memory] in buffer.h. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 
-/* Find the state of the unit that was made of `module`. The first call in a tree is collective,
+/* Find the state of the unit that has `module` as a member. The first call in a tree is collective,
  * because it creates the tree's context. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
 FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n,

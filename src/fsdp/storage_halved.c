@@ -29,8 +29,8 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_leave(local->storage);
 }
 
-/* Return the bytes of the float32 values minus the bytes of the marks of their halves. The marks
- * take memory that the pools may then not keep. */
+/* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes
+ * of the float32 values, minus the bytes of the marks, which the halves need in addition. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);
