@@ -32,8 +32,8 @@ static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *r
     return FSDP_OK;
 }
 
-/* `records` has room for world_size + 1 records of `record` bytes; the last one is this rank's
- * own. */
+/* `records` has room for world_size + 1 records of `record` bytes each; the last one is the record
+ * that this rank sends. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {
@@ -43,8 +43,8 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that has received all records may abort the group before this rank has received
-     * them. */
+    /* A peer that already has all records may abort the group while this rank is still waiting for
+     * them. This rank then returns its own error. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;

@@ -1,12 +1,11 @@
-/* If only one rank returns because of an error, its peers wait for it. So before ranks continue
- * together, they agree that none of them has failed. */
+/* Agreement on success. If one rank returned early because of an error, its peers would wait for
+ * it. So the ranks first agree that none of them has failed. */
 #pragma once
 #include <fsdp/comm.h>
 
 /* Collective. Returns FSDP_OK if `mine` is FSDP_OK on every rank. Otherwise every rank returns the
- * status of the first failing rank. The failing rank keeps its own message. The other ranks get
- * this message with the rank in front, as in "rank 1: <message>". Returns `mine` if `group` is
- * NULL. */
+ * status of the first failing rank. That rank keeps its own error message, and all others get this
+ * message with the rank in front, as in "rank 1: <message>". Returns `mine` if `group` is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_agree(fsdp_group *group, fsdp_status mine);
 /* fsdp_agree() and an all-gather in one collective: `recv` [world_size * bytes] gets `send` [bytes]
  * of each rank, in rank order. `recv` is written only if FSDP_OK is returned. */

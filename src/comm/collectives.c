@@ -60,7 +60,7 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Return the error for a call that needs values of peers in a group without peers. */
+/* Return the error of a plan's group for `call`, which needs values of other ranks. */
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -194,7 +194,8 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* Sums of integers wrap around, as in torch. Unsigned addition is used because signed overflow is
+/* For integers, only the minimum and the maximum come from these functions. Sums wrap around, as in
+ * torch. combine_i64() and combine_i32() add unsigned numbers, because signed overflow is
  * undefined. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
@@ -292,9 +293,9 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Reduce the slice at `offset` over the ranks [first, last) as an aligned binary tree. The number
- * of ranks in the left half is the largest power of two below last - first. So 6 ranks are added as
- * ((0+1)+(2+3))+(4+5). */
+/* Reduce `count` elements over the ranks [first, last) in the order of a binary tree. The elements
+ * begin at byte `offset` of each rank's slot. The number of ranks in the left half is the largest
+ * power of two below last - first. So 6 ranks are added as ((0+1)+(2+3))+(4+5). */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {

@@ -44,13 +44,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t 
 /* Unmap this rank's view. Not collective. Accepts NULL. */
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
-/* Return memory of the data to the system. The data has world_size equal parts, and the first
- * `keep` bytes of each part are kept. `keep` must be a multiple of the page size. If each rank
- * writes one part, every rank then has the same number of new pages to touch. The discarded data is
- * undefined until the next WRITE; the buffer itself remains. Collective; call this between phases.
- * It does not wait for readers: each rank calls it after its last read, and the rank that calls it
- * last discards the pages. If ranks are threads, the heap keeps the memory. No effect if nothing
- * was written since the last discard, which kept `keep` bytes or less. */
+/* Return pages of the buffer to the system. The data consists of world_size equal parts, and the
+ * first `keep` bytes of each part are kept. So if each rank writes one part, all ranks lose equally
+ * many pages. `keep` must be a multiple of the page size. The discarded data is undefined until the
+ * next WRITE; the buffer itself remains. Collective; call this between phases. It does not wait for
+ * readers: each rank calls it after its last read, and the rank that calls it last discards the
+ * pages. If ranks are threads, the heap keeps the memory. No effect if the last discard kept `keep`
+ * bytes or less and nothing was written since. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Begin or end a phase: see Note [Phases]. fsdp_phase_begin() returns FSDP_ERR_STATE if the last
@@ -59,7 +59,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_ph
                                              const fsdp_phase_info *info);
 void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if begin failed */
 
-/* Return the live counters of the group, instead of a copy as fsdp_group_get_counters() does. */
+/* Return the live counters of the group. fsdp_group_get_counters() returns a copy of them. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
 /* Count a collective that FSDP2 would perform but that has no phase in this transport. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
@@ -76,7 +76,7 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);
 
 /* Post this rank's last error as an error of all ranks, for example a divergence. The message must
- * name the ranks already. All ranks then report the failure that was posted first, which may be
+ * already name the ranks. All ranks then report the failure that was posted first, which may be
  * another one. Return the status that this rank must return. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status);
 /* Return the error of the failure that was posted first; FSDP_OK if there is none, or if `group` is
@@ -87,6 +87,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_check(const fsdp_group *group);
  * failed or diverged is not gone. Returns false if `group` is NULL. */
 bool fsdp_group_lacks_peer(const fsdp_group *group);
 
-/* Set the number of threads that each rank computes with. Waits spin only if the threads of all
- * ranks have a core each. */
+/* Set the number of threads that each rank computes with. Waits spin only if there is a core for
+ * every thread of every rank. */
 void fsdp_group_set_threads(fsdp_group *group, int threads);

@@ -29,12 +29,11 @@ typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
     FSDP_FAILURE_OF_ALL,  /* the message names the ranks already: divergence, timeout */
     FSDP_FAILURE_DIED,    /* the message says how: "signal 9, Killed" */
-    FSDP_FAILURE_STOPPED, /* a peer reports it: "has not moved for 4.0 s" */
+    FSDP_FAILURE_STOPPED, /* posted by a peer: "has not moved for 4.0 s" */
 } fsdp_comm_failure_kind;
 
-/* One failure. `rank` is the rank that failed. It may be another rank than the one that writes the
- * board: the launcher's board names a rank that died, and a peer's board may name a rank that is
- * stopped. */
+/* One failure. `rank` is the rank that failed, which need not be the one that wrote this board: the
+ * launcher's board names a rank that died, and a peer's board may name a rank that is stopped. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
     int32_t status; /* fsdp_status of `rank` */
@@ -43,9 +42,9 @@ typedef struct fsdp_comm_failure {
     char message[640];
 } fsdp_comm_failure;
 
-/* A wait that has lasted longer than one poll: the rank of the board waits until `peer` has ended
- * `target` phases of buffer `number`. `sequence` is odd during the wait and changes with every
- * wait. */
+/* A wait that has lasted longer than one polling interval (wait.c): the rank of the board waits
+ * until `peer` has ended `target` phases of buffer `number`. `sequence` is odd during the wait and
+ * changes with every wait. */
 typedef struct fsdp_comm_blocked {
     _Atomic uint64_t sequence;
     _Atomic uint64_t target;
@@ -56,7 +55,7 @@ typedef struct fsdp_comm_blocked {
 typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
     _Atomic uint32_t left;     /* the rank has left the group and begins no more phases */
-    _Atomic uint32_t recorded; /* `failure` is in use; a rank reports only one */
+    _Atomic uint32_t recorded; /* `failure` is taken; a rank posts only one failure */
     _Atomic uint32_t beat;     /* increases while the rank's process runs; 0: not started */
     fsdp_comm_blocked blocked;
     fsdp_comm_place at;
@@ -73,8 +72,8 @@ typedef struct fsdp_comm_control {
     fsdp_comm_board board[]; /* [world_size + 1] */
 } fsdp_comm_control;
 
-/* Return the size of the whole block, and the offset of the scratch buffer in the block, in bytes.
- * The scratch buffer consists of phase lanes and then data. */
+/* Return the size of the whole block in bytes. fsdp_comm_control_scratch_offset() returns the
+ * offset in the block of the scratch buffer, which consists of phase lanes followed by data. */
 size_t fsdp_comm_control_bytes(int world_size);
 size_t fsdp_comm_control_scratch_offset(int world_size);
 /* Copy the string `from` to `to` [size], and truncate it to fit. NULL is copied as an empty
@@ -100,7 +99,7 @@ static inline bool fsdp_comm_control_aborted(const fsdp_comm_control *control)
 }
 void fsdp_comm_place_set(fsdp_comm_place *place, const fsdp_comm_location *at);
 fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place);
-/* Write a text such as " in step 5, unit encoder.block.0, backward"; an empty one if nothing is
+/* Write a text such as " in step 5, unit encoder.block.0, backward", or an empty text if nothing is
  * known. */
 void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
 /* Write one line that names rank, step, unit and call, as far as they are known. */

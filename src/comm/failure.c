@@ -40,7 +40,7 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
     const char *message = fsdp_last_error();
     snprintf(where, sizeof where, "rank %d: ", rank);
     if (rank != own && strncmp(message, where, strlen(where)) == 0)
-        message += strlen(where); /* fsdp_agree() has prepended it */
+        message += strlen(where); /* skip what fsdp_agree() has put in front */
     fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
     return fsdp_comm_control_abort(group->control, own, &failure);
 }

@@ -1,5 +1,5 @@
 /* Lifetimes of a group and of its shared buffers. A buffer keeps its group alive. A group that was
- * split off also keeps a buffer of its parent alive, which contains the group's scratch. */
+ * split off also keeps alive the buffer of its parent that contains the group's scratch. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -7,11 +7,12 @@
 #include "src/comm/phase_record.h"
 
 static const double default_timeout_s = 600;
-static const double default_stall_s = 4; /* with the polling interval, the error comes within 5 s */
+static const double default_stall_s =
+    4; /* short enough that, with the polling interval, the error comes within 5 s */
 static const int64_t spin_limit_ns = 25000;
 
-/* Read a number of seconds, at least `least`, from the environment. `*seconds` keeps its value if
- * the variable is not set. */
+/* Read a number of seconds, which must be `least` or more, from the environment variable `name`. If
+ * it is not set, `*seconds` keeps its value. */
 static fsdp_status read_seconds(const char *name, double least, double *seconds)
 {
     const char *text = getenv(name);

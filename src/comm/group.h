@@ -10,9 +10,10 @@ typedef struct fsdp_comm_memory {
     void *handle; /* private to the transport */
 } fsdp_comm_memory;
 
-/* What rank 0 sends to the other ranks, through the scratch buffer, when it has created memory. */
+/* What rank 0 sends to the other ranks through the scratch buffer when it has created memory. The
+ * others answer with offers in which only `status` and `message` are set. */
 typedef struct fsdp_comm_offer {
-    int32_t status; /* result of the creation */
+    int32_t status; /* result of creating or mapping the memory */
     char message[256];
     void *pointer; /* threads: address of the memory in this process */
     void *handle;
@@ -43,12 +44,12 @@ typedef struct fsdp_comm_ops {
                                  fsdp_comm_memory *memory);
     void (*memory_agreed)(fsdp_comm_memory *memory);  /* all ranks have mapped it; may be NULL */
     void (*memory_release)(fsdp_comm_memory *memory); /* release this rank's view */
-    /* Return pages to the system. No rank reads these pages before they are written again. NULL:
-     * the pages are kept. */
+    /* Return pages to the system. The caller ensures that no rank reads these pages before they are
+     * written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
     /* Set up what memory_create and memory_attach need in `group`, which was split off from
-     * `parent`. Its ranks and members are set. `group` is NULL on ranks without a new group of
-     * several ranks. Collective over the parent. The function is NULL if nothing is needed. */
+     * `parent` and whose rank, world_size and members are set. `group` is NULL on ranks that are
+     * not in a new group of several ranks. Collective over the parent. NULL: nothing is needed. */
     fsdp_status (*connect)(fsdp_group *parent, fsdp_group *group);
     void (*close)(fsdp_group *group); /* frees group->impl; also frees the control block unless the
                                          group was split off */
@@ -84,29 +85,30 @@ struct fsdp_group {
     const fsdp_comm_ops *ops;
     void *impl; /* private to the transport */
     int rank, world_size, local_rank, local_world_size;
-    int refs; /* one for the owner and one per buffer; a buffer may outlive the owner's */
-    /* Only for a group that was split off (split.c), else NULL: the world rank of each rank of this
-     * group, and the buffer of the parent that contains this group's scratch. */
+    int refs; /* one for the owner and one per buffer; buffers may outlive the owner's reference */
+    /* NULL unless the group was split off (split.c). `members` has the world rank of each rank of
+     * the group. `home` is the parent's buffer that contains the group's scratch. */
     int *members;
     fsdp_shared_buffer *home;
-    uint32_t id, n_split;        /* id: 0 for the world; n_split: groups split off so far */
+    uint32_t id, n_split;        /* id: 0 for the world; n_split: number of splits so far */
     fsdp_comm_control *control;  /* NULL in a world of one */
-    fsdp_heartbeat *heartbeat;   /* owned by the world; NULL if ranks are threads */
+    fsdp_heartbeat *heartbeat;   /* owned by the world's group; NULL if ranks are threads */
     fsdp_shared_buffer *buffers; /* list of live buffers, including scratch */
     fsdp_shared_buffer scratch;
     uint32_t next_buffer, next_collective;
     int64_t timeout_ns;
     double stall_s;    /* for how many seconds a peer's process may be stopped */
-    int64_t spin_ns;   /* 0 if ranks * threads exceed the cores */
+    int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG if ranks are threads, else 0 */
     fsdp_comm_counters counters;
-    int culprit;      /* 1 + the rank whose failure the last fsdp_agree() returned; 0: none */
+    int culprit;      /* 1 + the world rank whose failure the last fsdp_agree() returned; 0: none */
     bool has_network; /* phases take as long as on a network; only test hooks set it */
     struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in release builds */
 };
 
 /* Return the world rank of rank `rank` of the group. Boards and messages use world ranks.
- * fsdp_group_rank_of_world() is the inverse and returns -1 if that rank is not in the group. */
+ * fsdp_group_rank_of_world() is the inverse and returns -1 if the world rank is not in the
+ * group. */
 static inline int fsdp_group_world_rank(const fsdp_group *group, int rank)
 {
     return group->members ? group->members[rank] : rank;
@@ -129,13 +131,14 @@ static inline fsdp_comm_board *fsdp_group_board(const fsdp_group *group)
     return &group->control->board[fsdp_group_world_rank(group, group->rank)];
 }
 
-/* Initialize the fields that all transports share. The caller has set control, ranks and impl. */
+/* Initialize the fields that all transports share. The caller has set `control`, `impl`, and the
+ * ranks and world sizes. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_ops *ops);
 void fsdp_group_release(fsdp_group *group);
 
 /* Post a failure with the message in fsdp_last_error(). If `kind` is FSDP_FAILURE_OF_ALL, append
- * the location of this rank, which has found the failure. Return whether this is the first failure
- * that was posted. */
+ * the location of this rank, which has found the failure. Return whether it is the first failure of
+ * the world. */
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
 /* Post that world rank `accused` is stopped and has been silent for `silent_s` seconds. Return the
  * error that all ranks report. */

@@ -1,18 +1,19 @@
-/* Delays and a broken protocol for tests; see Note [Hooks for tests] in src/base/alloc_testing.h.
- * Each rank sets its own hooks. A group that is split off later shares the hooks of its parent. */
+/* Hooks with which tests delay phases or break the phase protocol; see Note [Hooks for tests] in
+ * src/base/alloc_testing.h. Each rank sets its own hooks. A group that is split off later shares
+ * the hooks of its parent. */
 #pragma once
 #include "src/comm/group.h"
 
 struct fsdp_network;
 
-/* A wait for a peer that lasts longer than `timeout_ms` fails with FSDP_ERR_TIMEOUT. Overrides
+/* Make a wait for a peer fail with FSDP_ERR_TIMEOUT after `timeout_ms`. Overrides
  * FSDP_TIMEOUT_S. */
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
 /* Before each phase, sleep for a pseudo-random time from 0 to `max_us`, which depends on `seed`, on
  * the rank and on the number of earlier phases. If `max_us` is 0, do not sleep. */
 void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
-/* If `skip` is set, WRITE does not wait for readers any more. This checks that the tests of phases
- * detect such an error. */
+/* If `skip` is set, a WRITE does not wait for readers. With this error in the protocol, the tests
+ * of phases must fail. */
 void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);
 /* Would fsdp_phase_begin(buffer, READ) return without waiting? */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);

@@ -12,12 +12,13 @@
 #include "src/base/clock.h"
 
 static const int64_t beat_ns = 500000000;
-static const int64_t gap_ns =
-    1000000000; /* a longer time between two own beats means that this process did not run */
-static const double least_limit = 3; /* in beats; a running peer may miss fewer on a busy machine */
+static const int64_t gap_ns = 1000000000; /* a longer time between two beats of this process means
+                                             that it did not run in between */
+static const double least_limit =
+    3; /* in beats; on a busy machine, even a running peer may miss one or two */
 
 typedef struct peer_state {
-    uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */
+    uint32_t beat;           /* the last beat that was seen of the peer; used only by the thread */
     _Atomic uint32_t missed; /* this rank's beats since the peer's last beat */
 } peer_state;
 
@@ -29,7 +30,7 @@ struct fsdp_heartbeat {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    bool stopping;      /* under lock */
+    bool stopping;      /* protected by `lock` */
     peer_state peers[]; /* [world_size] */
 };
 
@@ -68,7 +69,7 @@ static void *beat(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals, which are for the program's own threads. */
+/* The thread blocks all signals, so that only the program's own threads receive them. */
 static int start_thread(fsdp_heartbeat *h)
 {
     sigset_t all, before;

@@ -2,12 +2,12 @@
  *
  * Note [Heartbeat]. Each rank has a thread that increments `beat` on the rank's board twice a
  * second. For every peer, the thread counts its own beats since the peer's last beat. If a rank
- * waits for a peer that has not beaten for a few seconds, it accuses the peer (wait.c): the peer's
- * process is stopped by SIGSTOP or by a debugger, and all ranks would wait for it until the
- * timeout. A rank that computes, sleeps or loops continues to beat, so only the timeout applies to
- * it. After a gap in its own beats, a rank resets its counts: it was stopped itself, the machine
- * was suspended, or a debugger stopped all ranks. So a rank does not accuse peers because of its
- * own stop. Ranks that are threads do not need a heartbeat. */
+ * waits for a peer whose `beat` has not changed for a few seconds, it accuses the peer (wait.c):
+ * the peer's process is stopped by SIGSTOP or by a debugger, and without the accusation all ranks
+ * would wait for it until the timeout. A rank that computes, sleeps or loops continues to beat, so
+ * only the timeout applies to it. After a gap in its own beats, a rank resets its counts and
+ * accuses no peer, because it was stopped itself, the machine was suspended, or a debugger stopped
+ * all ranks. Ranks that are threads do not need a heartbeat. */
 #pragma once
 #include "src/comm/control.h"
 
@@ -20,6 +20,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int
 /* End the thread and free the memory. In a process that was forked after the start, only free the
  * memory, because the process does not have the thread. Accepts NULL. */
 void fsdp_heartbeat_stop(fsdp_heartbeat *heartbeat);
-/* Return the seconds for which `peer` has been silent if they reach the limit, else 0. Return 0 if
- * `heartbeat` is NULL. */
+/* If `peer` has been silent for the limit or longer, return for how many seconds. Otherwise, or if
+ * `heartbeat` is NULL, return 0. */
 double fsdp_heartbeat_silent_s(const fsdp_heartbeat *heartbeat, int peer);

@@ -49,7 +49,7 @@ static size_t host_available(void)
     return SIZE_MAX;
 }
 
-/* memory.current includes the page cache, which can be reclaimed. */
+/* memory.current includes the page cache. The cache can be reclaimed, so it is subtracted. */
 static size_t cgroup_available(void)
 {
     char text[FILE_BYTES];

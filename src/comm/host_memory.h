@@ -1,6 +1,6 @@
 /* How much memory this process may still allocate. The kernel does not limit shared memory: it
- * allocates pages of a memfd until no page is left, and then kills processes, perhaps others than
- * this one. */
+ * allocates pages of a memfd until no page is left, and then kills processes, not necessarily this
+ * one. */
 #pragma once
 #include <stddef.h>
 

@@ -15,9 +15,9 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Record the time at which this rank ends a phase. Peers read it when they begin their next phase
- * of the other kind. This rank's next phase of the same kind waits for that, so a time is not
- * overwritten before all peers have read it. */
+/* Record the time at which this rank ends a WRITE or a READ. When a peer begins a READ, it reads
+ * the time of the last WRITE, and when it begins a WRITE, the time of the last READ. The phase
+ * protocol ensures that a time is not overwritten while a peer may still read it. */
 void fsdp_network_publish(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
@@ -26,7 +26,7 @@ void fsdp_network_publish(fsdp_shared_buffer *buffer)
         atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
-/* Return the time at which the last of all ranks ended phase `ended`. */
+/* Return the time at which the last rank ended its latest WRITE or READ, whichever `ended` is. */
 static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 {
     int64_t latest = 0;
@@ -38,8 +38,8 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 }
 
 /* Return the time at which all bytes of a phase have been sent. As in a ring, (world_size - 1) /
- * world_size of the bytes are sent over each link, after the previous collective of the same kind.
- * Creating a buffer sends no bytes. */
+ * world_size of the bytes are sent over each link. Sending starts at `published`, but not before
+ * the previous collective of the same kind has been sent. Creating a buffer sends no bytes. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
     fsdp_network *n = network_of(group);

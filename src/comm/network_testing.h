@@ -1,5 +1,5 @@
-/* A simulated network with which tests measure what overlaps with computation; see Note [Hooks for
- * tests] in src/base/alloc_testing.h.
+/* A simulated network with which tests measure how much of the communication overlaps with
+ * computation; see Note [Hooks for tests] in src/base/alloc_testing.h.
  *
  * Each rank has its own simulated clock, which only the test and network_testing.c advance. Nothing
  * sleeps and no real time is measured, so the results do not depend on the load of the machine. At

@@ -9,8 +9,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
  * Return an error if the peer will not end these phases. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
                                             int64_t *wait_ns);
-/* Wait until all other ranks have ended `target` phases of the buffer. Every wait of this rank uses
- * this function. The waiting time is counted under `kind`. */
+/* Wait until all other ranks have ended `target` phases of the buffer. The waiting time is counted
+ * under `kind`. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
                                                     uint16_t kind);
 /* Store this rank's counter of ended phases, and wake the ranks that wait for it. */

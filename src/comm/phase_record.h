@@ -1,4 +1,4 @@
-/* What each rank announces about its phases, and the memory from which its peers read this. */
+/* What each rank announces about its phases, and the memory from which peers read it. */
 #pragma once
 #include <stdatomic.h>
 
@@ -15,7 +15,7 @@ enum {
 typedef struct fsdp_phase_record {
     fsdp_phase_info info;
     uint16_t phase;      /* fsdp_phase */
-    uint16_t collective; /* 1: not of an FSDP unit: info.unit is a count, info.step may differ */
+    uint16_t collective; /* 1: info.unit numbers a collective, info.step is not compared */
     uint32_t detail;     /* collectives: operation or root */
 } fsdp_phase_record;
 
@@ -25,18 +25,18 @@ typedef struct fsdp_phase_lane {
     _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; stored with release */
     _Atomic uint64_t begun; /* phases announced: their records are in the ring */
     _Atomic uint32_t word;  /* futex: low half of `ended` */
-    /* The time at which the rank last ended a WRITE and a READ, on the clock of network_testing.h.
-     * Release builds do not use this field, but have it so that all builds have the same layout. It
-     * fits into the padding. */
+    /* The times at which the rank last ended a WRITE (item 0) and a READ (item 1), on the clock of
+     * network_testing.h. Release builds do not use this field, but have it so that all builds have
+     * the same layout. It fits into the padding. */
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
-    _Atomic uint32_t discarding; /* in the first lane: ranks that have called discard */
+    _Atomic uint32_t discarding; /* in the first lane: number of ranks that have called discard */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 
 /* Return the number of phases that every rank must have ended before this rank may begin its next
- * phase. The record of the next phase overwrites the record of the phase FSDP_PHASE_RING phases
- * earlier, which every rank must have ended and compared before. */
+ * phase. The record of the next phase overwrites the record from FSDP_PHASE_RING phases earlier. A
+ * rank that has ended that phase has compared this record. */
 static inline uint64_t fsdp_phase_room(const fsdp_shared_buffer *buffer)
 {
     return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;

@@ -9,15 +9,15 @@
 #pragma once
 #include "src/comm/comm.h"
 
-/* @param local_world_size ranks of one host, a divisor of world_size; hosts are filled in rank
- * order
+/* @param local_world_size number of ranks per host, a divisor of world_size; hosts are filled in
+ * rank order
  * @param group out: owned by the caller, destroyed by fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if the numbers do not describe a world */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_create(int rank, int world_size, int local_world_size,
                                                    fsdp_group **group);
 bool fsdp_group_is_plan(const fsdp_group *group); /* accepts NULL */
-/* Create the group of one dimension of a mesh from a plan's group. The new group has `ranks` ranks.
- * In the parent, the numbers of neighbours differ by `stride`. In the new group, this rank is rank
- * `rank`. Not collective. */
+/* Create the group of one dimension of a mesh from a plan's group. The new group has `ranks` ranks,
+ * which are `stride` apart in the parent. This rank is rank `rank` of the new group. Not
+ * collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_group_split(const fsdp_group *parent, int rank, int ranks,
                                                   int stride, fsdp_group **group);

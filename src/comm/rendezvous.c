@@ -99,10 +99,10 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
     fsdp_free(rendezvous);
 }
 
-/* ---- what a child inherits ---- */
+/* ---- environment and descriptors of a child ---- */
 
-/* Does `end` of socket pair `pair` belong to `rank`? Rank 0 has a socket to every other rank, and
- * each other rank has one to rank 0. */
+/* Does `end` of socket pair `pair` belong to `rank`? In pair r, end 0 belongs to rank 0, and end 1
+ * belongs to rank r. */
 static bool is_end_of_rank(int rank, int pair, int end)
 {
     return end == 0 ? rank == 0 : rank == pair;

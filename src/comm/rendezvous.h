@@ -9,8 +9,8 @@
  *     fsdp_rendezvous_forked()    only the ranks keep their ends open
  *     waitpid()
  *         fsdp_rendezvous_abort() for a child that died
- *         fsdp_rendezvous_failure() for the text
- *     fsdp_rendezvous_destroy()   a restart creates a new one
+ *         fsdp_rendezvous_failure() to get the error text
+ *     fsdp_rendezvous_destroy()   a restart creates a new rendezvous
  *
  * The control block is a sealed memfd. Each buffer that the ranks create later is another memfd,
  * which rank 0 creates and sends over the sockets (SCM_RIGHTS). None of this has a name in a file
@@ -69,7 +69,7 @@ typedef enum fsdp_rank_state {
     FSDP_RANK_JOINED,
     FSDP_RANK_LEFT, /* called fsdp_destroy_process_group */
 } fsdp_rank_state;
-/* Return the state of `rank`. A rank that exits with status 0 while it is in FSDP_RANK_JOINED has
- * not called fsdp_destroy_process_group(). A process that never joined is not a rank of a training
- * program (`fsdp launch -n 2 hostname`). */
+/* Return the state of `rank`. If a process exits with status 0 in state FSDP_RANK_JOINED, it has
+ * not called fsdp_destroy_process_group(). If it exits in state FSDP_RANK_STARTING, its program
+ * does not train, as in `fsdp launch -n 2 hostname`. */
 fsdp_rank_state fsdp_rendezvous_rank_state(const fsdp_rendezvous *rendezvous, int rank);

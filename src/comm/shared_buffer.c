@@ -1,5 +1,5 @@
-/* Shared buffers: the lanes of the phase protocol followed by the data, in memory of the
- * transport. */
+/* Shared buffers: the lanes of the phase protocol followed by the data, in memory that the
+ * transport provides. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -81,7 +81,7 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     return status;
 }
 
-/* The result is equal on all ranks, since all have created the same buffers. */
+/* All ranks get the same result, because they have created the same buffers. */
 static fsdp_status take_number(fsdp_group *group, uint32_t *number)
 {
     const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;
@@ -150,10 +150,10 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 }
 
 /* A discard is a READ phase: a rank begins it after its last read, and the next WRITE waits until
- * all ranks have ended the discard. Without a WRITE in between, a fast rank could begin its next
- * discard before a slow rank has begun this one. The fast rank would then be counted twice, and
- * memory would be discarded while the slow rank is still reading it. So each discard first waits
- * until all ranks have ended the previous one. */
+ * all ranks have ended the discard. If no WRITE comes between two discards, a fast rank could begin
+ * the second one before a slow rank has begun the first. The fast rank would then be counted twice,
+ * and memory would be discarded while the slow rank is still reading it. So each discard first
+ * waits until all ranks have ended the previous one. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

@@ -1,9 +1,9 @@
-/* Groups of some of a group's ranks, as MPI_Comm_split creates them.
+/* Splitting a group into groups of some of its ranks, as MPI_Comm_split does.
  *
  * A group that was split off uses the world's control block: its failures are failures of the
  * world, and messages name ranks of the world. The group has its own scratch buffer, which is a
  * part of a buffer of its parent. It also has its own transport state, with which its ranks share
- * memory without other ranks. */
+ * memory only among themselves. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -44,7 +44,7 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* This rank's group has the choices [first, first + ranks) of the sorted choices. Its scratch
+/* The sorted choices [first, first + ranks) are those of this rank's group. The group's scratch
  * begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
  * group. */
 typedef struct place {
@@ -140,7 +140,7 @@ static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, f
     return status;
 }
 
-/* All ranks have the same counts, so this fails on all of them or on none. */
+/* n_split and id are the same on all ranks, so this fails on all of them or on none. */
 static fsdp_status check_depth(const fsdp_group *parent)
 {
     const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);

@@ -82,8 +82,8 @@ static bool find_task(task *found)
     return find_slurm_task(found);
 }
 
-/* Does the environment state the ranks of the job? Then variables of other launchers do not
- * matter. */
+/* Does the environment have FSDP_RENDEZVOUS_ENV or WORLD_SIZE? Then the variables of other
+ * launchers do not matter. */
 static bool states_ranks(void)
 {
     long world_size;

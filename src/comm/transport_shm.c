@@ -23,10 +23,10 @@ typedef struct shm_group {
     uint64_t sent;  /* number of buffers that rank 0 has created */
 } shm_group;
 
-/* Sent with the descriptor of a buffer, or of a socket to a rank of a group that is split off. */
+/* Sent together with a descriptor: that of a buffer, or that of a socket for a new group. */
 typedef struct fd_message {
     uint64_t magic, number;
-    uint64_t detail; /* the buffer's bytes, or the rank at the other end */
+    uint64_t detail; /* the buffer's bytes, or the rank at the other end of the socket */
 } fd_message;
 static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736470736b7400u;
 
@@ -113,7 +113,7 @@ static void shm_destroy(shm_group *shm)
 
 static void close_group(fsdp_group *group)
 {
-    if (!group->members) { /* else the control block is the world's */
+    if (!group->members) { /* a group that was split off only borrows these */
         fsdp_heartbeat_stop(group->heartbeat);
         munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
@@ -128,7 +128,7 @@ static fsdp_status malformed_rendezvous(const char *text)
                       text);
 }
 
-/* Read the next number of a list that is separated by blanks. */
+/* Read the next number of a blank-separated list. */
 static bool next_number(const char **text, int *number)
 {
     char *end;
@@ -141,8 +141,8 @@ static bool next_number(const char **text, int *number)
     return true;
 }
 
-/* take_descriptors() takes descriptors over only after it has checked all of them, because a
- * malformed list must not make this rank close files that are not its own. */
+/* Only parse the list. take_descriptors() checks all descriptors before it takes them over, because
+ * a malformed list must not make this rank close files that are not its own. */
 static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
@@ -260,8 +260,8 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 
 /* ---- groups that are split off ---- */
 
-/* Pass `fd`, one end of a socket pair between ranks `to` and `peer` of the parent, to rank `to`. If
- * this rank is `to`, keep `fd` in `own`. */
+/* `fd` is one end of a socket pair between ranks `to` and `peer` of the parent. Pass it to rank
+ * `to`, or store it in `own` if this rank is `to`. */
 static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
                              const fsdp_group *group, int fd)
 {
@@ -279,8 +279,8 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
 }
 
 /* On rank 0 of the parent, create a socket pair between each rank and the first rank of its new
- * group. roots [parent->world_size] contains this first rank, as a rank of the parent, or -1 if the
- * rank is not in a new group of several ranks. */
+ * group. roots[r] is this first rank for rank r of the parent. It is a rank of the parent, too, or
+ * -1 if rank r is not in a new group of several ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

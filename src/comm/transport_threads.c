@@ -10,10 +10,11 @@
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 
-/* Memory that several ranks share. The last rank that releases it frees it. But until all ranks
- * have agreed that they have attached the block, a rank may release it because of an abort while
- * another rank, which has not seen the abort yet, will still attach it. In that case the block is
- * kept until the world's own block is freed, which happens after all ranks have ended. */
+/* A block of memory that several ranks share. The last rank that releases it frees it. There is one
+ * exception: after an abort, one rank may release a block that another rank, which has not seen the
+ * abort yet, is still going to attach. So until all ranks have agreed that they have attached it, a
+ * block is not freed. It is kept until the world's own block is freed, which happens after all
+ * ranks have ended. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -183,7 +184,7 @@ static fsdp_status start_threads(rank_thread *ranks, int world_size)
 }
 
 /* Find the rank whose error is reported, which is the rank that failed first. The errors of the
- * other ranks only follow from this error. NULL: no rank has failed. */
+ * other ranks only follow from this error. Return NULL if no rank has failed. */
 static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
                                             const fsdp_comm_control *control)
 {

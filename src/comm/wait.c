@@ -1,6 +1,7 @@
-/* Waiting for a peer's counter: a short spin if every rank has a core, then a futex with a timeout
- * of one poll. After each poll the waiter checks whether it waits in vain: a rank has aborted, the
- * peer has left or is stopped, ranks wait for each other in a circle, or the timeout has passed. */
+/* Waiting for a peer's counter: a short spin if there are enough cores, then a futex wait that
+ * times out after each polling interval. After each interval, the waiter checks whether it waits in
+ * vain: a rank has aborted, the peer has left or is stopped, ranks wait for each other in a circle,
+ * or the timeout has passed. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -13,7 +14,7 @@
 
 static const int64_t poll_ns = 100000000;
 static const int64_t gap_ns =
-    1000000000; /* a longer time between two polls means that this process did not run */
+    1000000000; /* a longer time between two polls means that this process did not run in between */
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -71,12 +72,12 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Does this rank wait in a circle? The function goes from this rank to the peer that it waits for,
- * from that peer to the next one, and so on. In a circle, this leads back to this rank, and each
- * rank waits for a condition that does not hold now. The ranks of a circle wait forever, because
- * each of them needs another one to move first. At the end, all sequences are read again. If none
- * of them has changed, no rank has moved in the meantime, so the circle was real. All ranks here
- * are world ranks. A wait in another group is not followed. */
+/* Do this rank and some peers wait for each other in a circle? The function goes from this rank to
+ * the peer that it waits for, from that peer to the next one, and so on. If this leads back to this
+ * rank, and none of the waits has reached its target, these ranks wait forever, because each of
+ * them needs another one to move first. At the end, the sequence numbers of all these waits are
+ * read again. If none of them has changed, no rank has moved in the meantime, so the circle is
+ * real. All ranks here are world ranks. A wait in another group is not followed. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -134,7 +135,7 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
-    /* `left` is read first: phases that the peer ended before it left count. */
+    /* Read `left` first, because phases that the peer ended before it left are valid. */
     if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
         return fsdp_group_fail(

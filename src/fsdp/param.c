@@ -150,7 +150,7 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
     p->parameter->owner = &p->owner;
 }
 
-/* `data` has a sink only if the parameter was adopted and still exists. */
+/* p->data has a sink only if the parameter was adopted and still exists. */
 void fsdp_param_leave(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;

@@ -1,5 +1,5 @@
 /* fsdp_param: one sharded parameter (PyTorch's FSDPParam). Only fsdp_param decides which part of
- * the parameter this rank's shard is, and how the parameter is stored (param_storage.h). src/nn
+ * the parameter is this rank's shard, and how the parameter is stored (param_storage.h). src/nn
  * reads the shard through fsdp_parameter.owner.
  *
  * sharded parameter    this rank's rows in the master dtype: the tensor `local`, which the
@@ -33,23 +33,23 @@ typedef struct fsdp_row_table {
     bool is_over;      /* The backward sweep that the table was sized for has ended. */
 } fsdp_row_table;
 
-/* The stages of a parameter's gradient: in the open buffer that backward writes, in the posted
- * buffer, and summed over the ranks but not yet assigned to the parameter. */
+/* The stages of a parameter's gradient: first in the open buffer, which backward writes, then in
+ * the posted buffer, then summed over the ranks but not yet assigned to the parameter. */
 typedef struct fsdp_param_grad {
     /* The whole gradient, float32, in the memory of the open buffer. The tensor's offset is the
      * parameter's place in this buffer. */
     fsdp_tensor *whole;
     fsdp_row_table table;
-    bool in_buffer;     /* The gradient has, or will get, a place in the open buffer. */
-    bool placed;        /* The gradient has its place now. */
-    int order;          /* The number of places assigned before this one in a section; else 0. */
-    bool touched;       /* The open buffer has a gradient of this parameter from this micro-step. */
-    bool posted;        /* The posted buffer has a gradient of this parameter. */
-    bool posted_rows;   /* The gradient in the posted buffer is a table of rows. */
-    size_t lane_offset; /* Where own rows are in a lane (grad_reduce.c), in elements. */
-    fsdp_tensor *partial; /* The sum for own rows over the shard group, not yet over replicas. */
-    /* Partial sums for own rows from earlier micro-steps: the stack of the aligned binary tree in
-     * grad_reduce.h. */
+    bool in_buffer; /* The gradient has, or will get, a place in the open buffer. */
+    bool placed;    /* The gradient has its place now. */
+    int order;      /* In a section: the number of places assigned before this one. Otherwise 0. */
+    bool touched;   /* The open buffer has a gradient of this parameter from this micro-step. */
+    bool posted;    /* The posted buffer has a gradient of this parameter. */
+    bool posted_rows;     /* The gradient in the posted buffer is a table of rows. */
+    size_t lane_offset;   /* Where own rows are in a lane (grad_reduce.c), in elements. */
+    fsdp_tensor *partial; /* The gradient of own rows, summed over the shard group only. */
+    /* Partial sums of the gradients of own rows from earlier micro-steps: the stack of the binary
+     * tree in grad_reduce.h. */
     fsdp_tensor *tree[FSDP_MAX_TREE];
     int tree_level[FSDP_MAX_TREE];
     int n_tree;
@@ -95,20 +95,19 @@ static inline int64_t fsdp_param_numel(const fsdp_param *p)
 
 /* Choose this rank's shard of p, by shard_placement_fn if that is set, else Shard(0). */
 FSDP_MUST_CHECK fsdp_status fsdp_param_choose_shard(fsdp_param *p);
-/* Return the number of elements of the largest shard, the first rank's. All ranks return the same
- * number. */
+/* Return the number of elements of the largest shard, which is that of the first rank. */
 int64_t fsdp_param_most_numel(const fsdp_param *p);
 /* Return the bytes of the largest shard, as Note [Idle memory] in buffer.h counts them; 0 if p is
  * frozen. */
 int64_t fsdp_param_trained_bytes(const fsdp_param *p);
-/* Make `rows`, a tensor of this rank's rows, a DTensor over the mesh or shard group of p. No effect
- * if p is not sharded. */
+/* Turn `rows`, which contains this rank's rows of p, into a DTensor over the mesh or shard group of
+ * p. No effect if p is not sharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_set_spec(const fsdp_param *p, fsdp_tensor *rows);
-/* Create `local` and `data` in `memories`, which were allocated before. */
+/* Create `local` and `data` in `memories`, which are already allocated. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_create_tensors(fsdp_param *p,
                                                       const struct fsdp_param_memories *memories);
-/* Release `local` and `data`. A state dict may still refer to `local`, which is then empty if its
- * memory was shared. */
+/* Release `local` and `data`. A state dict may still refer to `local`. If the memory of `local` was
+ * shared, `local` is then empty. */
 void fsdp_param_release_tensors(fsdp_param *p);
 /* Copy the values in `slice` of `old` to `local`. The tensors may differ in dtype and device. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *slice,

@@ -2,12 +2,12 @@
  * options, and the name and number for messages and phases. The param group and the layers above it
  * set the fields. The group's gradient buffer and parameters only read them.
  *
- * Note [Replicas]. Over a mesh (replicate, shard), parameters are sharded among the ranks of
- * dimension 1, which form a row of the mesh. Each mesh row has its own master weights, copies and
- * gradient buffers. In the reduce over a mesh row, each rank gets the partial sum for the parameter
- * rows that it owns. The ranks of dimension 0 own the same parameter rows. They add their partial
- * sums in the all-reduce, through a buffer that has a lane for each of these ranks. So all of them
- * get equal sums. */
+ * Note [Replicas]. Over a mesh (replicate, shard), parameters are sharded among the ranks of each
+ * mesh row (dimension 1). Each mesh row has its own master weights, copies and gradient buffers. In
+ * the reduce over a mesh row, each rank gets a partial sum of the gradients of the parameter rows
+ * that it owns. The ranks of a mesh column (dimension 0) own the same parameter rows. In the
+ * all-reduce, they add their partial sums through a buffer that has a lane for each of them. So all
+ * of them get equal sums. */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -57,7 +57,7 @@ void fsdp_param_context_set_location(const fsdp_param_context *c, const char *ca
 /* Return the phase info of a collective that moves `bytes` of `dtype` in total. */
 fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase_kind kind,
                                          fsdp_dtype dtype, uint64_t bytes);
-/* Report an event to the observer. `bytes` are reported as 0 if `group` is NULL. */
+/* Report an event to the observer. If `group` is NULL, 0 is reported instead of `bytes`. */
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
 /* Return the pool that has the buffers of unsharded parameters. */

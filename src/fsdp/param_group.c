@@ -208,14 +208,15 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors, and replace how p is stored by `with`. */
+/* Release p's tensors, and set the fields that describe how p is stored to `with`. */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);
     set_stored(p, with);
 }
 
-/* State dicts refer to local tensors. So keep the tensor object, and give it the new memory. */
+/* A state dict may refer to the old local tensor. So keep this tensor object, and give it the new
+ * memory. */
 static void keep_local(fsdp_param *p, stored *old)
 {
     fsdp_tensor *made = p->local;
@@ -291,7 +292,7 @@ static fsdp_status apply_pending(fsdp_param_group *g)
                           "unit '%s' is %s: its parameters can be frozen or unfrozen only "
                           "while it is neither gathered nor written",
                           g->context.name, g->writers ? "being written" : "unsharded");
-    FSDP_TRY(fsdp_param_group_check_gather(g)); /* summoned? */
+    FSDP_TRY(fsdp_param_group_check_gather(g)); /* fails if summoned */
     fsdp_param_group_reshard(g);                /* drop a prefetch */
     fsdp_dtype *dtypes = fsdp_calloc(g->n_params, sizeof *dtypes);
     if (!dtypes)

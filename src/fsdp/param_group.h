@@ -4,8 +4,8 @@
  *
  * Note [Memory of a param group]. A param group has three kinds of memory.
  *   master      what the optimizer updates: see Note [Param storages] in param_storage.h
- *   unsharded   what operations read, in param_dtype: see the same note. Reshard empties these
- *               storages, so that a later read is an error and never returns stale data.
+ *   unsharded   what operations read, in param_dtype: see the same note. Reshard empties this
+ *               memory, so that a later read is an error and never returns stale data.
  *   gradients   what backward writes: see Note [Gradient buffers] in grad_buffer.h */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
@@ -13,9 +13,9 @@
 
 typedef enum fsdp_sharded_state {
     FSDP_STATE_SHARDED,
-    FSDP_STATE_GATHERING, /* A gather has begun, but has not waited for the peers' rows. */
+    FSDP_STATE_GATHERING, /* A gather has begun. This rank has not waited for its peers yet. */
     FSDP_STATE_UNSHARDED,
-    FSDP_STATE_HIDDEN, /* Gathered but hidden from operations: FSDP_RESHARD_TO_SMALLER. */
+    FSDP_STATE_HIDDEN, /* Gathered but hidden from operations, for FSDP_RESHARD_TO_SMALLER. */
 } fsdp_sharded_state;
 
 typedef struct fsdp_param_group {
@@ -34,14 +34,14 @@ typedef struct fsdp_param_group {
     bool summoned; /* The user has whole copies of the parameters: see the top of summon.c. */
 
     bool is_root;   /* The unit is not inside another unit. */
-    bool held;      /* fsdp_unit_unshard() was called: hooks do not reshard. */
-    bool requested; /* fsdp_unit_unshard_async() was called: the gather is kept until the next
+    bool held;      /* fsdp_unit_unshard() was called, so hooks do not reshard. */
+    bool requested; /* fsdp_unit_unshard_async() was called, so the gather is kept until the next
                        forward or backward. */
     bool no_unshard_in_backward;
 } fsdp_param_group;
 
 /* Allocate memory for `parameters`, which no group owns yet, and copy their values to it. The
- * parameters do not change until fsdp_param_group_adopt(). Collective. */
+ * parameters themselves do not change until fsdp_param_group_adopt(). Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
                                                     const fsdp_fully_shard_options *options,
                                                     const fsdp_named_parameter *parameters,
@@ -79,8 +79,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_
 
 /* Return the guards that the group gives to its memories. */
 fsdp_param_guards fsdp_param_group_guards(fsdp_param_group *g);
-/* Find the group that a local tensor belongs to by the tensor's write guards; NULL: there is
- * none. */
+/* Find the group of a local tensor by the tensor's write guards. Return NULL if there is none. */
 fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
 /* Does the group reshard between forward and backward? */
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);

@@ -32,16 +32,16 @@
  * storages] in src/tensor/halved.h). When the optimizer stores the upper halves, peers can read
  * them, so this store is the all-gather, and no other data moves.
  *
- * Note [Cast copies]. All other parameters are cast. In a WRITE phase, each rank writes its own
- * rows, cast to param_dtype, to a buffer from a pool. In the READ phase that follows, all ranks
- * read this buffer.
+ * Note [Cast copies]. Operations read the parameters in COPY from a copy in param_dtype. In a WRITE
+ * phase, each rank casts its own rows to param_dtype, and writes them to a buffer from a pool. In
+ * the READ phase that follows, all ranks read this buffer.
  *
  * Note [Kept copies]. A group that keeps its copy from forward to backward also keeps it from step
- * to step, because this needs no more memory. Then a write of a `local` begins a WRITE phase of the
- * copy, and the next gather ends this phase. While an optimizer writes a `local`, it also stores
- * the new rows in the copy (fsdp_parameter_own_rows_of_copy()), and this store is the all-gather.
- * After a write that does not do this, the gather casts all own rows. If nothing was written, the
- * gather casts nothing. */
+ * to step, because this needs no more memory. Then a write of a local tensor begins a WRITE phase
+ * of the copy, and the next gather ends this phase. While an optimizer writes a local tensor, it
+ * also stores the new rows in the copy (fsdp_parameter_own_rows_of_copy()), and this store is the
+ * all-gather. After a write that does not do this, the gather casts all own rows. If nothing was
+ * written, the gather casts nothing. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -69,9 +69,9 @@ typedef struct fsdp_param_memory_ops {
      * done this. NULL: own rows are always stored where peers read them. After a failure, the
      * memory has returned its buffers to their pools. */
     fsdp_status (*gather)(fsdp_param_memory *m);
-    /* Begin a gather ahead of time, as `gather` does, but if own rows are in a file, only start to
-     * read them. NULL: there is nothing to do ahead of time. After a failure, the memory has
-     * returned its buffers to their pools. */
+    /* Begin a gather ahead of time. This is the same as `gather`, but if own rows are in a file, it
+     * only starts reading them. NULL: there is nothing to do ahead of time. After a failure, the
+     * memory has returned its buffers to their pools. */
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows and show them in `view`. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
@@ -117,7 +117,8 @@ typedef struct fsdp_param_storage {
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
     /* The memory that operations read, and the memory that contains own rows. */
     fsdp_memory_kind unsharded, sharded;
-    /* Create the tensor of this rank's rows, of `shape`, with its write guards. */
+    /* Create the tensor of this rank's rows, which has the given shape, and set its write
+     * guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local);
     /* Empty the tensor, before the memory of own rows is freed. NULL: this is not necessary,
@@ -127,8 +128,8 @@ typedef struct fsdp_param_storage {
     /* Return this rank's rows in a kept copy that is open for writing; NULL if there is no such
      * copy now. The function is NULL if an optimizer can never write a copy. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Return the bytes of a shard of `numel` elements. If the function is NULL, they are `numel`
-     * times the size of fsdp_param.dtype. */
+    /* Return the bytes of a shard of `numel` elements, as Note [Idle memory] in buffer.h counts
+     * them. If the function is NULL, they are `numel` times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 
@@ -140,8 +141,9 @@ extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_me
 /* Return the storage for p in `dtype`. It depends on the group's options and on the parameter's
  * current requires_grad, too. */
 const fsdp_param_storage *fsdp_param_storage_for(const fsdp_param *p, fsdp_dtype dtype);
-/* Choose the storage of each of params [n] by its `dtype`, and allocate their memories. The caller
- * then creates the tensors. Collective. After a failure, nothing is allocated. */
+/* Choose the storage of each parameter in params [n] by the parameter's `dtype`, and allocate the
+ * memories. The caller then creates the tensors. Collective. After a failure, nothing is
+ * allocated. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards,
                                                        fsdp_param *params, size_t n,
                                                        fsdp_param_memories *memories);
@@ -149,21 +151,21 @@ void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 
 /* --- for storages (param_memory.c) --- */
 
-/* Create an empty `view` that has the size of all parameters of the memory. */
+/* Create `view` with the size of all parameters of the memory, but without data. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count an all-gather, because FSDP2 would perform one here. This memory only shows a buffer that
- * it already has. */
+/* Count an all-gather. FSDP2 would perform one here, but this memory only shows a buffer that it
+ * already has. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
 /* Implements `unshard` for memories whose view is a whole buffer: wait until all ranks have written
  * `buffer`, and show it in `view`. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m,
                                                              fsdp_buffer *buffer);
-/* Implements `show` for memories whose view is a whole buffer: show `buffer` in `view` again. It is
- * still in its READ phase. */
+/* Implements `show` for memories whose view is a whole buffer: show `buffer`, which is still in its
+ * READ phase, in `view` again. */
 void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
 /* Implements `prefetch` for memories whose gather reads local tensors: if these are in a file,
- * start to read them; else gather. */
+ * start reading them; otherwise gather. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of own rows in private memory, with the write guards of m. If the group is
  * offloaded, this private memory is staged in a file between uses. */

@@ -1,5 +1,5 @@
-/* sync_module_states: before a parameter is sharded, rank 0 broadcasts its whole values to all
- * ranks, one parameter after the other. */
+/* sync_module_states: before parameters are sharded, rank 0 broadcasts their whole values to all
+ * ranks, one parameter at a time. */
 #include "src/fsdp/param.h"
 
 /* The first message of rank 0: whether it has values of the parameter, and in which dtype. */
@@ -7,9 +7,9 @@ typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
-/* Broadcast rank 0's data: within each mesh row from the first rank of the row, then within each
- * mesh column from the first rank of the column. The second broadcast overwrites what mesh rows
- * without rank 0 got in the first one. */
+/* Broadcast rank 0's data, in two steps: within each mesh row from the first rank of the row, then
+ * within each mesh column from the first rank of the column. Only the mesh row of rank 0 gets the
+ * right data in the first step. The second step overwrites what the other mesh rows got. */
 static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
     if (c->group)

@@ -113,8 +113,8 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 /* --- backward --- */
 
 /* Return the unit that backward needs after `state`: the unit that forward left just before
- * `state`. The second round searches from the end of `left` again, because backward may have
- * reached an earlier forward of the same tape. */
+ * `state`. The first round searches `left` from the cursor towards the start. The second one
+ * searches all of it, because backward may have reached an earlier forward of the same tape. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {

@@ -25,8 +25,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
  * FSDP_FORWARD_STRICT is set and the iteration entered fewer units than the first one. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c);
 
-/* Prefetch the next units. Call the first two functions after the unit's own unshard in pre_forward
- * and pre_backward, and the third function when backward leaves the unit. */
+/* Prefetch the next units. Call fsdp_prefetch_in_forward() and fsdp_prefetch_in_backward() after
+ * the unit's own unshard in pre_forward and pre_backward, and fsdp_prefetch_after_backward() when
+ * backward leaves the unit. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_forward(fsdp_state *state);
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_in_backward(fsdp_state *state);
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_after_backward(fsdp_state *state);

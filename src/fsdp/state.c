@@ -43,7 +43,7 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 }
 
 /* Called when the outermost unit begins a forward. Copies the step's options from the scope. A
- * forward without gradients may run between another forward and its backward, and does not change
+ * forward without gradients may run between another forward and its backward, so it does not change
  * the state of the step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
@@ -53,7 +53,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
-        if (!c->to_flush) /* Otherwise a backward will still read the parameters. */
+        if (!c->to_flush) /* If it is set, a backward will still read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -73,8 +73,9 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* Begin a recomputation within backward, which does not change the recorded order of units. If it
- * has no tape, it is inside another checkpointed module, and the call will run once more. */
+/* Begin a recomputation within backward, which does not change the recorded order of units. A
+ * recomputation without a tape is inside another checkpointed module, and the unit's forward will
+ * run once more. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -253,8 +254,8 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all gradients that are left. If another unit has read a parameter, its gradient
- * may have arrived outside of the backward of its own unit. */
+/* Post and reduce all gradients that are left. If a unit has read a parameter of another unit, the
+ * gradient may have arrived outside of the backward of the parameter's own unit. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {

@@ -11,13 +11,14 @@
  *   state_context.c               what the units of a tree share
  *   param_group.c unshard.c       what is gathered, freed and reduced together
  *   grad_buffer.c                 what backward writes: layout, sections, posting
- *   grad_reduce.c grad_rows.c grad_parts.c   sums posted gradients over the ranks
+ *   grad_reduce.c grad_rows.c grad_parts.c   the sums of posted gradients over the ranks
  *   pending_dtype.c param_sync.c param.c     one parameter: its shard and its tensors
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
- * The folder has more than 27 source files, because each way to store a parameter and each topic of
- * the public calls has its own file. The layers in this list keep the files apart.
+ * The folder exceeds the limit on source files per folder (docs/style.md), because each way to
+ * store a parameter and each topic of the public calls has its own file. The layers in this list
+ * give the folder its order.
  *
  * Note [Upcalls]. Lower layers do not include the headers of src/fsdp. They call src/fsdp only
  * through these tables of functions:
@@ -81,7 +82,7 @@ typedef struct fsdp_member {
     struct fsdp_state *state;
     fsdp_module *module;     /* Borrowed. */
     fsdp_region_hooks hooks; /* Around the module's forward. */
-    bool to_run; /* The unit has begun the current forward; this member has not run yet. */
+    bool to_run; /* The unit has begun the current forward, but this member has not run yet. */
 } fsdp_member;
 
 typedef struct fsdp_state {
@@ -133,7 +134,7 @@ void fsdp_state_context_destroy(fsdp_state_context *c);
 /* Trim the pools at the end of a step's backward: Note [Idle memory] in buffer.h. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 
-/* Find the state of the unit that `module` belongs to. The first call in a tree is collective,
+/* Find the state of the unit that has `module` as a member. The first call in a tree is collective,
  * because it creates the tree's context. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
 FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n,
@@ -144,7 +145,8 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m);
 /* Must the unit be unsharded for its backward? */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
-/* Cast the inputs of a forward at its beginning, and its outputs at its end (mixed_precision.c). */
+/* Cast the inputs of a forward when it begins (mixed_precision.c). fsdp_state_cast_outputs() casts
+ * its outputs when it ends. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s,
                                                    fsdp_args *in);
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_outputs(const fsdp_state *state, fsdp_scope *s,
@@ -166,7 +168,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
 /* Are all uses of p in `m` or below it? */
 bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m);
 /* Implements fsdp_fully_shard_modules(). If `leave_shared` is set, a parameter that modules outside
- * of this unit also use is left to the unit around all these modules. */
+ * of this unit also use is left to a unit around all modules that use it. */
 FSDP_MUST_CHECK fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n, fsdp_group *group,
                                            fsdp_device *device,
                                            const fsdp_fully_shard_options *options,

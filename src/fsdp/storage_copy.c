@@ -93,7 +93,8 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     fsdp_copy_memory *m = copy_of(base);
-    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all local tensors */
+    /* If local tensors are in a file, reading one of them loads all of them. */
+    const fsdp_tensor *first = base->params[0]->local;
     if (m->is_gathered)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(first));

@@ -1,10 +1,11 @@
-/* The memory of cast copies. Several storages use it, which store own rows in different ways. */
+/* The memory of cast copies. It is used by several storages, which store own rows in different
+ * ways. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
 typedef struct fsdp_copy_memory {
     fsdp_param_memory base;
-    fsdp_buffer *buffer; /* From a pool; NULL between a reshard and the next gather. */
+    fsdp_buffer *buffer; /* From a pool; NULL if nothing is gathered and no copy is kept. */
     bool is_open;        /* The copy is kept and in a WRITE phase: own rows may be written. */
     int unwritten;       /* Number of writes of own rows that the kept copy does not contain yet. */
     bool is_gathered;    /* A gather has written own rows, and no reshard has followed yet. */

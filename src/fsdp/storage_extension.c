@@ -3,8 +3,8 @@
  *
  * Note [All-gather extensions]. In a WRITE phase, each rank packs its own rows into a buffer that
  * all ranks share. In the READ phase that follows, every rank unpacks all rows into private memory.
- * Then the packed buffer returns to its pool. So the packed form can be anything. Each rank needs
- * private memory for the whole parameter, as in FSDP2. */
+ * Then the packed buffer returns to its pool. So an extension may choose any packed form. Each rank
+ * needs private memory for the whole parameter, as in FSDP2. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/fsdp/param_storage.h"
@@ -125,7 +125,7 @@ static fsdp_status pack_own(const packed_memory *m)
     const int rank = fsdp_group_rank(c->shard_group);
     unsigned char *base = fsdp_buffer_data(m->packed);
     place at = {.rank = -1};
-    /* Kernels may still use the memory that the host writes now. */
+    /* Wait for kernels that may still use the memory that the host will write. */
     FSDP_TRY(fsdp_device_synchronize(c->device));
     while (base && next_place(m, &at)) {
         const fsdp_param *p = m->base.params[at.param];
@@ -163,7 +163,8 @@ static fsdp_status write_packed(packed_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     packed_memory *m = packed_of(base);
-    const fsdp_tensor *first = base->params[0]->local; /* reading it stages in all local tensors */
+    /* If local tensors are in a file, reading one of them loads all of them. */
+    const fsdp_tensor *first = base->params[0]->local;
     if (m->packed)
         return FSDP_OK;
     FSDP_TRY(fsdp_tensor_begin_read(first));

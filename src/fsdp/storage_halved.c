@@ -29,7 +29,8 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_leave(local->storage);
 }
 
-/* Return the bytes of a shard, not counting the marks of the halves. */
+/* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes
+ * of the float32 values, minus the bytes of the marks, which the halves need in addition. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

@@ -22,7 +22,7 @@ typedef struct host_param {
     size_t offset; /* Bytes, in the buffer. */
     fsdp_storage_guard guard;
     int writers;    /* Number of open writes. */
-    void *unwanted; /* Private memory that ranks other than the first write to. */
+    void *unwanted; /* On all ranks except the first: private memory for the writes. */
 } host_param;
 
 struct host_memory {

@@ -58,8 +58,8 @@ static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *
     return NULL;
 }
 
-/* Refuse to read a group that is not unsharded. This is checked on meta, too, so that a plan fails
- * wherever its run would fail. */
+/* Refuse reads of the parameters of a group that is not unsharded. This is checked on meta, too, so
+ * that a plan fails wherever its run would fail. */
 static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
 {
     const fsdp_param_group *g = self;

@@ -65,7 +65,7 @@ static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* Return an error whose message ends with the classes that could have been named. */
+/* Return an error whose message ends with the classes that the caller may name instead. */
 static fsdp_status refuse_class(fsdp_module *root, const char *name, const char *why)
 {
     candidates c = {.refused = name};
@@ -189,7 +189,8 @@ static void append_path(fsdp_str *path, const fsdp_module *root, const fsdp_modu
     fsdp_str_printf(path, "%s", m->name);
 }
 
-/* Return the path of m below the root, which the caller must free; NULL when out of memory. */
+/* Return the path of m below the root, or NULL when out of memory. The caller must free the
+ * path. */
 static char *path_of(const plan *p, const fsdp_module *m)
 {
     fsdp_str text = {0};
@@ -393,9 +394,9 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Make units of neighbours: of those inside the joint modules if `inside` is set, else of the
- * others. Neighbours have the same parent, so either all of them are inside the joint modules or
- * none is. */
+/* Make units of neighbours. If `inside` is set, make only the units inside the joint modules;
+ * otherwise make only the others. Neighbours have the same parent, so either all of them are inside
+ * the joint modules or none is. */
 static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
                                    fsdp_device *device)
 {
