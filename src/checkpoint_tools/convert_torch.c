@@ -2,7 +2,6 @@
  * values below keys. */
 #include <string.h>
 
-
 #include "src/base/alloc.h"
 #include "src/checkpoint_tools/convert_internal.h"
 #include "src/dcp/dcp_writer.h"

@@ -114,11 +114,11 @@ static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 {
     int world_size = fsdp_group_world_size(v->group);
     fsdp_str packed = {0};
-    int64_t most = 0;
-    FSDP_TRY(fsdp_agree(v->group, pack_texts(v, rows, &packed)));
-    most = (int64_t)packed.len;
-    fsdp_status status = fsdp_all_reduce(v->group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX);
     char *send = NULL, *all = NULL;
+    fsdp_status status = fsdp_agree(v->group, pack_texts(v, rows, &packed));
+    int64_t most = (int64_t)packed.len;
+    if (status == FSDP_OK)
+        status = fsdp_all_reduce(v->group, &most, 1, FSDP_DTYPE_I64, FSDP_REDUCE_MAX);
     if (status == FSDP_OK && most > 0) {
         send = fsdp_calloc(1, (size_t)most);
         all = fsdp_calloc((size_t)world_size, (size_t)most);

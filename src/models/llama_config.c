@@ -286,6 +286,7 @@ fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config)
 
 typedef enum generation {
     LLAMA_2,
+    TINY_LLAMA,
     LLAMA_3,
     LLAMA_3_1,
     LLAMA_3_2,
@@ -302,6 +303,7 @@ static const struct {
     int64_t sliding_window;
 } generations[] = {
     [LLAMA_2] = {FSDP_LLAMA, 32000, 4096, 1, 2, 1e4, 0, 0},
+    [TINY_LLAMA] = {FSDP_LLAMA, 32000, 2048, 1, 2, 1e4, 0, 0},
     [LLAMA_3] = {FSDP_LLAMA, 128256, 8192, 128000, 128001, 5e5, 0, 0},
     [LLAMA_3_1] = {FSDP_LLAMA, 128256, 131072, 128000, 128001, 5e5, 8, 0},
     [LLAMA_3_2] = {FSDP_LLAMA, 128256, 131072, 128000, 128001, 5e5, 32, 0},
@@ -328,7 +330,7 @@ static const struct {
 } presets[] = {
     {"llama-58m", LLAMA_2, 512, 1376, 8, 8, 8, false},
     {"llama-134m", LLAMA_2, 768, 2048, 12, 12, 12, false},
-    {"TinyLlama-1.1B", LLAMA_2, 2048, 5632, 22, 32, 4, false},
+    {"TinyLlama-1.1B", TINY_LLAMA, 2048, 5632, 22, 32, 4, false},
     {"Llama-2-7b", LLAMA_2, 4096, 11008, 32, 32, 32, false},
     {"Llama-2-13b", LLAMA_2, 5120, 13824, 40, 40, 40, false},
     {"Llama-2-70b", LLAMA_2, 8192, 28672, 80, 64, 8, false},
@@ -347,7 +349,7 @@ static const struct {
 /* Does `name` mean this preset? For example, "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
-    static const char *const owners[] = {"meta-llama/", "mistralai/", "Qwen/"};
+    static const char *const owners[] = {"meta-llama/", "TinyLlama/", "mistralai/", "Qwen/"};
     for (size_t i = 0; i < FSDP_LENGTH(owners); i++)
         if (strncmp(name, owners[i], strlen(owners[i])) == 0)
             name += strlen(owners[i]);

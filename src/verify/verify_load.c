@@ -11,16 +11,17 @@
  * owns *all. */
 static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
 {
-    fsdp_state_dict *model, *optim;
+    fsdp_state_dict *model, *optim, *both = NULL;
     FSDP_TRY(fsdp_get_state_dict(t->model->module, t->optimizer, NULL, &model, &optim));
-    fsdp_status status = fsdp_state_dict_create(all);
-    if (status == FSDP_OK) {
-        status = fsdp_state_dict_add(*all, "model", model);
-        if (status == FSDP_OK)
-            status = fsdp_state_dict_add(*all, "optim", optim);
-        if (status != FSDP_OK)
-            fsdp_state_dict_destroy(*all);
-    }
+    fsdp_status status = fsdp_state_dict_create(&both);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_add(both, "model", model);
+    if (status == FSDP_OK)
+        status = fsdp_state_dict_add(both, "optim", optim);
+    if (status == FSDP_OK)
+        *all = both;
+    else
+        fsdp_state_dict_destroy(both);
     fsdp_state_dict_destroy(model);
     fsdp_state_dict_destroy(optim);
     return status;
