@@ -32,7 +32,7 @@ struct fsdp_thread_pool {
     /* Under lock: */
     bool stopping, open; /* open: workers may enter the job */
     /* Written under lock: */
-    _Atomic uint64_t job; /* number of the job; a worker enters each job once */
+    _Atomic uint64_t job; /* number of the job; a worker enters a job at most once */
     _Atomic int inside;   /* workers in the job */
     /* The job. Apart from `next`, it is written before `open` is set and does not change until the
      * last worker has left: */

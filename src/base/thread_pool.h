@@ -1,6 +1,6 @@
-/* One pool of threads per rank; our code does not use OpenMP. Work is divided by shape, never by
- * the number of threads, so results do not depend on that number. The caller defines task i of n,
- * and any thread may run it. */
+/* A pool of threads; each rank has one, and OpenMP is not used. Work is divided according to the
+ * shapes of tensors, never according to the number of threads, so results do not depend on that
+ * number. The caller defines task i of n, and any thread may run it. */
 #pragma once
 #include <stdint.h>
 
