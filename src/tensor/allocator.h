@@ -24,18 +24,18 @@
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
-/* Create an allocator. With `meta`, it allocates no memory, but counts what it would allocate;
- * `reserved`, too, is the same as in a real run. */
+/* Create an allocator. With `meta`, it allocates no memory, but its statistics, including
+ * `reserved`, are the same as in a real run. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
-/* Set a function that is called before a living allocator returns memory to the system, because
- * kernels may still use that memory. */
+/* Set a function that waits until no kernel uses memory any more. It is called before a block is
+ * returned to the system, which happens only under AddressSanitizer. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
 /* Allocate `bytes` bytes, which may be 0. *data is aligned to 64 bytes, and NULL on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
-/* Allocate memory within a step that stays after the step: Note [What lasts]. */
+/* Allocate memory that is first needed within a step and stays after it: Note [What lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocator, size_t bytes,
                                                          fsdp_tag tag, fsdp_block **block,
                                                          void **data);
