@@ -62,7 +62,7 @@ static bool contains_path(const char *path, const char *inner)
 }
 
 /* Refuse a path that contains the working directory or the home directory. If the working directory
- * were replaced, the caller would be left in a removed one. A home directory is named only by
+ * were replaced, the caller would be left in a removed directory. A home directory is named only by
  * mistake, and it contains too many files to keep them all by hard links. */
 static fsdp_status check_holds_nothing(const char *path)
 {
@@ -272,7 +272,7 @@ const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
     return directory->temporary;
 }
 
-/* ---- keeping what the new directory lacks ---------------------------------------------------- */
+/* ---- keeping old entries --------------------------------------------------------------------- */
 
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context)
@@ -355,7 +355,7 @@ static fsdp_status keep_entries(const keeping *k, const char *folder);
 /* An entry of the old directory. The folder that contains the entry is stale or exists in both
  * directories. */
 typedef struct entry {
-    char *name; /* path relative to both directories */
+    char *name; /* relative path, the same in both directories */
     bool is_stale;
 } entry;
 
@@ -414,8 +414,8 @@ static fsdp_status keep_listed(const keeping *k, const char *folder, char *const
     return status;
 }
 
-/* Keep the entries of `folder` ("" or relative to both directories) that are neither in the new
- * directory nor stale. */
+/* Keep those entries of `folder` that are neither stale nor in the new directory. `folder` is a
+ * relative path, or "" for the whole old directory. */
 static fsdp_status keep_entries(const keeping *k, const char *folder)
 {
     char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);

@@ -320,7 +320,7 @@ fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file)
     fsdp_status status = finish_holes(file);
     if (status == FSDP_OK)
         status = fsdp_io_sync(file->fd, file->path);
-    /* Network file systems report a full disk only when the file is closed. */
+    /* Network file systems may report a full disk only when the file is closed. */
     if (close(file->fd) != 0 && errno != EINTR && status == FSDP_OK)
         status = fsdp_io_error(file->path, "closing failed");
     file->fd = -1;

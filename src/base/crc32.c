@@ -1,8 +1,8 @@
-/* Slicing by eight: M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
- * Software-based CRC Generators, 2005. Long pieces on x86-64 are folded by carry-less
- * multiplication: V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009. Folding is about ten times as fast as slicing, and another three times
- * as fast if one instruction multiplies four pairs. */
+/* Slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
+ * Software-based CRC Generators, 2005). On x86-64, long pieces are folded by carry-less
+ * multiplication (V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+ * Instruction, Intel, 2009). Folding is about ten times as fast as slicing. If one instruction
+ * multiplies four pairs, it is three times as fast again. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -13,7 +13,7 @@
 
 enum {
     SLICES = 8,
-    LANES = 4,        /* blocks that are folded in parallel */
+    LANES = 4,        /* number of blocks that are folded in parallel */
     BLOCK_BYTES = 16, /* size of a block */
     WIDE_BYTES = 64   /* size of a register in crc32_wide(), four blocks */
 };

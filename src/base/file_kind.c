@@ -14,7 +14,7 @@ enum {
     CERTAIN_MAGIC = 4, /* length of a magic that numbers are unlikely to begin with */
     CERTAIN_TEXT = 32, /* length of text that numbers are unlikely to begin with */
     MAX_LINK_BYTES = 4096,
-    TABLE_FOOTER_BYTES = 48 /* footer of an SSTable, the format of TensorFlow's checkpoints */
+    TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */
 };
 
 typedef struct content {
@@ -64,7 +64,8 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
-/* Return the kind of file that begins with a known magic of at least `shortest` bytes, or NULL. */
+/* If the file begins with a known magic of at least `shortest` bytes, return its kind, else NULL.
+ * Tar archives are always recognized. */
 static const char *kind_by_magic(content c, size_t shortest)
 {
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
@@ -198,7 +199,7 @@ static bool is_text(content c)
     return n > 0 && (n == c.bytes || n == SHOWN_TEXT || c.data[n] == '\n' || c.data[n] == '\r');
 }
 
-/* ---- all kinds ------------------------------------------------------------------------------- */
+/* ---- explaining a file ----------------------------------------------------------------------- */
 
 static fsdp_status explain(const char *path, const char *what, const char *kind)
 {

@@ -209,8 +209,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print the comma and the line break before entry `i` of a container. With `i` = 0 there is no
- * comma. The line break after the last entry is printed with `i` = 0, too. */
+/* Print the comma and the line break before entry `i` of a container. With `i` = 0, only the line
+ * break is printed; the one after the last entry is printed this way, too. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

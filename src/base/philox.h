@@ -27,7 +27,7 @@ static inline fsdp_philox fsdp_philox4x32(uint64_t key, uint64_t counter_low, ui
     return (fsdp_philox){{c0, c1, c2, c3}};
 }
 
-/* Convert random bits to a uniform number in [0, 1) that has 24 bits. */
+/* Convert random bits to a uniform number in [0, 1), a multiple of 2^-24. */
 static inline float fsdp_uniform_from_bits(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;

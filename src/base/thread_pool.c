@@ -24,7 +24,7 @@ typedef struct worker {
 } worker;
 
 struct fsdp_thread_pool {
-    int size, started; /* started: workers to join, size - 1 after creation */
+    int size, started; /* started: number of running workers, size - 1 after creation */
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;

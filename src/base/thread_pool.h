@@ -8,7 +8,8 @@
 
 typedef struct fsdp_thread_pool fsdp_thread_pool;
 
-/* `threads` includes the calling thread: 1 starts no thread, and parallel_for is a plain loop. */
+/* `threads` includes the calling thread: with 1, no thread is started, and fsdp_parallel_for() is a
+ * plain loop. */
 FSDP_MUST_CHECK fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool);
 void fsdp_thread_pool_destroy(fsdp_thread_pool *pool); /* accepts NULL */
 int fsdp_thread_pool_size(const fsdp_thread_pool *pool);
