@@ -398,7 +398,7 @@ fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_t
     return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
-/* Merge b with its right neighbour; both must not be in the free list. */
+/* Merge b with its right neighbour; neither may be in the free list. */
 static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;

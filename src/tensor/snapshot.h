@@ -3,13 +3,13 @@
  *
  * Note [Copy on write]. A snapshot puts a guard on each storage that it watches. Before the first
  * write to the storage (fsdp_storage_begin_write()), the guard saves the storage's blocks one by
- * one. If the reader has already read a block, nothing must be done. Otherwise the writer copies
- * the block. If the copy does not fit into the snapshot's pool, the writer waits until the reader
- * has read the block or has freed another copy. The reader locks a block only while it copies the
- * block, and not while it writes the copy to the disk. So a writer that waits for a locked block
- * does not wait for the checkpoint's disk. A storage that is never written is never copied. A write
- * to one part of a storage may copy all watched blocks of the storage. For example, the zero-copy
- * master weights of a unit are one storage, even if some of them are frozen.
+ * one. If the reader has already read a block, nothing needs to be done. Otherwise the writer
+ * copies the block. If the copy does not fit into the snapshot's pool, the writer waits until the
+ * reader has read the block or has freed another copy. The reader locks a block only while it
+ * copies the block, and not while it writes the copy to the disk. So a writer that waits for a
+ * locked block does not wait for the checkpoint's disk. A storage that is never written is never
+ * copied. A write to one part of a storage may copy all watched blocks of the storage. For example,
+ * the zero-copy master weights of a unit are one storage, even if some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.

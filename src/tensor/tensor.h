@@ -10,8 +10,8 @@ struct fsdp_tensor;
 /* The guards of a storage form a list: fsdp uses a guard to wait for readers, and a checkpoint uses
  * one to copy values before the first write. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
-    /* Fail if operations may not read the values at this time. The result is the same on meta,
-     * where tensors never have data. */
+    /* Return an error if operations must not read the values at this time. The result is the same
+     * on meta, where tensors never have data. */
     fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
