@@ -337,8 +337,8 @@ static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fs
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Read one option of param_groups into `groups`. `rest` is the part of the item's name after
- * "param_groups.": "<group>.<key>". */
+/* Read one option of param_groups into `groups`. `rest` is "<group>.<key>", the part of the item's
+ * name after "param_groups.". */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {

@@ -356,8 +356,8 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Add the place of the state that the item `name` belongs to. `rest` is the part of `name` after
- * "state.": "<parameter>.<key>". */
+/* Add the place of the state that the item `name` belongs to. `rest` is "<parameter>.<key>", the
+ * part of `name` after "state.". */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {
