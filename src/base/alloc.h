@@ -1,12 +1,12 @@
 /* Host memory for metadata (names, arrays, parser state). Tensor data comes from the device's
- * allocator (src/tensor/allocator.h). Tests make the n-th allocation fail: alloc_testing.h. */
+ * allocator (src/tensor/allocator.h). Tests can make the n-th allocation fail (alloc_testing.h). */
 #pragma once
 #include <stddef.h>
 
 #include <fsdp/base.h>
 
-/* Allocate memory; fsdp_calloc() fills it with zeros. A size of 0 gives a unique pointer. The
- * functions return NULL, with an error message, when out of memory. */
+/* Allocate or resize memory; fsdp_calloc() fills it with zeros. A size of 0 gives a unique pointer.
+ * When out of memory, these functions set an error message and return NULL. */
 void *fsdp_calloc(size_t count, size_t size);
 void *fsdp_realloc(void *p, size_t count, size_t size);
 char *fsdp_strdup(const char *s);

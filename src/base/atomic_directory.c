@@ -30,8 +30,8 @@ struct fsdp_atomic_directory {
     void *context;              /* argument of is_stale */
 };
 
-/* Return the path to rename, owned by the caller. For an existing directory this is the resolved
- * path, so that a link to the directory remains a link. */
+/* Return the path that the new directory is renamed to, owned by the caller. If a directory exists
+ * there, this is its resolved path, so that a link to the directory remains a link. */
 static char *real_place(const char *path)
 {
     char *resolved = realpath(path, NULL);
@@ -62,8 +62,8 @@ static bool contains_path(const char *path, const char *inner)
 }
 
 /* Refuse a path that contains the working directory or the home directory. If the working directory
- * were replaced, the caller would be left in a removed one. A home directory as the target is a
- * mistake, and it contains more files than can be linked. */
+ * were replaced, the caller would be left in a removed directory. A home directory is named only by
+ * mistake, and it contains too many files to keep them all by hard links. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -87,7 +87,7 @@ static bool is_mount_point(const char *path)
     return found;
 }
 
-/* The kernel neither renames nor exchanges a mount point. */
+/* Refuse a mount point, which the kernel can neither rename nor exchange. */
 static fsdp_status check_not_mounted(const char *path)
 {
     if (is_mount_point(path))
@@ -119,8 +119,8 @@ static fsdp_status make_parent(const char *path)
     return status;
 }
 
-/* Check that a folder can be created next to `path` or in its nearest parent that exists: create
- * one and remove it. */
+/* Check that a folder can be created next to `path` or, if the parent of `path` does not exist, in
+ * the nearest ancestor that exists. Creates a folder there and removes it. */
 static fsdp_status probe_writable(const char *path)
 {
     struct stat st;
@@ -198,7 +198,7 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
     return FSDP_OK;
 }
 
-/* ---- what killed processes left -------------------------------------------------------------- */
+/* ---- leftovers of killed processes ----------------------------------------------------------- */
 
 bool fsdp_atomic_directory_is_unfinished(const char *name)
 {
@@ -207,8 +207,8 @@ bool fsdp_atomic_directory_is_unfinished(const char *name)
                    fsdp_unfinished_owner(end, "", FSDP_ASIDE));
 }
 
-/* Remove `path`. Try several times, because threads of this and of other ranks may still be writing
- * there. */
+/* Remove `path`. Try several times, because threads of this rank and of other ranks may still be
+ * writing there. */
 static void remove_if_possible(const char *path)
 {
     enum {
@@ -229,8 +229,8 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-/* Count the directories that process `pid` (0: any process that has ended) left next to `path`, and
- * remove them if `removing`. */
+/* Count the directories that process `pid` (0: any process that has ended) left next to `path`,
+ * and, if `removing` is true, remove them or move them back. */
 static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
@@ -272,7 +272,7 @@ const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory)
     return directory->temporary;
 }
 
-/* ---- keeping what the new directory lacks ---------------------------------------------------- */
+/* ---- keeping old entries --------------------------------------------------------------------- */
 
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context)
@@ -296,15 +296,15 @@ static fsdp_status copy_attributes(const char *to, const struct stat *st)
     if (stat(to, &now) != 0 || chmod(to, st->st_mode & 07777) != 0 ||
         utimensat(AT_FDCWD, to, times, 0) != 0)
         return fsdp_io_error(to, "cannot set permissions and times");
-    /* Only root can change the owner. */
+    /* Only root can change the owner, so a failure of chown() is ignored. */
     if ((now.st_uid != st->st_uid || now.st_gid != st->st_gid) &&
         chown(to, st->st_uid, st->st_gid) == 0 && chmod(to, st->st_mode & 07777) != 0)
         return fsdp_io_error(to, "cannot set permissions");
     return FSDP_OK;
 }
 
-/* Keep a file by a hard link, so that nothing is copied, open files remain the same, and the old
- * directory is complete until the exchange. */
+/* Keep a file by a hard link. Nothing is copied, and the file at the path remains the one that
+ * other programs have open. The old directory remains complete until the exchange. */
 static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
 {
     if (!fsdp_io_should_fail(FSDP_IO_LINK) && link(from, to) == 0)
@@ -314,7 +314,7 @@ static fsdp_status keep_file(const char *from, const char *to, const struct stat
                           from);
     if (!S_ISREG(st->st_mode))
         return fsdp_io_error(from, "cannot keep");
-    FSDP_TRY(fsdp_file_copy(from, to)); /* the file system does not support links */
+    FSDP_TRY(fsdp_file_copy(from, to)); /* the file system does not support hard links */
     return copy_attributes(to, st);
 }
 
@@ -355,7 +355,7 @@ static fsdp_status keep_entries(const keeping *k, const char *folder);
 /* An entry of the old directory. The folder that contains the entry is stale or exists in both
  * directories. */
 typedef struct entry {
-    char *name; /* path relative to both directories */
+    char *name; /* relative path, the same in both directories */
     bool is_stale;
 } entry;
 
@@ -414,8 +414,8 @@ static fsdp_status keep_listed(const keeping *k, const char *folder, char *const
     return status;
 }
 
-/* Keep the entries of `folder` ("" or relative to both directories) that are neither in the new
- * directory nor stale. */
+/* Keep those entries of `folder` that are neither stale nor in the new directory. `folder` is a
+ * relative path, or "" for the whole old directory. */
 static fsdp_status keep_entries(const keeping *k, const char *folder)
 {
     char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);
@@ -428,8 +428,8 @@ static fsdp_status keep_entries(const keeping *k, const char *folder)
     return status;
 }
 
-/* Keep in `fresh` the entries of `old` that must be kept. Entries that already exist in `fresh` are
- * part of the new directory, or were kept by an earlier call. */
+/* Keep in `fresh` the entries of `old` that are not stale. A file that `fresh` already has is
+ * skipped: it is part of the new directory, or an earlier call has kept it. */
 static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
@@ -460,7 +460,7 @@ static fsdp_status take_permissions(const fsdp_atomic_directory *d)
     if (stat(d->path, &st) != 0 || stat(d->temporary, &now) != 0)
         return fsdp_io_error(d->path, "cannot read the permissions");
     if (now.st_uid != st.st_uid || now.st_gid != st.st_gid)
-        (void)!chown(d->temporary, st.st_uid, st.st_gid); /* only root can change the owner */
+        (void)!chown(d->temporary, st.st_uid, st.st_gid); /* fails if this is not root */
     if (chmod(d->temporary, st.st_mode & 07777) != 0)
         return fsdp_io_error(d->path, "cannot set the permissions");
     return FSDP_OK;
@@ -471,8 +471,9 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`: under
- * the name `temporary` it would be removed together with what other programs created in it. */
+/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`, because
+ * discard() removes what is at `temporary`, and other programs may have created files in the old
+ * directory. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -514,7 +515,8 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
     FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
     FSDP_TRY(exchange_directories(d));
-    /* Keep what other programs created in the old directory before the exchange. */
+    /* Until the exchange, other programs may have created entries in the old directory. Keep these,
+     * too. */
     fsdp_status status = keep_others(d, d->aside, d->path);
     if (status == FSDP_OK)
         status = fsdp_tree_remove(d->aside);
@@ -539,8 +541,8 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* Keep the message of the failure that led here. The caller keeps the status of that failure,
-     * so FSDP_ERR_IO only means "not FSDP_OK". */
+    /* Keep the message of the failure that led here. The caller has the status of that failure;
+     * FSDP_ERR_IO is only a placeholder for it. */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

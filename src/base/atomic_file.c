@@ -56,11 +56,11 @@ fsdp_status fsdp_io_sync_path(const char *path)
     return status;
 }
 
-/* ---- what killed processes left -------------------------------------------------------------- */
+/* ---- leftovers of killed processes ----------------------------------------------------------- */
 
-/* Remove a temporary file, unless its writer still runs. The writer may be another thread of this
- * process, or a process in another container, whose pids are not visible here. A writer that runs
- * holds a lock on the file; see lock_temporary(). */
+/* Remove a temporary file unless its writer still runs. A running writer holds a lock on the file;
+ * see lock_temporary(). The pid in the file's name is not enough to find the writer: the writer may
+ * be another thread of this process, or a process in another container. */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -70,9 +70,9 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove the temporary files of `path` that processes which have ended left behind. One of those
- * processes may have had the pid of this process, as is common in containers. Files that cannot be
- * removed stay. */
+/* Remove the temporary files of `path` whose writers have ended. In a container, a writer that has
+ * ended often had the pid of this process, so files with this pid are examined, too. Files that
+ * cannot be removed stay. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -90,7 +90,7 @@ static fsdp_status sweep_left_files(const char *path)
     return FSDP_OK;
 }
 
-/* Lock the file, so that no process treats it as left behind before the descriptor is closed.
+/* Lock the file until its descriptor is closed, so that no other process removes it as a leftover.
  * Returns false if another process has just removed the file or locked it to remove it. */
 static bool lock_temporary(int fd)
 {
@@ -100,7 +100,7 @@ static bool lock_temporary(int fd)
     return fstat(fd, &st) != 0 || st.st_nlink > 0;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- writing a file -------------------------------------------------------------------------- */
 
 static fsdp_status open_temporary(fsdp_atomic_file *file)
 {
@@ -125,7 +125,8 @@ static fsdp_status open_temporary(fsdp_atomic_file *file)
     return status;
 }
 
-/* Open a pipe or device directly: a rename onto /dev/stdout or a pipe would replace it. */
+/* Open a pipe or a device directly. A rename to a path such as /dev/stdout would replace it by a
+ * file. */
 static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
 {
     if (S_ISDIR(mode))
@@ -208,7 +209,7 @@ static bool is_zero(const char *data, size_t bytes)
 }
 
 /* Write `data` [bytes] at offset `at`, but skip blocks of zeros. finish_holes() sets the size of
- * the file. */
+ * the file later. */
 static fsdp_status write_between_holes(fsdp_atomic_file *file, uint64_t at, const char *data,
                                        size_t bytes)
 {
@@ -242,8 +243,9 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* If an append has completed blocks, start to write them to the disk, so that little is left for
- * the final sync. This is only a hint: errors are ignored. */
+/* If an append has completed blocks of SYNC_BYTES, start writing them to the disk, so that little
+ * is left for the final sync. Errors are ignored: this only saves time, and the final sync reports
+ * failures. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
@@ -262,9 +264,9 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
 }
 
 /* Write in pieces that stay in the processor's cache until the observer reads them. With pieces of
- * 8 MiB, a checkpoint of 1 GiB took three times as long. Presumably Linux makes the folios of the
- * page cache as large as a write, and a folio under writeback accepts no more bytes until it has
- * reached the disk. */
+ * 8 MiB, writing a checkpoint of 1 GiB took three times as long. Presumably Linux makes the folios
+ * of the page cache as large as a write, and a folio under writeback accepts no more bytes until it
+ * has reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -294,8 +296,8 @@ fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, c
     return write_data(file, (int64_t)offset, data, bytes);
 }
 
-/* Rename the file to its path and sync the folder. Memory is allocated before the rename, because
- * after the rename an allocation failure could not restore the old file. */
+/* Rename the file to its path and sync the folder. Memory is allocated before the rename: if an
+ * allocation failed after the rename, the old file could not be restored. */
 static fsdp_status move_into_place(fsdp_atomic_file *file)
 {
     char *parent = fsdp_path_parent(file->path);
@@ -318,7 +320,7 @@ fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file)
     fsdp_status status = finish_holes(file);
     if (status == FSDP_OK)
         status = fsdp_io_sync(file->fd, file->path);
-    /* Network file systems report a full disk only when the file is closed. */
+    /* Network file systems may report a full disk only when the file is closed. */
     if (close(file->fd) != 0 && errno != EINTR && status == FSDP_OK)
         status = fsdp_io_error(file->path, "closing failed");
     file->fd = -1;

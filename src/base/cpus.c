@@ -1,6 +1,6 @@
-/* See cpus.h. A container with 2 CPUs on a host with 64 has all 64 in its affinity mask. Its quota
- * limits how much CPU time its threads may use together in each period. If it has more threads than
- * its quota has CPUs, they only wait for each other.
+/* See cpus.h. A container that may use 2 of a host's 64 CPUs usually has all 64 in its affinity
+ * mask. Only its quota limits the CPU time that its threads may use together in each period. If it
+ * ran 64 threads, they would mostly wait for each other.
  *
  * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; in the line of version 2,
  * CONTROLLERS is empty. The limits of a cgroup's ancestors apply too. In a container, PATH may be
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits are in processors; this value means no limit. */
+/* A limit is a number of processors; this value means that there is no limit. */
 static const double no_limit = 1e9;
 
 /* Read the first line of the file root/dir/path/name, without its newline. */
@@ -88,8 +88,8 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* Return the limit for one line of /proc/self/cgroup, read at the usual mount points of the line's
- * hierarchy. */
+/* Return the limit of the cgroup that one line of /proc/self/cgroup names. The hierarchy of the
+ * line is looked for at its usual mount points. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -101,7 +101,7 @@ static double limit_of_line(const char *root, const char *controllers, const cha
         return least;
     for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
         char copy[PATH_MAX];
-        /* A path with "/.." is the path of a cgroup outside this namespace. */
+        /* A path with "/.." belongs to a cgroup outside this namespace. Read the root instead. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
         const double limit =
             smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);

@@ -1,10 +1,10 @@
 /* How many processors this process may keep busy. */
 #pragma once
 
-/* Return the smaller of the number of processors in the affinity mask and the CPU quota, but at
+/* Return the number of processors in the affinity mask or, if it is smaller, the CPU quota, but at
  * least 1. */
 int fsdp_available_cpus(void);
 /* Return the CPU quota in processors, rounded up, or 0 if there is no quota. It is the smallest
  * quota of the process's cgroup and the ancestors of that cgroup, in version 2 or 1 of cgroups.
- * `root` is prepended to /proc and /sys; it is "" for this machine. */
+ * `root` is prepended to the paths /proc and /sys; it is "" except in tests. */
 int fsdp_cpu_quota(const char *root);

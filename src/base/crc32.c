@@ -1,8 +1,8 @@
-/* Slicing by eight: M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
- * Software-based CRC Generators, 2005. Long pieces on x86-64 are folded by carry-less
- * multiplication: V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009. Folding is about ten times as fast as slicing, and another three times
- * as fast if one instruction multiplies four pairs. */
+/* Slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
+ * Software-based CRC Generators, 2005). On x86-64, long pieces are folded by carry-less
+ * multiplication (V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+ * Instruction, Intel, 2009). Folding is about ten times as fast as slicing. If one instruction
+ * multiplies four pairs, it is three times as fast again. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -13,9 +13,9 @@
 
 enum {
     SLICES = 8,
-    LANES = 4,        /* blocks that are folded in parallel */
-    BLOCK_BYTES = 16, /* bytes of a block */
-    WIDE_BYTES = 64   /* bytes of a register of crc32_wide(), which contains four blocks */
+    LANES = 4,        /* number of blocks that are folded in parallel */
+    BLOCK_BYTES = 16, /* size of a block */
+    WIDE_BYTES = 64   /* size of a register in crc32_wide(), four blocks */
 };
 
 void fsdp_crc32_init(fsdp_crc32_table *table)
@@ -78,8 +78,8 @@ FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size
     return reduce(x[0]);
 }
 
-/* Return the checksum after `bytes` more bytes, a multiple of 16 and at least 64. `crc` and the
- * result are inverted. */
+/* Update the checksum `crc` with the `bytes` bytes at `p`. `bytes` is a multiple of 16 and at least
+ * 64. `crc` and the result are inverted. */
 FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     __m128i x[LANES];
@@ -129,7 +129,8 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* Return how many bytes at the beginning of a piece crc32_long() can process. */
+/* crc32_long() processes whole blocks at the beginning of a piece. Return the number of their
+ * bytes, or 0 if the piece is too short or the processor lacks the instructions. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

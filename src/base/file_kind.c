@@ -1,4 +1,4 @@
-/* Kinds of files are recognized by their first bytes, a few by their last ones. */
+/* Recognizes kinds of files by their first bytes, and a few kinds by their last bytes. */
 #include "src/base/file_kind.h"
 
 #include <ctype.h>
@@ -10,11 +10,11 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64,  /* leading zero bytes, more than any header has */
+    SHOWN_ZEROS = 64,  /* number of leading zero bytes that no valid header has */
     CERTAIN_MAGIC = 4, /* length of a magic that numbers are unlikely to begin with */
     CERTAIN_TEXT = 32, /* length of text that numbers are unlikely to begin with */
     MAX_LINK_BYTES = 4096,
-    TABLE_FOOTER_BYTES = 48 /* footer of an SSTable, the format of TensorFlow's checkpoints */
+    TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */
 };
 
 typedef struct content {
@@ -22,7 +22,7 @@ typedef struct content {
     size_t bytes;
 } content;
 
-/* ---- by magic bytes -------------------------------------------------------------------------- */
+/* ---- kinds by magic bytes -------------------------------------------------------------------- */
 
 static bool has_at(content c, size_t at, const char *magic, size_t n)
 {
@@ -64,7 +64,8 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
-/* Return the kind of file that begins with a known magic of at least `shortest` bytes, or NULL. */
+/* If the file begins with a known magic of at least `shortest` bytes, return its kind, else NULL.
+ * Tar archives are always recognized. */
 static const char *kind_by_magic(content c, size_t shortest)
 {
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
@@ -75,7 +76,7 @@ static const char *kind_by_magic(content c, size_t shortest)
     return NULL;
 }
 
-/* ---- by structure ---------------------------------------------------------------------------- */
+/* ---- kinds by structure ---------------------------------------------------------------------- */
 
 /* An ONNX file is a protocol buffer that begins with ir_version, a small number, and then
  * producer_name. */
@@ -103,8 +104,8 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* A safetensors file begins with the length of its header in 8 bytes, less than 2^32, and then
- * JSON. */
+/* A safetensors file begins with 8 bytes, the length of its header. The length is less than 2^32,
+ * and the header is JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);
@@ -180,7 +181,8 @@ static size_t printable_length(content c)
     return n;
 }
 
-/* Where links are not supported, Git stores a symbolic link as a file that contains its target. */
+/* Where links are not supported, Git stores a symbolic link as a file that contains the link's
+ * target. */
 static bool is_stored_link(content c)
 {
     if (c.bytes > MAX_LINK_BYTES || (!has_at(c, 0, "../", 3) && !has_at(c, 0, "/", 1)))
@@ -197,7 +199,7 @@ static bool is_text(content c)
     return n > 0 && (n == c.bytes || n == SHOWN_TEXT || c.data[n] == '\n' || c.data[n] == '\r');
 }
 
-/* ---- all kinds ------------------------------------------------------------------------------- */
+/* ---- explaining a file ----------------------------------------------------------------------- */
 
 static fsdp_status explain(const char *path, const char *what, const char *kind)
 {

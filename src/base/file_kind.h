@@ -1,10 +1,10 @@
-/* Error messages that say what kind of file a file really is if it cannot be read as the expected
- * kind. */
+/* Error messages for a file that is not of the expected kind. They say what kind of file it is. */
 #pragma once
 #include <fsdp/base.h>
 
 typedef enum fsdp_file_wanted {
-    FSDP_WANTED_TEXT, /* JSON; other text is not reported as another kind of file */
+    FSDP_WANTED_TEXT, /* JSON; text of an unknown kind is not reported, because it may be JSON with
+                         an error */
     FSDP_WANTED_BINARY,
     FSDP_WANTED_NUMBERS /* any bytes may be valid, so another kind of file is reported only if it is
                            certain */

@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* --- create and destroy --- */
+/* --- creating and destroying --- */
 
 static fsdp_status open_file(fsdp_file_stage *stage)
 {
@@ -133,7 +133,7 @@ static const char *default_dir(void)
     return dir && *dir ? dir : "/tmp";
 }
 
-/* Free everything except the worker thread, which must not run. */
+/* Free the stage. Its worker thread must have ended, or must not have been started. */
 static void free_stage(fsdp_file_stage *stage)
 {
     if (stage->fd >= 0)
@@ -250,6 +250,7 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
         pthread_cond_wait(&stage->done, &stage->lock);
     bool failed = stage->failed && stage->failed <= ticket;
     pthread_mutex_unlock(&stage->lock);
-    /* The error is written once, together with `failed`, and never changes. */
+    /* The error is written once, together with `failed`, and never changes, so it can be read
+     * without the lock. */
     return failed ? fsdp_error_restore(&stage->error) : FSDP_OK;
 }

@@ -3,7 +3,7 @@
  *
  * The file has no name (it is unlinked as soon as it is open), so nothing is left after a kill.
  * Requests run in the order in which they were queued, so a read sees earlier writes of the same
- * bytes. create() makes all allocations. One thread queues requests and waits, the worker runs
+ * bytes. Only create() allocates memory. One thread queues requests and waits, the worker runs
  * them, and other threads may peek. A buffer belongs to the stage from its request until the
  * request has been waited for. */
 #pragma once
@@ -31,9 +31,9 @@ void fsdp_file_stage_destroy(fsdp_file_stage *stage);
 FSDP_MUST_CHECK fsdp_status fsdp_file_stage_reserve(fsdp_file_stage *stage, uint64_t bytes);
 
 /* Queue a copy of `bytes` bytes between `data` and the file at `offset`. The copy runs after the
- * event `after`, which the request owns, has occurred. The functions wait only while the queue is
- * full. They never fail: wait() returns the error of a failed request, and later requests are
- * dropped. */
+ * event `after` has occurred; the request owns `after`. The functions wait only while the queue is
+ * full. They never fail: wait() returns the error of a failed request, and all requests after a
+ * failed one are dropped. */
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
                                        size_t bytes, fsdp_event *after);
 fsdp_file_ticket fsdp_file_stage_read(fsdp_file_stage *stage, uint64_t offset, void *data,

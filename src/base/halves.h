@@ -3,10 +3,10 @@
  * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as in every cast (bf16.h).
  * `lo` is the lower half of the float32's bits. The upper half of the bits is `hi`, or `hi` - 1 if
  * the value was rounded up. A value is rounded up if `lo` is above 0x8000, and down if `lo` is
- * below 0x8000. If `lo` is 0x8000, a tie, `hi` is even in both cases, and the bit `mark` is set if
- * the value was rounded up. A NaN is not rounded but made quiet; for a NaN, `mark` is set if the
- * original was not quiet. Rounding up adds one to the upper half even if the result is infinity or,
- * from 0, the smallest denormal. */
+ * below 0x8000. If `lo` is 0x8000 (a tie), the value was rounded up or down to an even `hi`, and
+ * the bit `mark` is set if it was rounded up. A NaN is not rounded but made quiet; for a NaN,
+ * `mark` is set if the original was not quiet. Rounding up always adds one to the upper half. The
+ * result may be infinity or, if the upper half was 0, the smallest denormal. */
 #pragma once
 #include <stdbool.h>
 

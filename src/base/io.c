@@ -61,7 +61,7 @@ fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
 {
     int fd;
     struct stat st;
-    /* Without O_NONBLOCK, opening a pipe would wait for a writer, before the pipe is refused. */
+    /* Pipes are refused below. Without O_NONBLOCK, opening one would first wait for a writer. */
     FSDP_TRY(open_to_read(path, O_NONBLOCK, &fd, &st));
     fsdp_status status = FSDP_OK;
     void *data = NULL;

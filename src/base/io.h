@@ -35,8 +35,9 @@ bool fsdp_directory_has_file(const char *dir, const char *name);
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
  * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* Whether less than half of a regular file is on the disk. The rest are holes, which read as zeros,
- * or the file system compresses the file. A copy of the file that has holes reads the same. */
+/* Whether a regular file occupies less than half of its size on the disk, because it has holes,
+ * which read as zeros, or because the file system compresses it. In both cases, a copy in which
+ * blocks of zeros are holes has the same contents. */
 bool fsdp_path_is_sparse(const char *path);
 /* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
@@ -72,11 +73,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, c
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
 /* Begin a file that will become `path`, and remove the temporary files of `path` that killed
- * processes left. If `reserve_bytes` > 0, it is the size of the file, and begin() reserves that
- * space on the disk, so that a full disk is reported before the work. */
+ * processes left behind. If `reserve_bytes` > 0, it is the size of the file, and begin() reserves
+ * that space on the disk, so that a full disk is reported before anything is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
-/* After this call, blocks of zeros are not written: they become holes of the file, which need no
+/* After this call, blocks of zeros are not written: they become holes in the file, which use no
  * space on the disk. No byte may be written twice, because zeros would not replace earlier data.
  * The file must have been begun with `reserve_bytes` 0, and only one thread may write to it. */
 void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file);
@@ -114,32 +115,33 @@ typedef enum fsdp_existing {
 
 /* Create an empty directory next to `path`. commit() will move it to `path`. Missing parents are
  * created. Returns FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory,
- * or contains the working directory or the home directory. FSDP_ERR_UNSUPPORTED if it is a mount
- * point. */
+ * or contains the working directory or the home directory. Returns FSDP_ERR_UNSUPPORTED if `path`
+ * is a mount point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
 /* Check whether begin() and commit() could succeed for `path`. Leaves nothing behind and does not
  * create missing parents. A program that writes only after hours of work calls this before the
  * work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove what unfinished writes of `path` by process `pid` of this host have left or, if `pid` is
- * 0, by all processes that no longer run. begin() calls this, and so does code that ends a process
- * or that runs after a process was killed. Directories that cannot be removed stay. */
+/* Remove what unfinished writes of `path` have left behind: the writes of process `pid` on this
+ * host or, if `pid` is 0, of all processes that have ended. begin() calls this, and so does code
+ * that ends a process or that runs after a process was killed. Directories that cannot be removed
+ * stay. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
 /* Return a temporary path next to `path`, owned by the caller. If this process does not remove what
  * it creates there, sweep() does. */
 char *fsdp_atomic_directory_temporary(const char *path);
 /* Whether `name` has the form of the temporary names that only unfinished writes use. */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
-/* Whether there is anything that sweep() would remove. */
+/* Whether there is anything that sweep() with these arguments would remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Whether a file of the old directory is stale: it belongs to what the new directory replaces, such
- * as an old shard or an index of another format. A stale file is deleted even if the new directory
- * has no file of the same name.
+/* Whether a file of the old directory is stale, that is, a part of what the new directory replaces,
+ * such as an old shard or an index of another format. A stale file is deleted even if the new
+ * directory has no file of the same name.
  *
- * @param old, fresh paths of the old and the new directory, both complete, before anything is kept
+ * @param old, fresh paths of the old and the new directory, before any entry of `old` is kept
  *
  * @param name       a file or folder in `old`, relative to it. For a folder that is stale or that
  * `fresh` has too, the function is also called for each entry of the folder. */
@@ -147,8 +149,8 @@ typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh,
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);
 /* Sync every file in the directory, then move the directory to its path, in one step if the file
- * system supports it. Frees `directory`, also on failure. After a failure, `path` is unchanged,
- * unless the message says that only the old directory could not be removed. */
+ * system supports it. Frees `directory`, also on failure. A failure before the move leaves `path`
+ * unchanged; the message of a later failure says which step failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory);
 /* Remove the temporary directory and free `directory`. Accepts NULL. */
 void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory);

@@ -14,8 +14,9 @@ fsdp_status fsdp_io_sync_path(const char *path);
 #define FSDP_ASIDE ".fsdp-old-"
 /* Return a new temporary name next to `path`, owned by the caller. */
 char *fsdp_unfinished_name(const char *path, const char *infix);
-/* Return the process id in `name` if `name` is a temporary name next to `base`, else 0. */
+/* Return the process id in `name` if `name` is a temporary name of `base` with this infix, else
+ * 0. */
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
-/* Whether `name` is a temporary name next to `base` of process `pid` or, if `pid` is 0, of any
- * process that has ended. */
+/* Whether `name` is a temporary name of `base` that was made by process `pid` or, if `pid` is 0, by
+ * any process that has ended. */
 bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid);

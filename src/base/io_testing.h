@@ -1,4 +1,4 @@
-/* System calls on files that fail on request; see Note [Hooks for tests] in alloc_testing.h. */
+/* File operations that fail on request; see Note [Hooks for tests] in alloc_testing.h. */
 #pragma once
 #include <stdbool.h>
 
@@ -9,8 +9,8 @@ typedef enum fsdp_io_call {
     FSDP_IO_RENAME /* only the rename of the old directory after an exchange */
 } fsdp_io_call;
 
-/* Make a later system call of the calling thread fail with `error`, an errno value: the n-th one of
- * kind `call` (n = 1: the next one). With n = 0, no call fails. */
+/* Make the n-th system call of kind `call` that this thread makes after this call fail with
+ * `error`, an errno value (n = 1: the next one). With n = 0, no call fails. */
 void fsdp_io_fail_at(fsdp_io_call call, long n, int error);
 
 /* Called by atomic_file.c and atomic_directory.c: counts a call. Returns true and sets errno if the

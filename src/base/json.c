@@ -16,9 +16,9 @@
 
 /* ---- preparing the text ------------------------------------------------------------------------
  *
- * A pass over the text before jansson limits the nesting, refuses \u0000, and finds the literals
- * that jansson cannot represent (json_internal.h). If there are any, jansson reads a copy of the
- * text that has `"\u0000literal"` in their places. */
+ * Before jansson reads the text, find_literals() limits the nesting, refuses \u0000, and finds the
+ * literals that jansson cannot represent (json_internal.h). If there are any, jansson reads a copy
+ * of the text in which each of them is replaced by the string `"\u0000literal"`. */
 
 typedef struct literal {
     size_t at, bytes; /* in the original text */
@@ -344,8 +344,9 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Append the path from `from` to `container`, such as "a.b[2]". Paths are not stored: a container
- * occurs once in a document, so an error can search for its path. */
+/* Append the path from `from` to `container`, such as "a.b[2]". Returns false if `from` does not
+ * contain it. Nodes do not store their paths: a container occurs only once in a document, so a
+ * search finds its path when an error needs it. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)

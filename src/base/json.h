@@ -6,9 +6,9 @@
  * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
  *
  * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused.
- * Values that are not accessed survive changes to others, so a config.json keeps keys that this
- * library does not know. */
+ * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused. A
+ * change of one value keeps all others, so a config.json keeps keys that this library does not
+ * know. */
 #pragma once
 #include <stdint.h>
 
@@ -107,19 +107,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char 
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min,
                                                int64_t max, int64_t **items, size_t *count);
 
-/* Set the message "name: path: expected <format>, found <value>" and return the status, for checks
- * that the getters do not make. */
+/* For checks that the getters do not make: set the message "name: path: expected <format>, found
+ * <value>" and return FSDP_ERR_FORMAT, or FSDP_ERR_NOT_FOUND if there is no value. */
 FSDP_PRINTF(3, 4)
 fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...);
 
-/* ---- building: a setter replaces the value of a key in place, or adds the key at the end. The
- * document remembers an allocation failure, which is returned when the document is written. It
- * is a bug to pass a node that is not an object to a setter, or not an array to an append
+/* ---- building: a setter replaces the value of a key in place, or adds the key at the end. If
+ * memory runs out, the document remembers the failure, and writing the document returns it. It is a
+ * bug to pass a node that is not an object to a setter, or not an array to an append
  * function. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
-/* If `value` is NULL, the value becomes null. If it is not UTF-8, writing the document fails. */
+/* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
 fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* empty */
 fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* empty */

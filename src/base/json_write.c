@@ -209,8 +209,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print the comma and the line break before entry `i` of a container. With `i` = 0 there is no
- * comma; this also prints the line break after the last entry. */
+/* Print the comma and the line break before entry `i` of a container. With `i` = 0, only the line
+ * break is printed; the one after the last entry is printed this way, too. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)
@@ -237,7 +237,7 @@ static void put_object(printer *p, json_t *object, int depth)
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it))
         keys[i++] = json_object_iter_key(it);
     if (p->style == FSDP_JSON_PRETTY)
-        qsort(keys, n, sizeof *keys, compare_keys); /* byte order is code point order */
+        qsort(keys, n, sizeof *keys, compare_keys); /* as Python: byte order is code point order */
     put_bytes(p, "{", 1);
     for (i = 0; i < n; i++) {
         put_separator(p, i, depth + 1);

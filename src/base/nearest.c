@@ -63,8 +63,8 @@ static bool differs_in_case_only(const char *a, const char *b)
     return !*a && !*b;
 }
 
-/* Whether `word` consists of one or more of the words that dashes separate in `name`, such as
- * "dtype" in "param-dtype". */
+/* Whether `word` is one or more consecutive parts of `name`. Dashes separate the parts: "dtype" is
+ * a part of "param-dtype". */
 static bool is_part(const char *word, const char *name)
 {
     enum {

@@ -14,7 +14,7 @@
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16 /* descriptors that nftw keeps open at once */
+    WALK_OPEN_FOLDERS = 16 /* largest number of descriptors that nftw keeps open at once */
 };
 
 char *fsdp_path_join(const char *dir, const char *name)

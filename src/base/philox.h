@@ -27,16 +27,16 @@ static inline fsdp_philox fsdp_philox4x32(uint64_t key, uint64_t counter_low, ui
     return (fsdp_philox){{c0, c1, c2, c3}};
 }
 
-/* Convert random bits to a uniform number in [0, 1) that has 24 bits. */
+/* Convert random bits to a uniform number in [0, 1), a multiple of 2^-24. */
 static inline float fsdp_uniform_from_bits(uint32_t bits)
 {
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* Return the threshold for dropout of probability p (Srivastava et al. 2014). The four words at
- * counter e / 8 have eight halves of 16 bits; half 2 w is the lower half of word w. Element e is
- * kept if half e % 8 is at least the threshold. p is thus rounded to a multiple of 2^-16, and only
- * p = 1 drops all elements. */
+/* Return the threshold for dropout with probability p (Srivastava et al. 2014). The generator's
+ * four words at counter e / 8 consist of eight halves of 16 bits, where half 2 * w is the lower
+ * half of word w. Element e is kept if half e % 8 is at least the threshold. p is thus rounded to a
+ * multiple of 2^-16, and only p = 1 drops all elements. */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;

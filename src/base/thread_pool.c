@@ -24,7 +24,7 @@ typedef struct worker {
 } worker;
 
 struct fsdp_thread_pool {
-    int size, started; /* started: workers to join, size - 1 after creation */
+    int size, started; /* started: number of running workers, size - 1 after creation */
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
@@ -32,7 +32,7 @@ struct fsdp_thread_pool {
     /* Under lock: */
     bool stopping, open; /* open: workers may enter the job */
     /* Written under lock: */
-    _Atomic uint64_t job; /* number of the job; a worker enters each job once */
+    _Atomic uint64_t job; /* number of the job; a worker enters a job at most once */
     _Atomic int inside;   /* workers in the job */
     /* The job. Apart from `next`, it is written before `open` is set and does not change until the
      * last worker has left: */

@@ -1,6 +1,6 @@
-/* One pool of threads per rank; our code does not use OpenMP. Work is divided by shape, never by
- * the number of threads, so results do not depend on that number. The caller defines task i of n,
- * and any thread may run it. */
+/* A pool of threads; each rank has one, and OpenMP is not used. Work is divided according to the
+ * shapes of tensors, never according to the number of threads, so results do not depend on that
+ * number. The caller defines task i of n, and any thread may run it. */
 #pragma once
 #include <stdint.h>
 
@@ -8,7 +8,8 @@
 
 typedef struct fsdp_thread_pool fsdp_thread_pool;
 
-/* `threads` includes the calling thread: 1 starts no thread, and parallel_for is a plain loop. */
+/* `threads` includes the calling thread: with 1, no thread is started, and fsdp_parallel_for() is a
+ * plain loop. */
 FSDP_MUST_CHECK fsdp_status fsdp_thread_pool_create(int threads, fsdp_thread_pool **pool);
 void fsdp_thread_pool_destroy(fsdp_thread_pool *pool); /* accepts NULL */
 int fsdp_thread_pool_size(const fsdp_thread_pool *pool);

@@ -36,7 +36,7 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
 }
 
 /* Add `tensor`, or None if it is NULL, to `dict` under the keys of `item`. In a DCP checkpoint, the
- * name is the only key. */
+ * item's name is its only key. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -57,9 +57,10 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* Compare this rank's share of two tensors that have the same dtype and shape; *same becomes false
- * if the shares differ. A share consists of whole blocks. A block contains a whole number of
- * elements of any dtype, even if an element is smaller than a byte. */
+/* Compare this rank's share of `a`, a tensor of the model's source, with that of `b`, a tensor of
+ * `other`. They have the same dtype and shape. *same becomes false if the shares differ. A share
+ * consists of whole blocks, which contain a whole number of elements even if an element is smaller
+ * than a byte. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -113,8 +114,8 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
 }
 
 /* Find a parameter in the checkpoint under any of its names, and add it to the tensors that will be
- * read. Tensors under its other names must be equal to the first one. *found is the number of
- * parameters that have been found. */
+ * read. Tensors under its other names must be equal to the first one. Adds 1 to *found if the
+ * parameter was found. */
 static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
     const fsdp_source_item *first = NULL, *item;
@@ -144,8 +145,9 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Could `name` belong to the model? If the model is at the top of the checkpoint, other items are
- * next to it, so `name` must begin like a name of the model, up to the first dot. */
+/* Could `name` belong to the model? If the model has a prefix, every name below the prefix could.
+ * If the model is at the top of the checkpoint, other items may be next to it, so the part of
+ * `name` before the first dot must begin a name of the model. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -295,8 +297,8 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* Add a state that is saved as a number, but that this optimizer keeps as a scalar tensor.
- * transformers' Adafactor, for example, saves the number 0 as the initial RMS. */
+/* Add a state that was saved as a number but is a scalar tensor in this optimizer. transformers'
+ * Adafactor, for example, saves the number 0 as the initial RMS. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -350,7 +352,7 @@ static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *s
     if (!item->dtype_name || steps)
         FSDP_TRY(fsdp_foreign_value(run, item, &value, &known));
     if (!item->dtype_name && known && value.kind == FSDP_PLAIN_NONE)
-        return FSDP_OK; /* None is the momentum_buffer of SGD without momentum */
+        return FSDP_OK; /* SGD without momentum saves None as momentum_buffer */
     if (!steps && !state)
         return refuse_state(run, key);
     if (steps && !fsdp_state_counts_steps(run->optimizer))
@@ -410,7 +412,7 @@ static fsdp_status match_optimizer(fsdp_foreign_run *run)
     return fsdp_foreign_read_groups(run);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static fsdp_status open_sources(fsdp_foreign_run *run)
 {
@@ -424,7 +426,7 @@ static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
-    run->once = run->report->names; /* the report owns the list, because it refers to the names */
+    run->once = run->report->names; /* the report refers to the names, so it owns the list */
     FSDP_TRY(open_sources(run));
     FSDP_TRY(fsdp_state_dict_create(&run->state));
     FSDP_TRY(fsdp_state_dict_create(&run->reads[0]));

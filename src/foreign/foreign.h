@@ -1,14 +1,14 @@
-/* Resumes from a checkpoint that another program saved. The model and the optimizer are searched
- * for in its keys (foreign_names.h), and the optimizer's state is read into this run's optimizer.
- * The options in its param_groups are not used, but are reported, so that the caller can compare
- * them with the options of this run. */
+/* Resumes from a checkpoint that another program saved. The keys of the checkpoint are searched for
+ * the model and the optimizer (foreign_names.h), and the weights and the optimizer's state are read
+ * into those of this run. The options in the checkpoint's param_groups are not used, but are
+ * reported, so that the caller can compare them with the options of this run. */
 #pragma once
 #include <fsdp/state_dict.h>
 
 #include "src/optim/optimizer.h"
 
-/* Each path is a directory of torch.distributed.checkpoint or a file of torch.save. The model may
- * also be a file of safetensors or the folder of a Hugging Face model. */
+/* Each path is a directory that torch.distributed.checkpoint wrote or a file that torch.save wrote.
+ * The model may also be a safetensors file or the folder of a Hugging Face model. */
 typedef struct fsdp_foreign_paths {
     const char *model;
     const char *optimizer; /* equal to `model` if one checkpoint contains both */

@@ -139,8 +139,8 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Could the state under this number belong to `parameter`? *yes becomes false if a tensor of this
- * state has another shape than in this optimizer. */
+/* Could the state under this number belong to `parameter`? *yes is false if a tensor of this state
+ * has a different shape in this optimizer, else true. */
 static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
                         const fsdp_parameter *parameter, bool *yes)
 {
@@ -162,7 +162,8 @@ static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
 /* An order in which a script may have passed the parameters to its optimizer. */
 typedef struct order {
     const fsdp_parameter **items; /* [n] */
-    size_t n, first; /* size of the first group; a second group has the other parameters, if any */
+    size_t n, first; /* first: size of the first group; the other parameters, if any, form a second
+                        group */
 } order;
 
 static fsdp_status add_all(order *o, const fsdp_parameter_list *list, bool trained)
@@ -336,8 +337,8 @@ static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fs
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Read one option of param_groups into `groups`. `rest` is the name of its item:
- * "<group>.<key>". */
+/* Read one option of param_groups into `groups`. `rest` is "<group>.<key>", the part of the item's
+ * name after "param_groups.". */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {

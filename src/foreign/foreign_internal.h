@@ -1,4 +1,4 @@
-/* What the files that implement foreign.h share. */
+/* Shared by the files that implement foreign.h. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 #include "src/foreign/foreign.h"
@@ -29,8 +29,9 @@ typedef struct fsdp_foreign_run {
     fsdp_foreign_slot *slots;      /* [n_slots] in the optimizer's order */
     size_t n_slots;
     fsdp_arena arena; /* texts and plain values */
-    /* The tensors that will be read, under the checkpoint's keys: [0] from the model's source, [1]
-     * from the optimizer's source. If one source has both, reads[1] equals reads[0]. */
+    /* The tensors that will be read, under the checkpoint's keys: those in reads[0] from the
+     * model's source, those in reads[1] from the optimizer's source. If both are one source,
+     * reads[1] equals reads[0]. */
     fsdp_state_dict *reads[2];
     fsdp_state_dict *state; /* the dict {"state": ...} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;

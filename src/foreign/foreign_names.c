@@ -13,7 +13,7 @@
 #include "src/base/str.h"
 
 enum {
-    MAX_PLACES = 32, /* largest number of candidates for a prefix */
+    MAX_PLACES = 32, /* largest number of candidates for a place */
     MAX_PROBES = 8,  /* number of parameters whose names are searched for, to find candidates */
     MAX_TOP = 12,    /* keys listed in a message */
     UNUSUAL = 1000   /* added to the rank of a prefix without a usual key; larger than any depth */
@@ -145,7 +145,7 @@ char *fsdp_foreign_names_top(const fsdp_foreign_names *names)
 /* ---- candidates ------------------------------------------------------------------------------ */
 
 /* A candidate for the place of the model or the optimizer: the prefix of its keys and, for an
- * optimizer, a wrapper's prefix of the parameters' names. */
+ * optimizer, the prefix that a wrapper added to the parameters' names. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;
@@ -184,9 +184,10 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return the rank of a place; a smaller rank is preferred. Places below a usual key are preferred
- * to all others, and then places of smaller depth: a deeper dict may contain a moving average of
- * the model, or another model. */
+/* Return the rank of a place; a smaller rank is preferred. The top of the checkpoint and places
+ * below a usual key are preferred to all others. In each of the two classes, a place of smaller
+ * depth is preferred, because a deeper dict may contain a moving average of the model, or another
+ * model. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -204,13 +205,14 @@ static size_t rank_of(const place *p, const char *const *usual)
 
 /* Return the score of a place. A place below a usual key that has at least half as many parameters
  * as the best place gets the highest score, even if another place has more parameters. The error
- * message can then name the parameters that are missing there. */
+ * message can then name the parameters that this place lacks. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* Choose the best place; *best is NULL if no place has a parameter. */
+/* Choose the best place; *best is NULL if no place has a parameter. Returns an error if two places
+ * are equally good. */
 static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
                                 const char *const *usual, place **best)
 {
@@ -354,8 +356,8 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Add the place of the state that the item `name` belongs to. `rest` is the part of `name` after
- * "state.": "<parameter>.<key>". */
+/* Add the place of the state that the item `name` belongs to. `rest` is "<parameter>.<key>", the
+ * part of `name` after "state.". */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

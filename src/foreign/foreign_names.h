@@ -2,11 +2,12 @@
  * saved.
  *
  * Scripts choose their own keys: {"model", "optim"}, {"app": AppState}, {"state_dict",
- * "optimizer"}, a model at the top, names with the prefix of a wrapper. So parameters are found by
- * the end of their names, and the model's prefix is the one under which most parameters are found.
- * Optimizer state is keyed by parameter name (get_state_dict(), FSDP.optim_state_dict()) or by
- * parameter number (optimizer.state_dict()). Parts of names that wrappers of modules add are
- * ignored: "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and "_orig_mod.". */
+ * "optimizer"}, a model at the top, names with the prefix of a wrapper. So parameters are
+ * recognized by the end of their names, and the model's prefix is the one under which most
+ * parameters are found. Optimizer state is keyed by parameter name (get_state_dict(),
+ * FSDP.optim_state_dict()) or by parameter number (optimizer.state_dict()). Parts of names that
+ * wrappers of modules add are ignored: "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and
+ * "_orig_mod.". */
 #pragma once
 #include <fsdp/nn.h>
 

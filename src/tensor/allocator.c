@@ -1,6 +1,6 @@
-/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in
- * the free list of their side. This list, which has at most a few hundred entries, is searched for
- * the smallest block that fits. */
+/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in the
+ * free list of their side (struct side). The allocator searches this list, which has at most a few
+ * hundred entries, for the smallest block that fits. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
-#define __SANITIZE_ADDRESS__ 1 /* gcc defines this name for AddressSanitizer */
+#define __SANITIZE_ADDRESS__ 1 /* gcc defines this macro itself */
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -43,12 +43,13 @@ struct fsdp_block {
         *free_next; /* neighbours in the side's free list, if the block is free */
 };
 
-/* A range of addresses. A part in its middle has memory and can grow at either end. */
+/* A range of addresses. A part in its middle has memory and can grow at either end. Merging keeps
+ * the left one of two blocks, so `first` never changes. */
 typedef struct arena {
     char *base;
     size_t bytes;             /* size of the address range */
     size_t begin, end;        /* bytes [begin, end) of the range have memory */
-    fsdp_block *first, *last; /* NULL while there is no memory; first is never merged away */
+    fsdp_block *first, *last; /* NULL while there is no memory */
 } arena;
 
 /* A set of arenas. A block is reused only within its side. */
@@ -58,19 +59,18 @@ struct side {
     size_t n_arenas, cap_arenas;
 };
 
-/* Note [What lasts] in allocator.h. */
+/* The sides of an allocator: see Note [What lasts] in allocator.h. */
 enum {
-    PASSING, /* allocated and freed within a step, or allocated before the first one */
+    PASSING, /* allocated and freed within a step, or allocated before the first step */
     LASTING,
-    SMALL, /* small allocations that are PASSING: they have a side of their own, so that a small
-              tensor that is kept, such as a loss, does not prevent large neighbours from coalescing
-            */
+    SMALL, /* small allocations of the kind PASSING. They have a side of their own: a small tensor
+              that is kept, such as a loss, would prevent large neighbours from coalescing */
     SIDES
 };
 
 struct fsdp_allocator {
     bool meta;
-    void (*wait)(void *arg); /* NULL: kernels never use memory after their call */
+    void (*wait)(void *arg); /* NULL: kernels never use memory after their call has returned */
     void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
@@ -193,16 +193,16 @@ static arena empty_arena(char *base, size_t bytes, size_t wanted)
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
-/* Return a base address for meta memory, which is never accessed: a number that no other arena of
- * the side uses. */
+/* Return a base address for an arena on meta. Its memory is never accessed, so any address that no
+ * other arena of the side uses is suitable. */
 static char *meta_base(const side *s)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
 }
 
-/* Add an arena. To reserve addresses costs nothing; if they are limited (ulimit -v), reserve
- * fewer. */
+/* Add an arena. Reserving addresses costs nothing. If the system limits them (ulimit -v), the arena
+ * is smaller. */
 static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
@@ -279,9 +279,10 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* Make a free block of at least `wanted` bytes at that end of the last arena where less new memory
- * is needed. A block that belongs high is put at the low end only if this saves at least half of
- * its size, because it then separates the blocks that are freed above it from those below it. */
+/* Make a free block of at least `wanted` bytes at the low or the high end of the last arena,
+ * whichever needs less new memory. A block that belongs high is put at the low end only if this
+ * saves at least half of its size, because it then separates the blocks that are freed above it
+ * from those below it. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
@@ -397,7 +398,7 @@ fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_t
     return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
-/* Merge b with its right neighbour; both must not be in the free list. */
+/* Merge b with its right neighbour; neither may be in the free list. */
 static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;

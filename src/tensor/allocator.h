@@ -1,14 +1,14 @@
 /* The caching allocator of one device. It uses best fit with coalescing in a range of addresses,
  * and counts memory by tag. Each rank has its own device, so there is no lock.
  *
- * Memory grows at either end of the range: at the end with the larger free block, where less must
- * be added. It is never returned to the system. Steps repeat their allocations, so after the first
- * step there are no page faults. Blocks of all sizes share the range. PyTorch's allocators have a
- * segment for each class of sizes. Since batches differ in length, one step leaves holes in such
- * segments that the next step cannot use. When T5 was fine-tuned on texts of 10 to 512 tokens (30
- * steps, batch 16), the peak of allocated memory was 80.7 MiB; segments reserved 123 MiB for it,
- * and this allocator 81 MiB. Under AddressSanitizer each block is an allocation of its own, so that
- * overruns are detected.
+ * Memory grows at the low or the high end of the range, whichever has the larger free block,
+ * because less memory must be added there. Memory is never returned to the system. Steps repeat
+ * their allocations, so after the first step there are no page faults. Blocks of all sizes share
+ * the range. PyTorch's allocators have a segment for each class of sizes. Since batches differ in
+ * length, one step leaves holes in such segments that the next step cannot use. When T5 was
+ * fine-tuned on texts of 10 to 512 tokens (30 steps, batch 16), the peak of allocated memory was
+ * 80.7 MiB; segments reserved 123 MiB for it, and this allocator 81 MiB. Under AddressSanitizer
+ * each block is an allocation of its own, so that overruns are detected.
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are allocated within the first
  * step and then stay. If they used the memory that the activations of the first step have left, the
@@ -24,18 +24,18 @@
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
-/* Create an allocator. With `meta`, it allocates no memory, but counts what it would allocate;
- * `reserved`, too, is the same as in a real run. */
+/* Create an allocator. With `meta`, it allocates no memory, but its statistics, including
+ * `reserved`, are the same as in a real run. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
-/* Set a function that is called before a living allocator returns memory to the system, because
- * kernels may still use that memory. */
+/* Set a function that waits until no kernel uses memory any more. It is called before a block is
+ * returned to the system, which happens only under AddressSanitizer. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
 /* Allocate `bytes` bytes, which may be 0. *data is aligned to 64 bytes, and NULL on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
-/* Allocate memory within a step that stays after the step: Note [What lasts]. */
+/* Allocate memory that is first needed within a step and stays after it: Note [What lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocator, size_t bytes,
                                                          fsdp_tag tag, fsdp_block **block,
                                                          void **data);
@@ -43,8 +43,8 @@ void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
 
 /* Count memory that the allocator has not allocated (shared buffers); bytes may be negative. */
 void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
-/* Set a limit: requests that would raise the total above `bytes` fail with FSDP_ERR_NOMEM. 0: no
- * limit. */
+/* Set a limit: requests that would raise the total above `bytes` fail with FSDP_ERR_NOMEM. If
+ * `bytes` is 0, there is no limit. */
 void fsdp_allocator_set_limit(fsdp_allocator *allocator, int64_t bytes);
 const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *allocator);
 void fsdp_allocator_reset_peak(fsdp_allocator *allocator);

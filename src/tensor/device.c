@@ -39,7 +39,7 @@ static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Find the device that the options name, or else the environment. */
+/* Find the device named `name` or, if `name` is NULL, the one that $FSDP_DEVICE names. */
 static fsdp_status choose_device(const char *name, const fsdp_device_ops **ops)
 {
     if (name)
@@ -133,7 +133,7 @@ fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t
     for (int i = 0; i < 3 && status == FSDP_OK; i++) {
         status = fsdp_allocator_alloc(device->allocator, bytes[i], FSDP_TAG_ACTIVATION, &block[i],
                                       &x[i]);
-        if (status == FSDP_OK) /* 0x3c3c is about 0.01 in float32 and bfloat16, 1.06 in float16 */
+        if (status == FSDP_OK) /* elements: about 0.01 in float32 and bfloat16, 1.06 in float16 */
             fsdp_device_memset(device, x[i], 0x3c, bytes[i]);
     }
     if (status == FSDP_OK)

@@ -7,12 +7,12 @@
  * - The arguments of a kernel belong to the caller again when the call returns: structs of
  *   arguments, arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows)
  *   have been copied.
- * - The elements of tensors belong to the device. fsdp_tensor_ptr() is an address for kernels
- *   alone. The host reads through fsdp_tensor_data(), which waits for all that was started. (Memory
- *   has the same address for a device and for the host.) The pointer of fsdp_tensor_data() is valid
- *   until the next kernel that writes to this memory. Scalars and sums of rows are copied out by
- *   fsdp_device_to_host(). The host copies data in by fsdp_device_from_host() and
- *   fsdp_device_memset(), which are ordered with kernels.
+ * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
+ *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
+ *   were started. (Memory has the same address for a device and for the host.) The pointer of
+ *   fsdp_tensor_data() is valid until the next kernel that writes to this memory. Scalars and sums
+ *   of rows are copied out by fsdp_device_to_host(). The host copies data in by
+ *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
  *   stream. Other users are not ordered by the stream. So before memory is given to another rank
  *   (the end of a phase, a collective), to a thread, to a file or to the heap, there must be a
@@ -34,12 +34,12 @@
 #include "src/kernels/kernels.h"
 #include "src/tensor/allocator.h"
 
-/* What differs between devices, besides their kernels. If kernels have run when their call
- * returns, all functions of the stream are NULL. */
+/* What differs between devices, besides their kernels. If kernels have run when their call returns,
+ * as on the CPU, all functions of the stream are NULL. */
 typedef struct fsdp_device_ops {
     const char *name; /* value of fsdp_device_options.name, --device and $FSDP_DEVICE */
-    /* Set allocator, kernels and context of the device. threads is at least 1; if isa is NULL, the
-     * best instruction set is used. close() accepts what a failed open() leaves. */
+    /* Set allocator, kernels and context of the device. `threads` is at least 1; if `isa` is NULL,
+     * the best instruction set is used. close() accepts a device whose open() has failed. */
     fsdp_status (*open)(fsdp_device *device, int threads, const char *isa);
     void (*close)(fsdp_device *device);
     bool (*is_bf16_supported)(const fsdp_device *device);
@@ -59,8 +59,8 @@ typedef struct fsdp_device_ops {
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta;
 
-/* The values that --device accepts, NULL-terminated: the names of this build's devices, and
- * "cuda", which is an error with a message of its own. */
+/* The values that --device accepts, NULL-terminated: the names of this build's devices, and "cuda",
+ * for which fsdp_device_create() returns an error with a message of its own. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
@@ -86,7 +86,7 @@ static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, c
     else if (bytes)
         memcpy(dst, src, bytes);
 }
-/* Set bytes; this is ordered with kernels, too. */
+/* Set `bytes` bytes to `byte`. This, too, is ordered with kernels. */
 static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int byte, size_t bytes)
 {
     if (bytes && device->ops->memset)

@@ -39,7 +39,7 @@ static void fake_close(fsdp_device *device)
     fsdp_allocator_destroy(device->allocator);
 }
 
-/* Get the context of the CPU's kernels, after a wait for everything that runs. */
+/* Wait for everything that was started, and return the context of the CPU's kernels. */
 static fsdp_kernel_context *idle_cpu(const fsdp_device *device)
 {
     wait_for_all((void *)(uintptr_t)device);

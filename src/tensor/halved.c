@@ -13,8 +13,9 @@ struct fsdp_halved {
     int64_t numel;
     const void *together;
     int users;    /* number of open reads and writes; while it is > 0, there is a joined copy */
-    bool written; /* the halves may have been written. While this is false, they are not read, since
-                     their pages would then fault twice. */
+    bool written; /* the halves may have been written. While this is false, they are not read,
+                     because each page would then fault twice: when it is read, and when it is
+                     written. */
 };
 
 /* --- the joined copy --- */
@@ -27,7 +28,8 @@ static void close_copy(fsdp_storage *st)
     st->data = NULL;
 }
 
-/* A write begins with the values, too, because it may change only a part of them. */
+/* Make the joined copy if there is none. A write needs the old values, too, because it may change
+ * only a part of them. */
 static fsdp_status open_copy(fsdp_storage *st, __attribute__((unused)) bool write)
 {
     fsdp_halved *h = st->halved;

@@ -20,8 +20,8 @@
 FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi,
                                                const void *together, int ndim, const int64_t *shape,
                                                fsdp_tag tag, fsdp_tensor **tensor);
-/* Call this before the memory of the upper halves is freed: the storage is then empty. No effect
- * on storages that are not halved. */
+/* Make the storage empty. Must be called before the memory of the upper halves is freed. No effect
+ * on a storage that is not halved. */
 void fsdp_halved_leave(fsdp_storage *storage);
 static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 {

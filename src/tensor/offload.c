@@ -15,9 +15,9 @@ enum {
 
 typedef enum set_state {
     SET_OUT,    /* no memory */
-    SET_COMING, /* memory is being read from the stage */
+    SET_COMING, /* the data is being read from the stage */
     SET_IN,
-    SET_GOING /* memory is being written to the stage */
+    SET_GOING /* the data is being written to the stage */
 } set_state;
 
 typedef struct offload_set {
@@ -51,7 +51,7 @@ struct fsdp_offload {
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    uint64_t bytes; /* bytes of the stage that are in use, including holes */
+    uint64_t bytes; /* size of the part of the stage that has been given out, including holes */
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
@@ -209,8 +209,8 @@ static fsdp_status finish_io(offload_set *set)
 }
 
 /* Start reading or writing all parts of the set. Requests run in order, so only the first one must
- * wait for kernels: kernels that have written the set, or that still use the memory into which the
- * set is read. */
+ * wait for kernels. These may still be writing the set, or may still use the memory into which it
+ * is read. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -233,8 +233,8 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Start writing all idle, dirty sets that are parameters if `set` is, and other data otherwise.
- * Then free the memory of these idle sets, except the newest `keep` of them. */
+/* Only idle sets of the same kind as `set` (parameters, or other data) are considered. Start
+ * writing those that are dirty. Then free the memory of all but the newest `keep` of them. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;

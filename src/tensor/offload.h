@@ -25,9 +25,9 @@ typedef struct fsdp_stage_ops {
     /* Make the stage at least `bytes` bytes large. Bytes that were never written are read as
      * zeros. */
     fsdp_status (*reserve)(void *impl, uint64_t bytes);
-    /* Start a copy that begins after the event `after` (NULL: at once), and return a ticket for
-     * it. The stage then owns `after`. The caller must not use `data` until it has waited for the
-     * ticket. @{ */
+    /* Start a copy from the stage to memory (stage_in) or from memory to the stage (stage_out), and
+     * return a ticket for it. The copy begins after the event `after` (NULL: at once), which the
+     * stage then owns. The caller must not use `data` until it has waited for the ticket. @{ */
     uint64_t (*stage_in)(void *impl, uint64_t at, void *data, size_t bytes, fsdp_event *after);
     uint64_t (*stage_out)(void *impl, uint64_t at, const void *data, size_t bytes,
                           fsdp_event *after);
@@ -41,8 +41,8 @@ typedef struct fsdp_stage_ops {
 /* A stage that is a file without a name in folder `where`. */
 extern const fsdp_stage_ops fsdp_stage_file;
 
-/* Two sets of storages: the storages tagged FSDP_TAG_PARAM, and all others. A unit is reference
- * counted: its creator and each storage in it hold a reference. */
+/* A unit consists of two sets of storages: the storages tagged FSDP_TAG_PARAM, and all others. It
+ * is reference counted: its creator and each storage in it hold a reference. */
 typedef struct fsdp_offload_unit fsdp_offload_unit;
 
 /* Create a unit. All units of a device must use the same folder, else FSDP_ERR_INVALID. */
@@ -64,7 +64,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros(fsdp_device *device, fsdp_dtype dt
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_beside(const fsdp_tensor *beside, fsdp_dtype dtype,
                                                      int ndim, const int64_t *shape, fsdp_tag tag,
                                                      fsdp_tensor **tensor);
-/* Begin to read a staged tensor ahead of its use, if there is room. No effect on tensors that are
+/* Start reading a staged tensor ahead of its use, if there is room. No effect on tensors that are
  * not staged. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
 /* Is there no other tensor with the fsdp_tensor_key() of `t`? */

@@ -34,7 +34,7 @@ struct fsdp_snapshot_part {
     size_t offset, bytes; /* in the storage */
     block *blocks;        /* [n_blocks] of BLOCK_BYTES; the last one may be shorter */
     size_t n_blocks;
-    fsdp_snapshot_part *next; /* list of the parts of one storage */
+    fsdp_snapshot_part *next; /* next part of the same storage */
 };
 
 /* A watched storage. */
@@ -51,7 +51,7 @@ struct watch {
 struct fsdp_snapshot {
     watch *watches;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a block was read, or the snapshot closed */
+    pthread_cond_t changed; /* a block was read, or the snapshot was closed */
     /* The lock protects the following fields and the states of the blocks. */
     bool closed;
     uint64_t pool_bytes, used_bytes;
@@ -113,8 +113,8 @@ static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t 
 
 /* --- writers --- */
 
-/* Wait until block i of the part was read or copied, so that the storage may be changed there. The
- * caller holds the lock. */
+/* Make it safe to overwrite block i of the part: copy the block, or wait until the reader has read
+ * it. The caller holds the lock. */
 static void save_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     const block *b = &part->blocks[i];
@@ -252,7 +252,7 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
-    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* later writes go through the guard */
+    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* the guard does not see earlier writes */
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;
@@ -303,8 +303,8 @@ static void free_part(fsdp_snapshot *s, fsdp_snapshot_part *part)
     fsdp_free(part);
 }
 
-/* Remove the guard and free the watch. If the storage has lost its memory, the guard was removed
- * already. */
+/* Remove the guard and free the watch. If the storage has lost its memory, the guard has already
+ * been removed. */
 static void free_watch(fsdp_snapshot *s, watch *w)
 {
     for (fsdp_snapshot_part *part = w->parts, *next; part; part = next) {

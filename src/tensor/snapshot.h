@@ -3,13 +3,13 @@
  *
  * Note [Copy on write]. A snapshot puts a guard on each storage that it watches. Before the first
  * write to the storage (fsdp_storage_begin_write()), the guard saves the storage's blocks one by
- * one. If the reader has already read a block, nothing must be done. Otherwise the writer copies
- * the block. If the copy does not fit into the snapshot's pool, the writer waits until the reader
- * has read the block or has freed another copy. The reader locks a block only while it copies the
- * block in memory, and not while it waits for the disk, so a writer does not wait for the disk
- * because of a locked block. A storage that is never written is never copied. If only a part of a
- * storage is written (the zero-copy master weights of a unit are one storage, even if some of them
- * are frozen), all watched blocks of the storage may be copied.
+ * one. If the reader has already read a block, nothing needs to be done. Otherwise the writer
+ * copies the block. If the copy does not fit into the snapshot's pool, the writer waits until the
+ * reader has read the block or has freed another copy. The reader locks a block only while it
+ * copies the block, and not while it writes the copy to the disk. So a writer that waits for a
+ * locked block does not wait for the checkpoint's disk. A storage that is never written is never
+ * copied. A write to one part of a storage may copy all watched blocks of the storage. For example,
+ * the zero-copy master weights of a unit are one storage, even if some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.
@@ -28,17 +28,18 @@ typedef struct fsdp_snapshot_stats {
     double held_s;         /* time that writers spent copying and waiting */
 } fsdp_snapshot_stats;
 
-/* Create a snapshot. `pool_bytes` is the largest size of all copies at any time; 0: nothing is
- * copied, so writers wait. */
+/* Create a snapshot. `pool_bytes` limits the total size of the copies that exist at one time. If it
+ * is 0, nothing is copied, and writers wait. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_create(uint64_t pool_bytes, fsdp_snapshot **snapshot);
 /* Remove all guards and free the snapshot. The reader must have ended. Accepts NULL. */
 void fsdp_snapshot_destroy(fsdp_snapshot *snapshot);
-/* Keep the current values of `tensor`, which is contiguous, until they have been read. Retains the
- * tensor's storage. If another snapshot watches the storage, wait until that snapshot is closed. */
+/* Keep the current values of `tensor`, which must be contiguous, until they have been read. Retains
+ * the tensor's storage. If another snapshot watches the storage, wait until that snapshot is
+ * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_add(fsdp_snapshot *snapshot, const fsdp_tensor *tensor,
                                               fsdp_snapshot_part **part);
 /* Copy bytes [offset, offset + bytes) of the part to `out`. The calls must read each byte once,
- * with rising offsets. FSDP_ERR_STATE after the snapshot was closed. */
+ * with rising offsets. Returns FSDP_ERR_STATE after the snapshot was closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_read(fsdp_snapshot_part *part, uint64_t offset, void *out,
                                                size_t bytes);
 /* Close the snapshot: later reads fail, and no writer waits or copies any more. Any thread may

@@ -7,11 +7,11 @@
 
 struct fsdp_tensor;
 
-/* The guards of a storage form a list: fsdp uses one to wait for readers, a checkpoint uses one to
- * copy values before the first write. Any function may be NULL. */
+/* The guards of a storage form a list: fsdp uses a guard to wait for readers, and a checkpoint uses
+ * one to copy values before the first write. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
-    /* Fail if operations may not read the values at this time. The result is the same on meta,
-     * where tensors never have data. */
+    /* Return an error if operations must not read the values at this time. The result is the same
+     * on meta, where tensors never have data. */
     fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
@@ -23,7 +23,7 @@ typedef struct fsdp_storage_guard {
 typedef struct fsdp_staged fsdp_staged;
 typedef struct fsdp_halved fsdp_halved;
 
-/* How a storage keeps its data when nothing uses them: in a file (offload.h), or in two halves
+/* How a storage keeps its data while nothing uses it: in a file (offload.h), or in two halves
  * (halved.h). */
 typedef struct fsdp_storage_kind {
     /* Bring the data into memory, for a read or a write. */
@@ -39,23 +39,25 @@ struct fsdp_storage {
     int refs;
     fsdp_device *device;
     size_t bytes;
-    void *data; /* NULL on meta, and while the tensor is resharded, when a read is an error */
-    fsdp_block *block;             /* owned; NULL for foreign memory */
+    void *data;        /* NULL on meta, and while the tensor is resharded and must not be read */
+    fsdp_block *block; /* owned; NULL for foreign memory */
     fsdp_storage_guard *guards;    /* list; each is borrowed from the code that added it */
-    const fsdp_storage_kind *kind; /* NULL: the data are always in memory */
-    fsdp_staged *staged;           /* offload.h: the data is in a file between uses; else NULL */
-    fsdp_halved *halved;           /* halved.h: the data is stored in two halves; else NULL */
-    fsdp_tag tag;                  /* tag of the memory of a staged or halved storage */
-    bool is_skipped;               /* made by fsdp_tensor_without_memory() */
+    const fsdp_storage_kind *kind; /* NULL: the data is always in memory */
+    fsdp_staged *staged; /* set if the data is in a file between uses (offload.h), else NULL */
+    fsdp_halved *halved; /* set if the data is stored in two halves (halved.h), else NULL */
+    fsdp_tag tag;        /* tag of the memory of a staged or halved storage */
+    bool is_skipped;     /* made by fsdp_tensor_without_memory() */
 };
 
-/* Create a storage over foreign memory (a shared mapping); `data` may be NULL and set later. */
+/* Create a storage over foreign memory, such as a shared mapping. `data` may be NULL at first and
+ * set later by fsdp_storage_set_data(). */
 FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
                                                      fsdp_storage **storage);
 void fsdp_storage_release(fsdp_storage *storage);
-/* Empty (data NULL) or refill a storage of foreign memory while views refer to it. */
+/* Change the data of a storage of foreign memory while views refer to it. NULL makes the storage
+ * empty. */
 void fsdp_storage_set_data(fsdp_storage *storage, void *data);
-/* Call leave() of every guard and remove the guard. Call this before the storage's memory is
+/* Call leave() of every guard, and remove all guards. Must be called before the storage's memory is
  * freed. */
 void fsdp_storage_drop_guards(fsdp_storage *storage);
 FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_write(fsdp_storage *storage);
@@ -71,16 +73,16 @@ struct fsdp_tensor_spec;
 
 struct fsdp_tensor {
     int refs;
-    bool has_values; /* the tensor was written once: fsdp_tensor_end_write() or fsdp_writing has
-                        ended */
+    bool has_values; /* a write to the tensor has ended: fsdp_tensor_end_write(), fsdp_writing */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
     int64_t offset;                /* elements, from the storage's start */
     fsdp_storage *storage;
-    /* A table, such as rotary tables or T5's bias by distance. Operations read it in float32,
-     * whatever the dtype of activations is, so mixed precision does not cast it. */
+    /* Whether the tensor is a table, such as a rotary table or T5's bias by distance. Operations
+     * read tables in float32, whatever the dtype of activations is, so mixed precision does not
+     * cast them. */
     bool is_table;
     /* autograd: the node that made the tensor (index + 1 in the tape with this generation; 0:
      * none), and the index of the node's output */
@@ -90,16 +92,14 @@ struct fsdp_tensor {
     struct fsdp_grad_sink
         *sink; /* destination of the gradient of a leaf; NULL: the tensor is not a leaf */
     void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
-    struct fsdp_tensor_spec *spec;                     /* owned by dtensor, which frees it through
-                                                        * spec_destroy */
+    struct fsdp_tensor_spec *spec;                     /* dtensor: owned; freed by spec_destroy() */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
     struct fsdp_derived *derived; /* autograd: how backward recomputes the tensor; NULL: backward
                                      does not recompute it */
     void (*derived_forget)(struct fsdp_derived *derived); /* called when the tensor is freed */
 };
 
-/* Create a contiguous tensor over `storage`, which begins at element `offset`. Retains the
- * storage. */
+/* Create a contiguous tensor that begins at element `offset` of `storage`. Retains the storage. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
@@ -108,24 +108,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp
                                                        int ndim, const int64_t *shape,
                                                        fsdp_tensor **tensor);
 /* Swap storages, offsets and dtypes of two tensors: all holders of `a` then have the memory and
- * values of `b`, and the reverse. The tensors must be contiguous and have the same shape, and
+ * values of `b`, and vice versa. The tensors must be contiguous and have the same shape, and
  * nothing may be reading or writing them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
-/* Return the tensor's address for kernels, without a wait or a check: NULL on meta and while
- * resharded. The host reads and writes through fsdp_tensor_data() and fsdp_tensor_host(): Note
- * [Streams] in device.h.
- */
+/* Return the tensor's address for kernels, without a wait or a check. It is NULL on meta and while
+ * the tensor is resharded. The host reads and writes through fsdp_tensor_data() and
+ * fsdp_tensor_host(): Note [Streams] in device.h. */
 static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
 {
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
-/* Get fsdp_tensor_data(), with an error instead of NULL. On meta, *data is NULL and this is not an
- * error. */
+/* Do the same as fsdp_tensor_data(), but return an error instead of NULL. On meta, set *data to
+ * NULL and return FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data);
-/* Set elements [at, at + n) of a contiguous tensor from `src` [n] of `dtype` in host memory,
- * rounded to the tensor's dtype. `src` must be aligned for `dtype`, and may be reused when the
- * call returns. */
+/* Copy `n` elements of `dtype` from `src` in host memory to elements [at, at + n) of a contiguous
+ * tensor, rounded to the tensor's dtype. `src` must be aligned for `dtype`, and may be reused when
+ * the call returns. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_host(fsdp_tensor *t, int64_t at, const void *src,
                                                   fsdp_dtype dtype, int64_t n);
 /* Return FSDP_ERR_STATE, with the reason in the message, if the tensor has no data now. */
@@ -133,14 +132,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
 /* Set *yes to whether all elements of a contiguous tensor of a floating dtype are finite. On meta,
  * *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
-/* Does the tensor have data only between the begin and the end of a use? */
+/* Does the tensor have data only from the beginning to the end of a use? */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
 /* The state of a write to a series of tensors. If consecutive tensors share a storage, they count
- * as one write. For the guards, consecutive halved tensors with the same fsdp_tensor_key() count
- * as one write, too. Initialise it with zeros. */
+ * as one write. For the guards, consecutive halved tensors with the same fsdp_tensor_key() count as
+ * one write, too. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the last tensor, whose storage is being written */
     bool in_halves;    /* the caller writes halves directly, so no joined copy is made */
@@ -154,5 +153,6 @@ enum {
     FSDP_SHAPE_TEXT = 128
 };
 const char *fsdp_shape_text(int ndim, const int64_t *shape, char buf[FSDP_SHAPE_TEXT]);
-/* Compute prod(shape). FSDP_ERR_INVALID if it overflows or the shape is not valid. */
+/* Compute prod(shape). Returns FSDP_ERR_INVALID if the product overflows or the shape is not
+ * valid. */
 FSDP_MUST_CHECK fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel);

@@ -16,7 +16,7 @@ enum {
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
     static const int64_t empty =
-        0; /* an empty tensor fits into any storage; a scalar would not fit into an empty storage */
+        0; /* shape of an empty tensor, which fits into any storage, even an empty one */
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
@@ -37,8 +37,8 @@ fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_
     return FSDP_OK;
 }
 
-/* Copy `shape` to `full`, with the one -1 replaced by the size for which the product is numel; by
- * 0 if there is no such size. */
+/* Copy `shape` to `full`. Replace its first -1 by `numel` divided by the product of the other
+ * sizes, or by 0 if that product is not positive or overflows. The caller checks the result. */
 static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
 {
     int64_t known = 1;
