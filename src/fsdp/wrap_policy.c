@@ -316,8 +316,8 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* Choose units at and below m by their size. Set *wrapped to the number of elements in these
- * units. */
+/* Choose units at and below m by their size. Set *wrapped to the number of elements in these units
+ * and in joint modules, which are in a unit of their own. */
 static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;
@@ -325,13 +325,17 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     int64_t inside;
     *wrapped = 0;
     FSDP_TRY(count_inside(p, m, &inside));
-    if (inside < least || is_leaf(p, m))
+    if (inside < least || is_leaf(p, m)) {
+        *wrapped = is_joint(p, m) ? inside : 0;
         return FSDP_OK;
+    }
     for (size_t i = 0; i < m->n_children; i++) {
         int64_t below;
         FSDP_TRY(choose_by_size(p, m->children[i], &below));
         *wrapped += below;
     }
+    if (is_joint(p, m))
+        *wrapped = inside;
     if (m == p->root || inside - *wrapped < least || is_excluded(p, m))
         return FSDP_OK;
     *wrapped = inside;

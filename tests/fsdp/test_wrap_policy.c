@@ -208,6 +208,24 @@ TEST(other_classes_can_be_excluded_or_leaves)
     check_sizes(t, &policy, "MultiheadAttention", "first second second.inner");
 }
 
+/* `second` has 154 elements, 49 of which are in second.inner. */
+TEST(what_is_in_joint_modules_does_not_count_for_the_module_around_them)
+{
+    for (int least = 49; least <= 106; least++) {
+        trainee m;
+        fsdp_wrap_policy policy = by_size(least);
+        ASSERT_OK(trainee_open(NULL, NULL, FSDP_DTYPE_F32, &m));
+        ASSERT_OK(tree_example(WIDTH, &m.model));
+        fsdp_module *const joint[] = {trainee_unit(&m, "first"), trainee_unit(&m, "second.inner")};
+        policy.joint_modules = joint;
+        policy.n_joint_modules = 2;
+        ASSERT_OK(fsdp_auto_wrap(m.model, &policy, NULL, m.device, NULL));
+        check_units(t, m.model, least <= 105 ? "first second second.inner" : "first second.inner");
+        CHECK_HERE();
+        ASSERT_OK(trainee_close(&m));
+    }
+}
+
 /* Without its two matrices, `second` has 56 elements, including those of modules inside it. */
 TEST(what_is_ignored_does_not_count)
 {
