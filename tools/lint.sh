@@ -30,7 +30,7 @@ row() {
     source) echo 6 ;;
     state_dict) echo 7 ;;
     pretrained) echo 8 ;;
-    generate | foreign) echo 9 ;;
+    generate | foreign | train_config) echo 9 ;;
     train) echo 10 ;;
     evaluate | plan | verify | bench | checkpoint_tools | launch) echo 11 ;;
     cli) echo 12 ;;

@@ -25,7 +25,7 @@
 #include "src/report/human.h"
 #include "src/options/isa_option.h"
 #include "src/fsdp/named_sharding.h"
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";
 static const double SAMPLES_PER_S = 5.0;

@@ -8,7 +8,7 @@
 #include "src/generate/generate.h"
 #include "src/options/isa_option.h"
 #include "src/fsdp/named_sharding.h"
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)
 

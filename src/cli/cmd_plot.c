@@ -4,7 +4,7 @@
 
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
-#include "src/train/config_paths.h"
+#include "src/train_config/config_paths.h"
 #include "src/report/plot.h"
 
 typedef struct plot_config {

@@ -5,8 +5,8 @@
  * A new optimizer needs a file here with its table; its options below and in <fsdp/optim.h>; its
  * kernel in src/kernels/kernels.h, cpu/isa/optim.c and fake/table_testing.c; its keys in
  * src/state_dict/groups.c (and optimizer.c if steps are counted in another way); for `fsdp train`
- * src/train/config.h, config_table.c, config.c, config_effect.c (flags that need another flag),
- * optimizer.c, checkpoint_state.c and checkpoint_foreign.c; for `fsdp verify`
+ * src/train_config/config.h, config_table.c, config.c, config_effect.c (flags that need another
+ * flag), optimizer.c, checkpoint_state.c and checkpoint_foreign.c; for `fsdp verify`
  * src/verify/verify_training.h and .c; tests in tests/optim, tests/kernels/test_optim.c and
  * tests/state_dict/state_case.c. */
 #pragma once

@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/comm.h>
 
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Check that a run with `config` fits into config->memory_limit on each host. Without a limit,
  * return FSDP_OK.

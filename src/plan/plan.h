@@ -17,7 +17,7 @@
 
 #include <fsdp/tensor.h>
 
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 #include "src/train/trainer.h"
 
 /* Bytes that one rank requests, by purpose. Memory that the ranks of a host share is divided

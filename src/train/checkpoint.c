@@ -20,7 +20,7 @@
 #include "src/train/checkpoint_state.h"
 #include "src/train/checkpoint_tie.h"
 #include "src/train/checkpoint_verify.h"
-#include "src/train/config_paths.h"
+#include "src/train_config/config_paths.h"
 #include "src/report/human.h"
 
 /* --- folders --- */

@@ -1,6 +1,6 @@
 /* Creates the optimizer that a configuration asks for. */
 #pragma once
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Create the optimizer for the parameters of `module`. It has one group, or with --no-decay also a
  * second group without weight decay. FSDP_ERR_INVALID, naming the flag and the nearest name, if no

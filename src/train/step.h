@@ -27,7 +27,7 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/optim.h>
 
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 typedef struct fsdp_train_loop {
     fsdp_group *group; /* borrowed, as are all pointers below */

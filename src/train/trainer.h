@@ -4,7 +4,7 @@
 
 #include <fsdp/comm.h>
 
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 enum {
     /* Memory of a rank that is not in its tensors: Note [Beside the plan] in src/plan/plan.c */

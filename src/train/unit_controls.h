@@ -1,6 +1,6 @@
 /* Sets the controls of a run's units, once before the first step. */
 #pragma once
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Apply --forward-prefetch-depth, --backward-prefetch-depth and --no-unshard-in-backward. Each
  * depth becomes one prefetch list for each unit below `root`, as in the FSDP2 tutorial. The lists

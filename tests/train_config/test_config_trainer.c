@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/train/config_trainer.h"
+#include "src/train_config/config_trainer.h"
 #include "tests/test.h"
 
 static fsdp_options *kept;

@@ -7,7 +7,7 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 #include "tests/test.h"
 
 static fsdp_options *kept;

@@ -1,5 +1,5 @@
 /* See config_trainer.h. */
-#include "src/train/config_trainer.h"
+#include "src/train_config/config_trainer.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * options of this project (--fsdp, --eval-strategy). Others are numbers of steps or epochs that may
  * be fractions. */
 #pragma once
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Was the option given by a flag or a file? Variables do not count, since `accelerate launch` also
  * exports variables for options that the user did not give. */

@@ -3,10 +3,10 @@
  * are in config_compat.c. */
 #include "src/base/assert.h"
 #include "src/tensor/device.h"
-#include "src/train/config_compat.h"
-#include "src/train/config_effect.h"
+#include "src/train_config/config_compat.h"
+#include "src/train_config/config_effect.h"
 #include "src/options/isa_option.h"
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 
 static const char *const tasks[] = {"auto",
                                     "seq2seq|summarization",

@@ -1,6 +1,6 @@
 /* Checks that a run does not overwrite files that it reads, or files that another program wrote. */
 #pragma once
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Do two paths lead to the same file or folder, which need not exist yet? False for devices and
  * pipes, because several options may name the same one, such as /dev/null. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 
 typedef enum field {
     FIELD_PARAM,

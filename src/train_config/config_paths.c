@@ -7,8 +7,8 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/train/config_paths.h"
-#include "src/train/sources.h"
+#include "src/train_config/config_paths.h"
+#include "src/train_config/config_sources.h"
 
 typedef struct named_path {
     const char *flag, *path; /* path NULL: not given */

@@ -1,14 +1,14 @@
 /* See config_effect.h. config.c checks options that belong to one optimizer, and options whose own
  * value shows the mistake. Options that depend on the rows are checked when the rows are opened
  * (sources.h). */
-#include "src/train/config_effect.h"
+#include "src/train_config/config_effect.h"
 
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/train/config_trainer.h"
-#include "src/train/precision.h"
-#include "src/train/sources.h"
+#include "src/train_config/config_trainer.h"
+#include "src/train_config/precision.h"
+#include "src/train_config/config_sources.h"
 
 /* ---- when an option has an effect ---- */
 

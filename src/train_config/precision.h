@@ -3,7 +3,7 @@
 #pragma once
 #include <fsdp/fsdp.h>
 
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* The choices of --mixed-precision, NULL-terminated. The field mixed_precision of fsdp_train_config
  * is an index of this array. */

@@ -6,39 +6,14 @@
 
 #include <fsdp/state_dict.h>
 
-#include "src/train/config.h"
-#include "src/train/config_effect.h"
-#include "src/train/config_paths.h"
-#include "src/train/config_trainer.h"
+#include "src/train_config/config.h"
+#include "src/train_config/config_effect.h"
+#include "src/train_config/config_paths.h"
+#include "src/train_config/config_trainer.h"
 #include "src/report/plot.h"
-#include "src/train/precision.h"
+#include "src/train_config/precision.h"
 #include "src/profile/profile.h"
-#include "src/train/sources.h"
-
-const char *fsdp_train_task_name(fsdp_task task)
-{
-    static const char *const names[] = {[FSDP_TASK_SEQ2SEQ] = "seq2seq",
-                                        [FSDP_TASK_CAUSAL_LM] = "causal-lm",
-                                        [FSDP_TASK_CLASSIFICATION] = "classification"};
-    return names[task];
-}
-
-const char *fsdp_train_given_task_name(int task)
-{
-    return task == FSDP_TRAIN_SPAN_CORRUPTION ? "span-corruption"
-                                              : fsdp_train_task_name(fsdp_train_model_task(task));
-}
-
-fsdp_task fsdp_train_model_task(int task)
-{
-    return task == FSDP_TRAIN_SPAN_CORRUPTION ? FSDP_TASK_SEQ2SEQ
-                                              : (fsdp_task)(task - FSDP_TRAIN_SEQ2SEQ);
-}
-
-const char *fsdp_train_task_prefix(fsdp_task task)
-{
-    return task == FSDP_TASK_SEQ2SEQ ? "summarize: " : "";
-}
+#include "src/train_config/config_sources.h"
 
 /* Set the learning rate and the task prefix, if they were not given. The rate for seq2seq is that
  * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT, which
@@ -403,16 +378,6 @@ static fsdp_status check_numbers(const fsdp_train_config *c, const fsdp_options 
             "--clip-value contradicts --max-grad-norm: gradients are clipped by value "
             "or by norm");
     return fsdp_train_precision_check(c, options);
-}
-
-const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy)
-{
-    static const char *const names[] = {[FSDP_SHARDING_FULL_SHARD] = "FULL_SHARD",
-                                        [FSDP_SHARDING_SHARD_GRAD_OP] = "SHARD_GRAD_OP",
-                                        [FSDP_SHARDING_NO_SHARD] = "NO_SHARD",
-                                        [FSDP_SHARDING_HYBRID_SHARD] = "HYBRID_SHARD",
-                                        [FSDP_SHARDING_HYBRID_SHARD_ZERO2] = "HYBRID_SHARD_ZERO2"};
-    return names[strategy];
 }
 
 static fsdp_status check_accumulation(const fsdp_train_config *c)

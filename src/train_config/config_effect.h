@@ -2,7 +2,7 @@
  * An option is refused if the user must have meant something else. If scripts give the option
  * routinely, a note says that it has no effect, and --print-config lists it. */
 #pragma once
-#include "src/train/config.h"
+#include "src/train_config/config.h"
 
 /* Check the options that are refused. FSDP_ERR_INVALID names the option, the file that gives it,
  * and what it needs. */

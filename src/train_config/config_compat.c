@@ -1,5 +1,5 @@
 /* See config_compat.h. */
-#include "src/train/config_compat.h"
+#include "src/train_config/config_compat.h"
 
 #include <assert.h>
 
@@ -102,7 +102,7 @@ const fsdp_option fsdp_train_compat[] = {
     {.name = "report-to", .type = FSDP_OPTION_LIST, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "entity", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
     {.name = "project", .type = FSDP_OPTION_STRING, NOWHERE, .no_effect = NO_TRACKER},
-#include "src/train/config_trainer.inc"
+#include "src/train_config/config_trainer.inc"
 };
 /* clang-format on */
 

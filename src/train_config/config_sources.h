@@ -1,0 +1,36 @@
+/* The sources of the training data: --data with --task, and those that --mix-data adds. */
+#pragma once
+#include "src/train_config/config.h"
+
+typedef struct fsdp_train_source {
+    int task; /* fsdp_train_task */
+    double weight;
+    const char *path; /* borrowed */
+} fsdp_train_source;
+
+/* Parse a source of --mix-data: "span-corruption:0.7:corpus.txt". The path in *out points into
+ * `text`. FSDP_ERR_INVALID, naming `text`, if it is not of this form. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out);
+
+/* The number of sources: --data, and those of --mix-data. */
+size_t fsdp_train_sources_count(const fsdp_train_config *config);
+/* Set *out to source `i`: source 0 is --data, the others are those of --mix-data. This cannot fail
+ * after fsdp_train_sources_check() has succeeded. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_source_get(const fsdp_train_config *config, size_t i,
+                                                  fsdp_train_source *out);
+/* The options of --task span-corruption. */
+fsdp_span_corruption fsdp_train_span_corruption(const fsdp_train_config *config);
+
+/* Check the sources and their options; called by fsdp_train_config_check(). */
+FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *config,
+                                                     const fsdp_options *options);
+/* Called when the model's task is known: check that all sources are for this task. */
+FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
+                                                          fsdp_task task);
+
+/* Does any source have a task other than span corruption? Called after the checks; an error counts
+ * as yes. */
+bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
+/* Return the number of tokens in the longest target that any source of a SEQ2SEQ model can have.
+ * Called after the checks. */
+int64_t fsdp_train_sources_target_length(const fsdp_train_config *config);
