@@ -1,6 +1,7 @@
 /* Converts checkpoints: checks the target, and calls the writer of its format. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"

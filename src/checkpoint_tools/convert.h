@@ -1,8 +1,8 @@
 /* Converts a checkpoint to another format, to another dtype, or to files of another size. Tensors
  * are copied in pieces, so memory does not grow with their size. */
 #pragma once
-#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
+#include "src/source/source.h"
 
 typedef enum fsdp_convert_format {
     FSDP_CONVERT_AUTO, /* choose the format by the target's name: TORCH for .pt, .pth and .bin,

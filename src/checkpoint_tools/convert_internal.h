@@ -5,8 +5,8 @@
 
 #include "src/base/str.h"
 #include "src/checkpoint_tools/convert.h"
-#include "src/torchfile/safetensors_dtype.h"
 #include "src/source/selection.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 /* A selected item and what it is converted to. */
 typedef struct fsdp_converted {

@@ -1,5 +1,6 @@
 /* What the writers of all formats call: they read tensors in pieces, in their new dtype, and report
  * what happens. */
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"

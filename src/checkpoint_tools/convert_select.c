@@ -1,5 +1,6 @@
 /* Selects the items of the source that are converted, with their names and dtypes. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/checkpoint_tools/convert_internal.h"

@@ -8,8 +8,8 @@
 #include "src/base/alloc.h"
 #include "src/checkpoint_tools/diff.h"
 #include "src/checkpoint_tools/diff_values.h"
-#include "src/torchfile/safetensors_dtype.h"
 #include "src/tensor/device.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 enum {
     PIECE_ELEMENTS = 1 << 18,

@@ -8,9 +8,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/torchfile/safetensors_dtype.h"
 #include "src/checkpoint_tools/verify.h"
 #include "src/tensor/device.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 enum {
     PIECE_ELEMENTS = 1 << 18,

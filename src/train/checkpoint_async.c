@@ -6,10 +6,11 @@
 #include "src/base/io.h"
 #include "src/base/json.h"
 #include "src/hf/stale_files.h"
+#include "src/report/human.h"
 #include "src/state_dict/async_save.h"
 #include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_folders.h"
 #include "src/train/checkpoint_state.h"
-#include "src/report/human.h"
 
 struct fsdp_async_checkpoint {
     fsdp_async_save *save;

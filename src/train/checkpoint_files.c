@@ -6,14 +6,14 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/source/source.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
+#include "src/pretrained/weights_fit.h"
+#include "src/source/source.h"
 #include "src/state_dict/accelerate.h"
 #include "src/state_dict/state_dict.h"
 #include "src/train/checkpoint_foreign.h"
 #include "src/train/checkpoint_state.h"
-#include "src/pretrained/weights_fit.h"
 
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";

@@ -8,10 +8,10 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/source/source.h"
 #include "src/comm/agree.h"
-#include "src/state_dict/accelerate.h"
 #include "src/foreign/foreign.h"
+#include "src/source/source.h"
+#include "src/state_dict/accelerate.h"
 
 /* ---- which files ----------------------------------------------------------------------------- */
 

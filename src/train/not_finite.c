@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "src/base/alloc.h"
-#include "src/tensor/tensor.h"
 #include "src/report/human.h"
+#include "src/tensor/tensor.h"
 
 /* Set *bad to 1 if this rank's rows of p have a value that is not finite, else to 0. If it has no
  * rows, *bad stays as it is. */

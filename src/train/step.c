@@ -6,10 +6,10 @@
 #include <fsdp/train.h>
 
 #include "src/base/alloc.h"
-#include "src/trace/trace.h"
 #include "src/comm/comm.h"
-#include "src/train/classification.h"
 #include "src/report/human.h"
+#include "src/trace/trace.h"
+#include "src/train/classification.h"
 #include "src/train/not_finite.h"
 
 /* What one leaf adds to the loss and the counts of a step. Ranks gather it as raw bytes. */

@@ -5,15 +5,15 @@
 
 #include <fsdp/train.h>
 
-#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/base/error.h"
 #include "src/base/io.h"
 #include "src/comm/comm.h"
-#include "src/train/checkpoint.h"
 #include "src/report/human.h"
 #include "src/report/plot.h"
+#include "src/train/checkpoint.h"
 #include "src/train/trainer_internal.h"
 
 /* --- validation and saving --- */

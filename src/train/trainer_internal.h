@@ -6,10 +6,10 @@
 
 #include "src/comm/comm.h"
 #include "src/models/generation_config.h"
-#include "src/report/hostmem.h"
-#include "src/report/metrics.h"
 #include "src/pretrained/model_tokenizer.h"
 #include "src/profile/profile.h"
+#include "src/report/hostmem.h"
+#include "src/report/metrics.h"
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 

@@ -1,0 +1,291 @@
+/* See checkpoint_folders.h. */
+#include "src/train/checkpoint_folders.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/dcp/group_directory.h"
+#include "src/hf/stale_files.h"
+#include "src/state_dict/state_dict.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_foreign.h"
+#include "src/train/checkpoint_state.h"
+#include "src/train_config/config_paths.h"
+
+static const char PREFIX[] = "checkpoint-";
+/* Accelerate numbers its saves, so the number after this prefix is not a step */
+static const char ACCELERATE_PREFIX[] = "checkpoint_";
+
+fsdp_status fsdp_checkpoint_folder_of_run(const fsdp_trainer *t, char **dir)
+{
+    const fsdp_train_config *c = t->config;
+    const char *output = c->output ? c->output : "";
+    *dir = c->checkpoint_dir
+               ? fsdp_strdup(c->checkpoint_dir)
+               : fsdp_strdup_printf("%.*s-checkpoints", (int)fsdp_path_length(output), output);
+    return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Does --resume name this run's own folder of checkpoints, or a checkpoint in it? */
+static bool resumes_own(const fsdp_trainer *t)
+{
+    const char *given = t->config->resume;
+    char *folder = NULL, *parent = NULL;
+    if (!given || strcmp(given, "auto") == 0)
+        return given != NULL;
+    if (!fsdp_path_is_directory(given) && !fsdp_path_is_file(given))
+        return true; /* choose_given() reports the missing path */
+    parent = fsdp_path_parent(given);
+    bool own = parent && fsdp_checkpoint_folder_of_run(t, &folder) == FSDP_OK &&
+               (fsdp_train_is_same_file(given, folder) || fsdp_train_is_same_file(parent, folder));
+    fsdp_free(folder);
+    fsdp_free(parent);
+    return own;
+}
+
+bool fsdp_trainer_may_replace(const fsdp_trainer *t)
+{
+    return t->config->overwrite_output || t->config->restarted || resumes_own(t);
+}
+
+char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%lld", PREFIX, (long long)step);
+    return fsdp_path_join(folder, name);
+}
+
+/* Return the number after `prefix` in `name`, or -1 if `name` has another form. *rest becomes the
+ * text after the number. */
+static int64_t number_after(const char *prefix, const char *name, const char **rest)
+{
+    const size_t n = strlen(prefix);
+    char *end;
+    if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
+        return -1;
+    long long number = strtoll(name + n, &end, 10);
+    *rest = end;
+    return number < LLONG_MAX ? (int64_t)number : -1;
+}
+
+int64_t fsdp_checkpoint_step_of_name(const char *name, const char **rest)
+{
+    return number_after(PREFIX, name, rest);
+}
+
+int64_t fsdp_checkpoint_accelerate_number(const char *name, const char **rest)
+{
+    return number_after(ACCELERATE_PREFIX, name, rest);
+}
+
+bool fsdp_checkpoint_is_complete(const char *dir)
+{
+    return fsdp_checkpoint_files_exist(dir) &&
+           (fsdp_directory_has_file(dir, FSDP_TRAINER_STATE) || !fsdp_checkpoint_needs_state(dir));
+}
+
+fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes)
+{
+    char **names;
+    size_t count;
+    fsdp_json *doc;
+    *yes = true;
+    if (!fsdp_path_is_directory(dir))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(dir, &names, &count));
+    fsdp_free(names);
+    if (count > 0 && !fsdp_directory_has_file(dir, FSDP_TRAINER_STATE))
+        return FSDP_OK;
+    *yes = false;
+    char *path = fsdp_path_join(dir, FSDP_TRAINER_STATE);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
+        /* transformers' file has no "format" */
+        *yes = !fsdp_json_has(fsdp_json_root(doc), "format");
+        fsdp_json_destroy(doc);
+    }
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Set *yes if `dir` is a complete checkpoint. If `ours`, it must also be a checkpoint of this
+ * program. */
+static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
+{
+    bool foreign = false;
+    *yes = fsdp_checkpoint_is_complete(dir);
+    if (*yes && ours)
+        FSDP_TRY(fsdp_checkpoint_is_foreign(dir, &foreign));
+    *yes &= !foreign;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_list_steps(const char *folder, bool ours, int64_t **steps, size_t *n)
+{
+    char **names;
+    size_t count;
+    *steps = NULL;
+    *n = 0;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    int64_t *found = fsdp_calloc(count, sizeof *found);
+    fsdp_status status = found ? FSDP_OK : FSDP_ERR_NOMEM;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        int64_t step = fsdp_checkpoint_step_of_name(names[i], &rest);
+        char *path = step >= 0 && !*rest ? fsdp_path_join(folder, names[i]) : NULL;
+        bool yes = false;
+        if (path)
+            status = is_usable(path, ours, &yes);
+        if (yes)
+            found[(*n)++] = step;
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    if (status != FSDP_OK) {
+        fsdp_free(found);
+        *n = 0;
+        return status;
+    }
+    if (*n)
+        qsort(found, *n, sizeof *found, by_step);
+    *steps = found;
+    return FSDP_OK;
+}
+
+fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
+{
+    char **names;
+    size_t count;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *rest = "";
+        int64_t step = fsdp_checkpoint_step_of_name(names[i], &rest);
+        char *path = step >= 0 && *rest == '.' ? fsdp_checkpoint_path_of_step(folder, step) : NULL;
+        if (path)
+            fsdp_atomic_directory_sweep(path, 0);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return FSDP_OK;
+}
+
+/* Refuse a folder with checkpoints of an earlier run. This run would overwrite some of them, and
+ * --resume would mistake checkpoints of later steps for this run's. */
+static fsdp_status refuse_earlier_run(const char *folder)
+{
+    char **names;
+    size_t count;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        if (fsdp_checkpoint_step_of_name(names[i], &rest) >= 0 && !*rest)
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "--checkpoint-dir %s holds %s of an earlier run: --resume "
+                                "continues from there, --overwrite-output starts over",
+                                folder, names[i]);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status check_folder(const fsdp_trainer *t, const char *folder)
+{
+    char *path = fsdp_checkpoint_path_of_step(folder, 0);
+    fsdp_status status =
+        path ? fsdp_atomic_directory_check(path, FSDP_EXISTING_UPDATE) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    fsdp_error_context(status, "--checkpoint-dir");
+    FSDP_TRY(status);
+    return fsdp_trainer_may_replace(t) ? FSDP_OK : refuse_earlier_run(folder);
+}
+
+fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
+{
+    char *folder;
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_folder_of_run(t, &folder));
+    fsdp_status status = check_folder(t, folder);
+    fsdp_free(folder);
+    return status;
+}
+
+/* Remove the files of the checkpoint from its folder `path`, but keep the folder and the user's
+ * files in it. */
+static fsdp_status empty_checkpoint(const char *path)
+{
+    fsdp_atomic_directory *others;
+    FSDP_TRY(fsdp_atomic_directory_begin(path, FSDP_EXISTING_UPDATE, &others));
+    fsdp_atomic_directory_drop(others, fsdp_is_stale_checkpoint_file, NULL);
+    return fsdp_atomic_directory_commit(others);
+}
+
+/* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
+ * files. Else first rename the folder to a temporary name, so that a half-removed checkpoint never
+ * has the name of a checkpoint. If this process is killed, no later run restores the temporary
+ * folder. */
+static fsdp_status remove_checkpoint(const char *folder, int64_t step)
+{
+    char *path = fsdp_checkpoint_path_of_step(folder, step);
+    if (path && fsdp_checkpoint_holds_others(path)) {
+        fsdp_status emptied = empty_checkpoint(path);
+        fsdp_free(path);
+        return emptied;
+    }
+    char *aside = path ? fsdp_atomic_directory_temporary(path) : NULL;
+    fsdp_status status = aside ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK && rename(path, aside) != 0)
+        status = fsdp_error(FSDP_ERR_IO, "%s: cannot be removed", path);
+    if (status == FSDP_OK)
+        status = fsdp_tree_remove(aside);
+    fsdp_free(aside);
+    fsdp_free(path);
+    return status;
+}
+
+/* Keep the newest r->limit checkpoints up to step r->step, and remove older ones. Checkpoints of
+ * later steps were left by another run. They are removed if this run replaces that run
+ * (r->remove_later), because --resume would find them. */
+fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
+{
+    int64_t *steps;
+    size_t n;
+    if (r->limit == 0 && !r->remove_later)
+        return FSDP_OK;
+    fsdp_status status = fsdp_checkpoint_list_steps(r->folder, true, &steps, &n);
+    for (; n && steps[n - 1] > r->step && status == FSDP_OK; n--)
+        if (r->remove_later)
+            status = remove_checkpoint(r->folder, steps[n - 1]);
+    for (size_t i = 0; r->limit && i + (size_t)r->limit < n && status == FSDP_OK; i++)
+        status = remove_checkpoint(r->folder, steps[i]);
+    fsdp_free(steps);
+    return status;
+}
+
+fsdp_checkpoint_rotation fsdp_checkpoint_rotation_of(const fsdp_trainer *t)
+{
+    return (fsdp_checkpoint_rotation){.folder = t->checkpoint_dir,
+                                      .step = t->step,
+                                      .limit = t->config->save_total_limit,
+                                      .remove_later = t->config->overwrite_output &&
+                                                      !(t->resumed_from && resumes_own(t))};
+}

@@ -1,0 +1,470 @@
+/* Resumes a run from a checkpoint: chooses it, loads it, and explains what cannot be resumed. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/io.h"
+#include "src/base/json.h"
+#include "src/comm/agree.h"
+#include "src/dcp/group_directory.h"
+#include "src/state_dict/state_dict.h"
+#include "src/train/checkpoint.h"
+#include "src/train/checkpoint_files.h"
+#include "src/train/checkpoint_folders.h"
+#include "src/train/checkpoint_foreign.h"
+#include "src/train/checkpoint_state.h"
+#include "src/train/checkpoint_tie.h"
+#include "src/train/checkpoint_verify.h"
+
+/* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
+typedef struct choice {
+    char path[PATH_MAX]; /* "": start from the beginning */
+    /* another complete checkpoint that an error message can suggest, or "". If --resume names
+     * `path`, it is the newest other checkpoint in the same folder, else the one before `path` */
+    char previous[PATH_MAX];
+} choice;
+
+/* Choose the newest of Accelerate's checkpoints, checkpoint_<i>. Called if there is no
+ * checkpoint-<step>. */
+static fsdp_status choose_of_accelerate(const char *folder, choice *out)
+{
+    char **names;
+    size_t count;
+    int64_t newest = -1, previous = -1;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        const int64_t number = fsdp_checkpoint_accelerate_number(names[i], &rest);
+        if (number <= previous || *rest)
+            continue;
+        char *path = fsdp_path_join(folder, names[i]);
+        const bool complete = path && fsdp_checkpoint_is_complete(path);
+        status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+        if (complete && number > newest) {
+            snprintf(out->previous, PATH_MAX, "%s", out->path);
+            snprintf(out->path, PATH_MAX, "%s", path);
+            previous = newest;
+            newest = number;
+        } else if (complete) {
+            snprintf(out->previous, PATH_MAX, "%s", path);
+            previous = number;
+        }
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+static fsdp_status choose_newest(const char *folder, choice *out)
+{
+    int64_t *steps;
+    size_t n;
+    fsdp_status status = fsdp_checkpoint_list_steps(folder, false, &steps, &n);
+    for (size_t i = 0; i < 2 && i < n && status == FSDP_OK; i++) {
+        char *path = fsdp_checkpoint_path_of_step(folder, steps[n - 1 - i]);
+        if (!path)
+            status = FSDP_ERR_NOMEM;
+        else
+            snprintf(i ? out->previous : out->path, PATH_MAX, "%s", path);
+        fsdp_free(path);
+    }
+    fsdp_free(steps);
+    return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
+}
+
+/* Return why `dir`, a folder with the name of a checkpoint, cannot be resumed. */
+static const char *why_unusable(const char *dir)
+{
+    fsdp_checkpoint_parts parts;
+    const char *lacks;
+    if (fsdp_checkpoint_files_exist(dir))
+        return "no " FSDP_TRAINER_STATE ", which fsdp train writes with these files";
+    return fsdp_checkpoint_foreign_find(dir, &parts, &lacks) || !lacks
+               ? "no model and optimizer of fsdp train, torch.distributed.checkpoint, Accelerate "
+                 "or Trainer"
+               : lacks;
+}
+
+/* Called if no checkpoint in `folder` can be resumed. Return an error if there is a checkpoint,
+ * because otherwise the run would silently start from the beginning. Empty checkpoints are ignored.
+ */
+static fsdp_status refuse_unusable(const char *folder)
+{
+    char **names;
+    size_t count, n = 0;
+    if (!fsdp_path_is_directory(folder))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(folder, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        char **within = NULL;
+        if ((fsdp_checkpoint_step_of_name(names[i], &rest) < 0 &&
+             fsdp_checkpoint_accelerate_number(names[i], &rest) < 0) ||
+            *rest)
+            continue;
+        char *path = fsdp_path_join(folder, names[i]);
+        status = path ? FSDP_OK : FSDP_ERR_NOMEM;
+        n = 0;
+        if (path && fsdp_path_is_directory(path))
+            status = fsdp_directory_list(path, &within, &n);
+        if (status == FSDP_OK && n)
+            status = fsdp_error(FSDP_ERR_NOT_FOUND,
+                                "--resume: no checkpoint in %s can be resumed; %s: there is %s. "
+                                "Without --resume the run starts from the beginning",
+                                folder, names[i], why_unusable(path));
+        fsdp_free(within);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+/* Return the error for a --resume path that does not exist. The message names the newest checkpoint
+ * in the parent folder, if there is one. */
+static fsdp_status refuse_missing(const char *given)
+{
+    choice newest = {0};
+    char *parent = fsdp_path_parent(given);
+    fsdp_status status = parent ? FSDP_OK : FSDP_ERR_NOMEM;
+    if (parent && fsdp_path_is_directory(parent))
+        status = choose_newest(parent, &newest);
+    fsdp_free(parent);
+    FSDP_TRY(status);
+    return fsdp_error(FSDP_ERR_NOT_FOUND, "--resume %s: there is no such file or folder%s%s", given,
+                      *newest.path ? "; the newest checkpoint in the same folder is " : "",
+                      newest.path);
+}
+
+/* Set out->previous to the newest other checkpoint in the folder that contains the checkpoint
+ * `given`. The user can resume from it if `given` is damaged. */
+static fsdp_status choose_newest_next_to(const char *given, choice *out)
+{
+    int64_t *steps;
+    size_t n;
+    const char *rest = "";
+    char *parent = fsdp_path_parent(given), *name = fsdp_path_stripped(given);
+    fsdp_status status =
+        parent && name ? fsdp_checkpoint_list_steps(parent, false, &steps, &n) : FSDP_ERR_NOMEM;
+    if (status == FSDP_OK) {
+        if (n && steps[n - 1] == fsdp_checkpoint_step_of_name(fsdp_path_name(name), &rest))
+            n--;
+        char *path = n ? fsdp_checkpoint_path_of_step(parent, steps[n - 1]) : NULL;
+        if (n && path)
+            snprintf(out->previous, PATH_MAX, "%s", path);
+        status = n && !path ? FSDP_ERR_NOMEM : FSDP_OK;
+        fsdp_free(path);
+        fsdp_free(steps);
+    }
+    fsdp_free(name);
+    fsdp_free(parent);
+    return status;
+}
+
+/* Choose the checkpoint for --resume `given`, which is a checkpoint (a folder or a file of
+ * torch.save) or a folder of checkpoints. */
+static fsdp_status choose_given(const char *given, choice *out)
+{
+    if (fsdp_path_is_file(given)) {
+        FSDP_TRY(fsdp_checkpoint_foreign_check_file(given));
+        snprintf(out->path, PATH_MAX, "%s", given);
+        return FSDP_OK;
+    }
+    if (!fsdp_path_is_directory(given))
+        return refuse_missing(given);
+    if (!fsdp_checkpoint_files_exist(given))
+        FSDP_TRY(choose_newest(given, out));
+    if (*out->path)
+        return FSDP_OK;
+    if (!fsdp_directory_has_file(given, FSDP_TRAINER_STATE) && !fsdp_checkpoint_files_exist(given))
+        FSDP_TRY(refuse_unusable(given));
+    snprintf(out->path, PATH_MAX, "%s", given);
+    return choose_newest_next_to(given, out);
+}
+
+/* Return an error that names the newest checkpoint in `folder`/`within`, or in `folder` if `within`
+ * is NULL. Return FSDP_OK if there is no checkpoint. */
+static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, const char *within)
+{
+    choice found = {0};
+    char *path = within ? fsdp_path_join(folder, within) : fsdp_strdup(folder);
+    fsdp_status status = path ? choose_newest(path, &found) : FSDP_ERR_NOMEM;
+    fsdp_free(path);
+    if (status == FSDP_OK && *found.path)
+        status = fsdp_error(FSDP_ERR_INVALID,
+                            "--resume: there is no checkpoint in %s, but %s: --resume %s continues "
+                            "from there",
+                            t->checkpoint_dir, found.path, found.path);
+    return status;
+}
+
+/* Return an error if there is a checkpoint where another program saves its checkpoints:
+ * transformers' Trainer in its output folder, Accelerate in the folder "checkpoints" of its output
+ * folder or its project folder. */
+static fsdp_status refuse_other_places(const fsdp_trainer *t)
+{
+    if (t->config->output) {
+        FSDP_TRY(refuse_elsewhere(t, t->config->output, NULL));
+        FSDP_TRY(refuse_elsewhere(t, t->config->output, "checkpoints"));
+    }
+    return refuse_elsewhere(t, t->checkpoint_dir, "checkpoints");
+}
+
+static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
+{
+    if (t->config->save_strategy != FSDP_SAVE_NO)
+        FSDP_TRY(fsdp_checkpoint_remove_unfinished(t->checkpoint_dir));
+    if (!t->config->resume)
+        return FSDP_OK;
+    if (strcmp(t->config->resume, "auto") != 0)
+        return choose_given(t->config->resume, out);
+    FSDP_TRY(choose_newest(t->checkpoint_dir, out));
+    if (!*out->path)
+        FSDP_TRY(refuse_unusable(t->checkpoint_dir));
+    if (!*out->path)
+        FSDP_TRY(refuse_other_places(t));
+    if (!*out->path && t->out)
+        fprintf(t->out, "no checkpoint in %s: starting from the beginning\n", t->checkpoint_dir);
+    return FSDP_OK;
+}
+
+/* Before the run begins: refuse a folder in which a later step of this run would replace another
+ * program's checkpoint. */
+static fsdp_status refuse_foreign(const fsdp_trainer *t)
+{
+    char **names;
+    size_t count;
+    if (!fsdp_path_is_directory(t->checkpoint_dir))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_directory_list(t->checkpoint_dir, &names, &count));
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < count && status == FSDP_OK; i++) {
+        const char *rest = "";
+        bool foreign = false;
+        if (fsdp_checkpoint_step_of_name(names[i], &rest) <= t->step || *rest)
+            continue;
+        char *path = fsdp_path_join(t->checkpoint_dir, names[i]);
+        status = path ? fsdp_checkpoint_is_foreign(path, &foreign) : FSDP_ERR_NOMEM;
+        if (status == FSDP_OK && foreign)
+            status = fsdp_error(FSDP_ERR_INVALID,
+                                "%s is not a checkpoint of 'fsdp train' and would be replaced: use "
+                                "another --checkpoint-dir",
+                                path);
+        fsdp_free(path);
+    }
+    fsdp_free(names);
+    return status;
+}
+
+/* Sources for the number of steps that the saved run had taken. */
+typedef struct origin {
+    fsdp_trainer_state_owner state;
+    /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
+     * unknown */
+    int64_t counted;
+} origin;
+
+/* Return an error if the number of steps taken is unknown: without trainer_state.json, the
+ * optimizer's state or --resume-step must supply it. */
+static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
+{
+    if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
+        fsdp_state_counts_steps(t->loop.optimizer))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_INVALID,
+                      "%s: the number of steps taken is unknown, since %s does not count them: "
+                      "give --resume-step N, where data and schedule continue",
+                      path, fsdp_optimizer_name(t->loop.optimizer));
+}
+
+/* Check that trainer_state.json and the optimizer's state are from the same save. The optimizer's
+ * count may be less than the step, since skipped steps are not counted. It may be less than the
+ * saved count if a parameter is frozen now, since that parameter no longer has a count. */
+static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
+{
+    const int64_t now = fsdp_trainer_counted_steps(t);
+    bool frozen = false;
+    for (size_t i = 0; i < t->loop.parameters.n; i++)
+        frozen |= !fsdp_parameter_requires_grad(t->loop.parameters.items[i].parameter);
+    const int64_t then = from->counted >= 0 ? from->counted : t->step;
+    const bool less = from->counted >= 0 && !frozen && now < then;
+    if (!fsdp_state_counts_steps(t->loop.optimizer) || (now <= then && !less))
+        return FSDP_OK;
+    return fsdp_error(FSDP_ERR_FORMAT,
+                      "%s/" FSDP_TRAINER_STATE
+                      " belongs to another save: it is of step %lld, where the optimizer had "
+                      "counted %s%lld, but the optimizer's state in this folder has counted %lld. "
+                      "To resume from the other files, remove " FSDP_TRAINER_STATE,
+                      path, (long long)t->step, from->counted >= 0 ? "" : "at most ",
+                      (long long)then, (long long)now);
+}
+
+static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *from)
+{
+    const int64_t given = t->config->resume_step;
+    if (from->state.kind == FSDP_TRAINER_STATE_TRANSFORMERS)
+        t->step = from->state.step;
+    else if (from->state.kind == FSDP_TRAINER_STATE_NONE)
+        t->step =
+            fsdp_state_counts_steps(t->loop.optimizer) ? fsdp_trainer_counted_steps(t) : given;
+    if (from->state.kind != FSDP_TRAINER_STATE_NONE)
+        FSDP_TRY(check_counted(t, path, from));
+    if (given >= 0 && given != t->step)
+        return fsdp_error(FSDP_ERR_INVALID, "%s is of step %lld, not of --resume-step %lld", path,
+                          (long long)t->step, (long long)given);
+    return FSDP_OK;
+}
+
+/* Print a warning if the epochs of the saved run had another length. The rows of a step depend on
+ * this length, so this run reads other rows than the saved run would have read. */
+static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
+{
+    const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
+    const double ours = (double)t->steps_per_epoch;
+    if (t->out && steps > 0.0 && (steps > ours + 1.0 || steps < ours - 1.0))
+        fprintf(t->out,
+                "resuming with %lld steps in an epoch; the saved run had %.6g (--batch-size, "
+                "--gradient-accumulation-steps, ranks, rows)\n",
+                (long long)t->steps_per_epoch, steps);
+}
+
+static void ignore_damage(const char *damage, void *context)
+{
+    (void)damage, (void)context; /* the last error describes the damage */
+}
+
+/* If `path` has no model and optimizer, return an error that names a missing file that the saved
+ * run had written. */
+static fsdp_status check_there(const char *path)
+{
+    size_t damages = 0;
+    if (fsdp_checkpoint_files_exist(path))
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_folder_verify(path, ignore_damage, NULL, &damages));
+    return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
+}
+
+/* Check that a checkpoint folder of this program has its files, and that they are from the same
+ * save as its trainer_state.json. Called by rank 0. */
+static fsdp_status check_folder_is_whole(const char *path)
+{
+    fsdp_json *state;
+    FSDP_TRY(check_there(path));
+    FSDP_TRY(fsdp_trainer_state_open(path, &state));
+    fsdp_status status = fsdp_checkpoint_tie_check(fsdp_json_root(state), path);
+    fsdp_json_destroy(state);
+    return status;
+}
+
+/* Set *yes if the files at `path` must be read as another program's. Called if trainer_state.json
+ * is not this program's. Then all forms count as another program's except LOCAL_STATE_DICT, which
+ * only this program writes. Rank 0 decides. Collective. */
+static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
+{
+    fsdp_checkpoint_parts parts;
+    const char *lacks = NULL;
+    int32_t found =
+        fsdp_trainer_is_first(t) && (fsdp_checkpoint_foreign_find(path, &parts, &lacks) || lacks);
+    FSDP_TRY(fsdp_broadcast(t->group, &found, sizeof found, 0));
+    *yes = found != 0;
+    return FSDP_OK;
+}
+
+static fsdp_status read_files(fsdp_trainer *t, const char *path, const origin *from)
+{
+    bool foreign = false;
+    if (from->state.kind != FSDP_TRAINER_STATE_OWN)
+        FSDP_TRY(is_of_another_program(t, path, &foreign));
+    return foreign ? fsdp_checkpoint_foreign_read(t, path) : fsdp_checkpoint_files_read(t, path);
+}
+
+static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
+{
+    origin from = {.counted = -1};
+    FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_find(path, &from.state)));
+    if (from.state.kind == FSDP_TRAINER_STATE_OWN) {
+        FSDP_TRY(fsdp_agree(t->group, fsdp_trainer_state_read(t, path, &from.counted)));
+        FSDP_TRY(
+            fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_folder_is_whole(path) : FSDP_OK));
+    }
+    FSDP_TRY(check_step_is_known(t, path, &from));
+    FSDP_TRY(read_files(t, path, &from));
+    FSDP_TRY(take_step(t, path, &from));
+    warn_of_other_epoch_length(t, &from.state);
+    t->first_step = t->step;
+    t->result->steps = t->step;
+    t->resumed_from = fsdp_strdup(path);
+    if (t->out)
+        fprintf(t->out, "resuming from %s: step %lld of %lld%s\n", path, (long long)t->step,
+                (long long)t->total_steps, t->step < t->total_steps ? "" : ", nothing left to do");
+    return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
+}
+
+/* Whether an error may be due to damage, so that an older checkpoint may be intact. A damaged
+ * pickle is reported as FSDP_ERR_UNSUPPORTED. */
+static bool is_damage(fsdp_status status)
+{
+    return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||
+           status == FSDP_ERR_UNSUPPORTED;
+}
+
+static fsdp_status load_chosen(fsdp_trainer *t)
+{
+    choice chosen = {0};
+    fsdp_status status = fsdp_checkpoint_folder_of_run(t, &t->checkpoint_dir);
+    if (status == FSDP_OK && fsdp_trainer_is_first(t))
+        status = choose_checkpoint(t, &chosen);
+    FSDP_TRY(fsdp_agree(t->group, status));
+    FSDP_TRY(fsdp_broadcast(t->group, &chosen, sizeof chosen, 0));
+    if (!*chosen.path)
+        return FSDP_OK;
+    fsdp_trainer_at(t, "resuming");
+    status = load_checkpoint(t, chosen.path);
+    if (status == FSDP_ERR_NOT_FOUND && t->was_frozen)
+        return fsdp_error(FSDP_ERR_INVALID,
+                          "%s: %s was frozen when this was saved and is trained now; "
+                          "--frozen-prefixes must still name it",
+                          fsdp_last_error(), t->was_frozen);
+    if (is_damage(status) && *chosen.previous)
+        return fsdp_error(status, "%s; --resume %s uses another checkpoint", fsdp_last_error(),
+                          chosen.previous);
+    return status;
+}
+
+/* Print a line if there is a checkpoint of a later step than the resumed one. As with transformers'
+ * Trainer, that checkpoint is kept until this run saves the same step. */
+static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
+{
+    int64_t *steps;
+    size_t n;
+    if (!t->resumed_from || fsdp_checkpoint_rotation_of(t).remove_later)
+        return FSDP_OK;
+    FSDP_TRY(fsdp_checkpoint_list_steps(t->checkpoint_dir, true, &steps, &n));
+    if (n && steps[n - 1] > t->step)
+        fsdp_trainer_say(t,
+                         "%s holds checkpoint-%lld of a later step: it is kept until this run "
+                         "saves that step, and --resume without a folder uses it",
+                         t->checkpoint_dir, (long long)steps[n - 1]);
+    fsdp_free(steps);
+    return FSDP_OK;
+}
+
+static fsdp_status check_other_checkpoints(const fsdp_trainer *t)
+{
+    if (t->config->save_strategy == FSDP_SAVE_NO)
+        return FSDP_OK;
+    FSDP_TRY(refuse_foreign(t));
+    return print_later_checkpoint(t);
+}
+
+fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t)
+{
+    if (t->config->save_strategy == FSDP_SAVE_NO && !t->config->resume)
+        return FSDP_OK;
+    FSDP_TRY(load_chosen(t));
+    return fsdp_agree(t->group, fsdp_trainer_is_first(t) ? check_other_checkpoints(t) : FSDP_OK);
+}
