@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/bf16.h"
 #include "src/base/clock.h"
 #include "src/base/philox.h"
-#include "src/base/bf16.h"
 #include "src/kernels/kernels.h"
 
 typedef struct bench {

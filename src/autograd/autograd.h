@@ -11,8 +11,8 @@
 #pragma once
 #include <fsdp/autograd.h>
 
-#include "src/trace/trace.h"
 #include "src/tensor/tensor.h"
+#include "src/trace/trace.h"
 
 enum {
     FSDP_MAX_IN = FSDP_MAX_ARGS,

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/base/error.h"
 #include "src/autograd/checkpoint.h"
 #include "src/autograd/derived.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/base/error.h"
 #include "src/tensor/device.h"
 
 typedef struct sweep {

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/error.h"
 #include "src/base/alloc.h"
+#include "src/base/error.h"
 #include "src/base/io.h"
 #include "src/base/io_internal.h"
 #include "src/base/io_testing.h"

@@ -12,13 +12,13 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/philox.h"
+#include "src/bench/bench.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/models/model_type.h"
-#include "src/tensor/device.h"
-#include "src/bench/bench.h"
 #include "src/pretrained/model.h"
 #include "src/profile/profile.h"
+#include "src/tensor/device.h"
 
 enum {
     MIN_MEMORY_STEPS = 2,

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/json.h"
-#include "src/base/alloc.h"
+#include "src/bench/bench_collectives.h"
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
-#include "src/bench/bench_collectives.h"
-#include "src/report/human.h"
 #include "src/options/isa_option.h"
+#include "src/report/human.h"
 
 static const char PROGRAM[] = "fsdp bench collectives";
 

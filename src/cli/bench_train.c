@@ -13,18 +13,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/cpus.h"
+#include "src/base/error.h"
+#include "src/bench/bench.h"
 #include "src/cli/bench.h"
 #include "src/cli/cli.h"
-#include "src/bench/bench.h"
+#include "src/fsdp/named_sharding.h"
+#include "src/options/isa_option.h"
 #include "src/report/hostmem.h"
 #include "src/report/human.h"
-#include "src/options/isa_option.h"
-#include "src/fsdp/named_sharding.h"
 #include "src/train_config/precision.h"
 
 static const char PROGRAM[] = "fsdp bench train";

@@ -6,12 +6,12 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/checkpoint_tools/convert.h"
-#include "src/hf/folder_kind.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
-#include "src/report/human.h"
+#include "src/hf/folder_kind.h"
 #include "src/pretrained/weights_fit.h"
+#include "src/report/human.h"
 
 typedef struct convert_config {
     int format; /* fsdp_convert_format */

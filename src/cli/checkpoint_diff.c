@@ -5,10 +5,10 @@
 
 #include "src/base/assert.h"
 #include "src/checkpoint_tools/diff.h"
-#include "src/torchfile/entry.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
+#include "src/torchfile/entry.h"
 
 typedef struct diff_config {
     double tolerance;

@@ -6,15 +6,15 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/torchfile/entry.h"
-#include "src/source/parts.h"
-#include "src/source/source.h"
-#include "src/torchfile/torch_names.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/cli.h"
-#include "src/text/utf8.h"
 #include "src/report/human.h"
 #include "src/report/table.h"
+#include "src/source/parts.h"
+#include "src/source/source.h"
+#include "src/text/utf8.h"
+#include "src/torchfile/entry.h"
+#include "src/torchfile/torch_names.h"
 
 enum {
     SHOWN_VALUE_BYTES = 60, /* longest value shown in a table */

@@ -4,13 +4,13 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/source/parts.h"
 #include "src/checkpoint_tools/verify.h"
 #include "src/cli/checkpoint.h"
 #include "src/cli/checkpoint_bar.h"
 #include "src/cli/cli.h"
-#include "src/train/checkpoint_verify.h"
 #include "src/report/human.h"
+#include "src/source/parts.h"
+#include "src/train/checkpoint_verify.h"
 
 static const fsdp_options_spec spec = {
     .program = "fsdp checkpoint verify",

@@ -5,9 +5,9 @@
 #include "src/cli/cli.h"
 #include "src/cli/generation_options.h"
 #include "src/evaluate/evaluate.h"
+#include "src/fsdp/named_sharding.h"
 #include "src/generate/generate.h"
 #include "src/options/isa_option.h"
-#include "src/fsdp/named_sharding.h"
 #include "src/train_config/precision.h"
 
 #define PLACE(field) .offset = offsetof(fsdp_evaluate_config, field)

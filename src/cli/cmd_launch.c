@@ -15,9 +15,9 @@
 #include "src/base/assert.h"
 #include "src/base/cpus.h"
 #include "src/cli/cli.h"
-#include "src/launch/launch.h"
 #include "src/comm/control.h"
 #include "src/comm/task.h"
+#include "src/launch/launch.h"
 
 /* Values of the options, as the user gave them. */
 typedef struct launch_config {

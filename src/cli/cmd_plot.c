@@ -4,8 +4,8 @@
 
 #include "src/base/assert.h"
 #include "src/cli/cli.h"
-#include "src/train_config/config_paths.h"
 #include "src/report/plot.h"
+#include "src/train_config/config_paths.h"
 
 typedef struct plot_config {
     const char *output, *title;

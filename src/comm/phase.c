@@ -10,9 +10,9 @@
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"
-#include "src/trace/trace.h"
 #include "src/comm/group_testing.h"
 #include "src/comm/network_testing.h"
+#include "src/trace/trace.h"
 
 static bool same_record(const fsdp_phase_record *a, const fsdp_phase_record *b)
 {

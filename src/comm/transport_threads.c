@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/base/error.h"
 #include "src/base/alloc.h"
+#include "src/base/error.h"
 #include "src/comm/heap.h"
 
 /* A block of memory that several ranks share. The last rank that releases it frees it. There is one

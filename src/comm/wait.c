@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/trace/trace.h"
 #include "src/comm/phase.h"
+#include "src/trace/trace.h"
 
 static const int64_t poll_ns = 100000000;
 static const int64_t gap_ns =

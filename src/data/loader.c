@@ -9,11 +9,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "src/base/error.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/trace/trace.h"
+#include "src/base/error.h"
 #include "src/data/dataset.h"
+#include "src/trace/trace.h"
 
 typedef struct slot {
     bool ready;

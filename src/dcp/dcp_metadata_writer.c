@@ -1,7 +1,7 @@
 /* Writes a pickle of torch.distributed.checkpoint's Metadata. Each tensor gets the five properties
  * that PyTorch wrote before August 2026. Strides are not among them, and no loader uses them. */
-#include "src/dcp/dcp_metadata_writer.h"
 #include "src/base/assert.h"
+#include "src/dcp/dcp_metadata_writer.h"
 #include "src/torchfile/pickle_writer.h"
 #include "src/torchfile/torch_names.h"
 

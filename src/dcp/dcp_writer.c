@@ -8,11 +8,11 @@
 
 #include "src/base/alloc.h"
 #include "src/base/crc32.h"
+#include "src/comm/agree.h"
 #include "src/dcp/block_sums.h"
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/dcp/dcp_writer.h"
 #include "src/torchfile/torch_writer.h"
-#include "src/comm/agree.h"
 
 enum {
     PIECE_BYTES = 4 << 20, /* bytes of one call of read(); a multiple of every element size */

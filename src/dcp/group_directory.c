@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/hf/stale_files.h"
 #include "src/comm/agree.h"
+#include "src/hf/stale_files.h"
 
 /* --- rank 0 --- */
 

@@ -11,18 +11,18 @@
 #include "src/base/io.h"
 #include "src/base/log.h"
 #include "src/base/str.h"
-#include "src/hf/hf_dir.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
 #include "src/data/dataset.h"
-#include "src/train_config/config.h"
-#include "src/train_config/config_paths.h"
 #include "src/evaluate/evaluate_internal.h"
 #include "src/generate/generate.h"
-#include "src/report/human.h"
+#include "src/hf/hf_dir.h"
 #include "src/pretrained/model_tokenizer.h"
+#include "src/report/human.h"
 #include "src/train/not_finite.h"
 #include "src/train/step.h"
+#include "src/train_config/config.h"
+#include "src/train_config/config_paths.h"
 
 /* The state while one model is evaluated. */
 typedef struct evaluator {

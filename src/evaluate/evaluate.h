@@ -13,8 +13,8 @@
 #include <fsdp/comm.h>
 #include <fsdp/options.h>
 
-#include "src/models/generation_config.h"
 #include "src/evaluate/rouge.h"
+#include "src/models/generation_config.h"
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models; /* folders or hub names, at least one */

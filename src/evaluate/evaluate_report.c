@@ -9,9 +9,9 @@
 #include "src/base/json.h"
 #include "src/base/str.h"
 #include "src/evaluate/evaluate_internal.h"
+#include "src/evaluate/rouge_report.h"
 #include "src/report/human.h"
 #include "src/report/metrics.h"
-#include "src/evaluate/rouge_report.h"
 #include "src/report/table.h"
 
 static const char *const *borrowed(const fsdp_text_rows *rows)

@@ -8,8 +8,8 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/nn/module.h"
 #include "src/foreign/foreign_internal.h"
+#include "src/nn/module.h"
 #include "src/pretrained/load_names.h"
 #include "src/tensor/tensor.h"
 

@@ -1,9 +1,9 @@
 /* Shared by the files that implement foreign.h. */
 #pragma once
-#include "src/torchfile/pickle_reader.h"
 #include "src/foreign/foreign.h"
 #include "src/foreign/foreign_names.h"
 #include "src/state_dict/state_dict.h"
+#include "src/torchfile/pickle_reader.h"
 
 /* A trained parameter. */
 typedef struct fsdp_foreign_slot {

@@ -1,8 +1,8 @@
 /* See buffer.h. */
-#include "src/fsdp/buffer.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/comm/group.h"
+#include "src/fsdp/buffer.h"
 
 struct fsdp_buffer {
     fsdp_device *device;

@@ -3,9 +3,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/trace/trace.h"
 #include "src/fsdp/grad_reduce.h"
 #include "src/fsdp/grad_rows.h"
+#include "src/trace/trace.h"
 
 enum {
     LEAST_IN_SECTIONS = 2 << 20 /* Elements of a group. In smaller groups, sections would make ranks

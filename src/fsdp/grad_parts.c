@@ -1,8 +1,8 @@
 /* See grad_parts.h. */
 #include "src/fsdp/grad_parts.h"
 
-#include "src/trace/trace.h"
 #include "src/comm/group.h"
+#include "src/trace/trace.h"
 
 enum {
     FLAGS_ALIGN = 128

@@ -2,8 +2,8 @@
 #include "src/fsdp/grad_reduce.h"
 
 #include "src/base/assert.h"
-#include "src/trace/trace.h"
 #include "src/fsdp/grad_rows.h"
+#include "src/trace/trace.h"
 
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel)
 {

@@ -3,8 +3,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/trace/trace.h"
 #include "src/comm/group.h"
+#include "src/trace/trace.h"
 
 enum {
     LEAST_ROWS = 64 /* the smallest number of rows that a table has room for */

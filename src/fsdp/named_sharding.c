@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/fsdp/name_patterns.h"
 #include "src/fsdp/state.h"
 #include "src/nn/module.h"
-#include "src/fsdp/name_patterns.h"
 
 typedef struct placement {
     const fsdp_parameter *parameter;

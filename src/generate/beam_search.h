@@ -19,8 +19,8 @@
 #pragma once
 #include <fsdp/text.h>
 
-#include "src/models/generation_config.h"
 #include "src/generate/top_k.h"
+#include "src/models/generation_config.h"
 
 typedef struct fsdp_beam {
     fsdp_token_list ids; /* the prompt, then the new ids */

@@ -7,12 +7,12 @@
 #include "src/base/alloc.h"
 #include "src/base/log.h"
 #include "src/comm/agree.h"
-#include "src/models/model_type.h"
 #include "src/generate/beam_search.h"
 #include "src/generate/generate.h"
-#include "src/report/human.h"
 #include "src/generate/logits_process.h"
 #include "src/generate/sampling.h"
+#include "src/models/model_type.h"
+#include "src/report/human.h"
 
 /* The score of an output for which there is no finished beam, as in transformers. */
 #define UNFINISHED_SCORE (-1e9)

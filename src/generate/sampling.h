@@ -4,8 +4,8 @@
 #pragma once
 #include <stdint.h>
 
-#include "src/models/generation_config.h"
 #include "src/generate/top_k.h"
+#include "src/models/generation_config.h"
 
 /* What a random number depends on. `row` is the index of the sequence among those of the whole
  * input. */

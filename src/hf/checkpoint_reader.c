@@ -7,15 +7,15 @@
 #include <fsdp/hf.h>
 
 #include "src/base/alloc.h"
+#include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/torchfile/entry.h"
 #include "src/hf/folder_kind.h"
 #include "src/hf/rank_shards.h"
 #include "src/hf/weights_file.h"
 #include "src/hf/wrapped_names.h"
+#include "src/torchfile/entry.h"
 
 struct fsdp_checkpoint_reader {
     char *path;

@@ -6,9 +6,9 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
+#include "src/hf/safetensors_writer.h"
 #include "src/torchfile/entry.h"
 #include "src/torchfile/safetensors_dtype.h"
-#include "src/hf/safetensors_writer.h"
 
 enum {
     LENGTH_BYTES = 8,

@@ -5,9 +5,9 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/torchfile/safetensors_dtype.h"
 #include "src/hf/safetensors_writer.h"
 #include "src/hf/weights_writer.h"
+#include "src/torchfile/safetensors_dtype.h"
 
 static const int64_t DEFAULT_FILE_BYTES = 50000000000; /* transformers 5's "50GB" */
 

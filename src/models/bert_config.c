@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "src/base/assert.h"
-#include "src/models/hidden_act.h"
 #include "src/models/config_json.h"
+#include "src/models/hidden_act.h"
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

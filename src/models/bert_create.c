@@ -1,8 +1,8 @@
 /* The module tree of BERT, with the names, classes and initialisation of transformers'
  * modeling_bert: weights are drawn from N(0, initializer_range), biases are 0. */
 #include "src/base/assert.h"
-#include "src/models/hidden_act.h"
 #include "src/models/bert.h"
+#include "src/models/hidden_act.h"
 
 typedef struct builder {
     fsdp_builder base;

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/autograd/autograd.h"
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/autograd/autograd.h"
 #include "src/models/config_json.h"
 #include "src/models/model_type.h"
 

@@ -11,11 +11,11 @@
 #include <fsdp/optim.h>
 
 #include "src/base/alloc.h"
-#include "src/trace/trace.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
 #include "src/optim/row_sums.h"
 #include "src/tensor/tensor.h"
+#include "src/trace/trace.h"
 
 typedef struct grad_norm {
     double type;                 /* p */

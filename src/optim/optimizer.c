@@ -14,12 +14,12 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/trace/trace.h"
 #include "src/dtensor/mesh.h"
 #include "src/nn/module.h"
 #include "src/optim/optimizer.h"
 #include "src/tensor/halved.h"
 #include "src/tensor/offload.h"
+#include "src/trace/trace.h"
 
 enum {
     /* Elements of a bfloat16 master weight that are updated together, through float32 scratch. */

@@ -7,8 +7,8 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/comm/agree.h"
-#include "src/report/human.h"
 #include "src/plan/plan.h"
+#include "src/report/human.h"
 
 enum {
     MAX_ACCUMULATION = 65536 /* upper bound of --accumulate */

@@ -13,8 +13,8 @@
 #include "src/fsdp/observer.h"
 #include "src/nn/module.h"
 #include "src/state_dict/async_save.h"
-#include "src/train_config/config_sources.h"
 #include "src/train/trainer_internal.h"
+#include "src/train_config/config_sources.h"
 
 enum {
     MAX_STEPS = 5,

@@ -17,8 +17,8 @@
 
 #include <fsdp/tensor.h>
 
-#include "src/train_config/config.h"
 #include "src/train/trainer.h"
+#include "src/train_config/config.h"
 
 /* Bytes that one rank requests, by purpose. Memory that the ranks of a host share is divided
  * equally among them. */

@@ -7,8 +7,8 @@
 #include "src/base/assert.h"
 #include "src/base/json.h"
 #include "src/base/str.h"
-#include "src/report/human.h"
 #include "src/plan/plan.h"
+#include "src/report/human.h"
 #include "src/report/table.h"
 
 /* --- memory --- */

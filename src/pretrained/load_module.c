@@ -10,9 +10,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
-#include "src/pretrained/load_names.h"
 #include "src/comm/agree.h"
 #include "src/nn/module.h"
+#include "src/pretrained/load_names.h"
 
 enum {
     STAGING_BYTES = 1 << 16

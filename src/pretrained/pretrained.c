@@ -5,8 +5,8 @@
 #include "src/base/io.h"
 #include "src/hf/folder_kind.h"
 #include "src/hf/hf_dir.h"
-#include "src/pretrained/load_names.h"
 #include "src/models/model_type.h"
+#include "src/pretrained/load_names.h"
 #include "src/pretrained/pretrained.h"
 #include "src/pretrained/weights_names.h"
 

@@ -7,8 +7,8 @@
 #include <fsdp/dtensor.h>
 
 #include "src/base/alloc.h"
-#include "src/hf/weights_writer.h"
 #include "src/comm/agree.h"
+#include "src/hf/weights_writer.h"
 #include "src/nn/module.h"
 
 typedef struct save_run {

@@ -10,12 +10,12 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/torchfile/entry.h"
 #include "src/hf/hf_dir.h"
-#include "src/pretrained/load_names.h"
-#include "src/source/selection.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
+#include "src/pretrained/load_names.h"
+#include "src/source/selection.h"
+#include "src/torchfile/entry.h"
 
 enum {
     SHAPE_BYTES = 256

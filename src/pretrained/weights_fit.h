@@ -2,8 +2,8 @@
 #pragma once
 #include <fsdp/nn.h>
 
-#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
+#include "src/source/source.h"
 
 /* The tensors of a checkpoint that a model uses. */
 typedef struct fsdp_weights_use {

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/pretrained/load_names.h"
 #include "src/models/model_type.h"
 #include "src/nn/module.h"
+#include "src/pretrained/load_names.h"
 
 typedef struct fitting {
     const char *label;

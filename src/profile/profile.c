@@ -11,9 +11,9 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/io.h"
-#include "src/trace/trace_json.h"
 #include "src/comm/agree.h"
 #include "src/profile/profile_report.h"
+#include "src/trace/trace_json.h"
 
 enum {
     MAX_EVENTS = 65536,

@@ -6,10 +6,10 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
-#include "src/source/parts.h"
-#include "src/source/source.h"
 #include "src/hf/rank_shards.h"
 #include "src/hf/stale_files.h"
+#include "src/source/parts.h"
+#include "src/source/source.h"
 
 enum {
     MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */

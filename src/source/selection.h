@@ -5,8 +5,8 @@
  * wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
-#include "src/source/source.h"
 #include "src/hf/wrapped_names.h"
+#include "src/source/source.h"
 
 typedef struct fsdp_selected {
     const char *name;             /* keys joined with dots */

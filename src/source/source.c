@@ -5,9 +5,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
+#include "src/hf/rank_shards.h"
 #include "src/source/parts.h"
 #include "src/source/source_internal.h"
-#include "src/hf/rank_shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */

@@ -8,8 +8,8 @@
 
 #include "src/base/alloc.h"
 #include "src/base/json.h"
-#include "src/source/source_internal.h"
 #include "src/hf/rank_shards.h"
+#include "src/source/source_internal.h"
 
 /* A part of a tensor, in one of the files. */
 typedef struct shard_entry {

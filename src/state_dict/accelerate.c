@@ -9,9 +9,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/comm/agree.h"
 #include "src/dcp/group_directory.h"
 #include "src/hf/stale_files.h"
-#include "src/comm/agree.h"
 #include "src/state_dict/state_dict.h"
 
 static const char MODEL[] = "pytorch_model_fsdp", OLD_MODEL[] = "pytorch_model";

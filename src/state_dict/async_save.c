@@ -10,9 +10,9 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/dcp/rank_note.h"
 #include "src/comm/agree.h"
 #include "src/comm/comm.h"
+#include "src/dcp/rank_note.h"
 #include "src/state_dict/state_dict.h"
 
 enum {

@@ -3,14 +3,14 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
+#include "src/comm/agree.h"
 #include "src/dcp/dcp_reader.h"
 #include "src/dcp/dcp_writer.h"
-#include "src/torchfile/entry.h"
-#include "src/comm/agree.h"
 #include "src/fsdp/param_group.h"
 #include "src/state_dict/box.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/halved.h"
+#include "src/torchfile/entry.h"
 
 enum {
     STAGING_BYTES = 4 << 20, /* size of the buffer in which values are converted */

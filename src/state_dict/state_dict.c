@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "src/base/alloc.h"
-#include "src/torchfile/nesting.h"
 #include "src/base/assert.h"
 #include "src/base/str.h"
 #include "src/state_dict/state_dict.h"
+#include "src/torchfile/nesting.h"
 
 fsdp_status fsdp_state_dict_create(fsdp_state_dict **dict)
 {

@@ -4,8 +4,8 @@
 
 #include "src/base/arena.h"
 #include "src/dcp/dcp_writer.h"
-#include "src/torchfile/pickle_writer.h"
 #include "src/torchfile/pickle_reader.h"
+#include "src/torchfile/pickle_writer.h"
 
 struct fsdp_state_dict {
     fsdp_arena arena; /* owns names, keys and values */

@@ -6,10 +6,10 @@
 #include "src/base/alloc.h"
 #include "src/base/io.h"
 #include "src/base/log.h"
-#include "src/torchfile/torch_archive.h"
-#include "src/torchfile/torch_dtensor.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_dtensor.h"
 
 typedef struct loading {
     const char *path;

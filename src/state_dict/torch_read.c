@@ -5,12 +5,12 @@
 
 #include "src/base/alloc.h"
 #include "src/base/io.h"
-#include "src/torchfile/torch_archive.h"
-#include "src/torchfile/torch_dtensor.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/box.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
+#include "src/torchfile/torch_archive.h"
+#include "src/torchfile/torch_dtensor.h"
 
 typedef struct reading {
     fsdp_state_dict *dict;

@@ -6,12 +6,12 @@
 
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
-#include "src/torchfile/nesting.h"
-#include "src/torchfile/safetensors_dtype.h"
-#include "src/torchfile/torch_writer.h"
 #include "src/comm/agree.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
+#include "src/torchfile/nesting.h"
+#include "src/torchfile/safetensors_dtype.h"
+#include "src/torchfile/torch_writer.h"
 
 /* --- nesting --- */
 

@@ -30,9 +30,9 @@
 #include <fsdp/tensor.h>
 
 #include "src/base/event.h"
-#include "src/trace/trace.h"
 #include "src/kernels/kernels.h"
 #include "src/tensor/allocator.h"
+#include "src/trace/trace.h"
 
 /* What differs between devices, besides their kernels. If kernels have run when their call returns,
  * as on the CPU, all functions of the stream are NULL. */

@@ -1,10 +1,10 @@
 /* Writes a zip archive: headers before the data, descriptors after the data, the directory at the
  * end. */
-#include "src/torchfile/zip_writer.h"
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
 #include "src/torchfile/zip_format.h"
+#include "src/torchfile/zip_writer.h"
 
 enum {
     PIECE_BYTES =

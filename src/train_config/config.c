@@ -6,14 +6,14 @@
 
 #include <fsdp/state_dict.h>
 
+#include "src/profile/profile.h"
+#include "src/report/plot.h"
 #include "src/train_config/config.h"
 #include "src/train_config/config_effect.h"
 #include "src/train_config/config_paths.h"
-#include "src/train_config/config_trainer.h"
-#include "src/report/plot.h"
-#include "src/train_config/precision.h"
-#include "src/profile/profile.h"
 #include "src/train_config/config_sources.h"
+#include "src/train_config/config_trainer.h"
+#include "src/train_config/precision.h"
 
 /* Set the learning rate and the task prefix, if they were not given. The rate for seq2seq is that
  * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT, which

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "src/base/assert.h"
+#include "src/train_config/config_sources.h"
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
-#include "src/train_config/config_sources.h"
 
 /* ---- when an option has an effect ---- */
 

@@ -2,10 +2,10 @@
  * tutorials, transformers' Trainer and Accelerate. Options of these tools that change nothing here
  * are in config_compat.c. */
 #include "src/base/assert.h"
+#include "src/options/isa_option.h"
 #include "src/tensor/device.h"
 #include "src/train_config/config_compat.h"
 #include "src/train_config/config_effect.h"
-#include "src/options/isa_option.h"
 #include "src/train_config/precision.h"
 
 static const char *const tasks[] = {"auto",

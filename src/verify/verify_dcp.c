@@ -8,8 +8,8 @@
 #include <fsdp/state_dict.h>
 
 #include "src/base/alloc.h"
-#include "src/dcp/dcp_reader.h"
 #include "src/comm/agree.h"
+#include "src/dcp/dcp_reader.h"
 #include "src/verify/verify_training.h"
 
 /* --- comparing the loaded items --- */

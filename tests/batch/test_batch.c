@@ -7,8 +7,8 @@
 
 #include "src/base/alloc_testing.h"
 #include "src/base/assert.h"
-#include "src/batch/batch.h"
 #include "src/base/philox.h"
+#include "src/batch/batch.h"
 #include "tests/test.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* The counts of `fsdp bench train`, and that a rank's run fills in its result. */
 #include "src/base/alloc.h"
-#include "src/models/model_type.h"
 #include "src/bench/bench.h"
+#include "src/models/model_type.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

@@ -7,11 +7,11 @@
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/checkpoint_tools/diff.h"
-#include "src/torchfile/pickle_reader.h"
 #include "src/checkpoint_tools/diff_values.h"
+#include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/torch_names.h"
-#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
+#include "tests/torchfile/torch_fixture.h"
 
 enum {
     LONG = (1 << 20) + 100 /* longer than the text that is reported for a value */

@@ -2,9 +2,9 @@
  * ranges, without fused operations. */
 #include <float.h>
 
-#include "src/kernels/cpu/isa/vector.h"
 #include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vec.h"
+#include "src/kernels/cpu/isa/vector.h"
 #include "tests/test.h"
 
 /* Error in units of the last place of the float nearest to `want`. */

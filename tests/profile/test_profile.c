@@ -7,9 +7,9 @@
 #include <fsdp/tensor.h>
 #include "src/base/io.h"
 #include "src/base/json.h"
-#include "src/trace/trace.h"
-#include "src/models/model_type.h"
 #include "src/bench/bench.h"
+#include "src/models/model_type.h"
+#include "src/trace/trace.h"
 #include "tests/test.h"
 #include "tests/train/odd_models.h"
 

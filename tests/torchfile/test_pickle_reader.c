@@ -9,8 +9,8 @@
 #include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/torch_archive.h"
 #include "src/torchfile/torch_names.h"
-#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
+#include "tests/torchfile/torch_fixture.h"
 
 static void check_numbers(fsdp_test *t, const fsdp_pickle_value *root)
 {

@@ -12,8 +12,8 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/torchfile/torch_file.h"
-#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
+#include "tests/torchfile/torch_fixture.h"
 
 static fsdp_status open_and_close(const char *path)
 {

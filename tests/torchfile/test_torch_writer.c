@@ -15,8 +15,8 @@
 #include "src/torchfile/torch_writer.h"
 #include "src/torchfile/zip_reader.h"
 #include "src/torchfile/zip_writer.h"
-#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
+#include "tests/torchfile/torch_fixture.h"
 
 static const char *scratch(fsdp_test *t)
 {

@@ -10,8 +10,8 @@
 #include "src/base/io.h"
 #include "src/torchfile/zip_format.h"
 #include "src/torchfile/zip_reader.h"
-#include "tests/torchfile/torch_fixture.h"
 #include "tests/test.h"
+#include "tests/torchfile/torch_fixture.h"
 
 TEST(the_checksum_is_that_of_zip)
 {

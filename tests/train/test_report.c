@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "src/base/alloc_testing.h"
-#include "src/report/human.h"
 #include "src/evaluate/rouge_report.h"
+#include "src/report/human.h"
 #include "src/report/table.h"
 #include "src/report/terminal.h"
 #include "tests/test.h"

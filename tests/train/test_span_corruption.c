@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "src/base/io.h"
-#include "src/train_config/config_sources.h"
 #include "src/train/trainer.h"
+#include "src/train_config/config_sources.h"
 #include "tests/test.h"
 #include "tests/train/small_job.h"
 

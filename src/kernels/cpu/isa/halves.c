@@ -1,6 +1,6 @@
 /* Converts float32 to two halves and back: Note [Halves] in src/base/halves.h. */
-#include "src/kernels/cpu/isa/halves.h"
 #include "src/kernels/cpu/isa/block.h"
+#include "src/kernels/cpu/isa/halves.h"
 
 typedef struct halves_job {
     fsdp_halves halves;
