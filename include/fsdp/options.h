@@ -31,16 +31,16 @@
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable is FSDP_<NAME>, in upper case and with underscores for dashes; an empty variable counts
  * as unset. A table may also have options that only other tools need. An option with no_effect
- * changes nothing in this program, and an option for which in_vain() returns a text changes nothing
- * together with the other values. Both are checked like any other option, stored if they have a
- * place, and listed by --print-config. An option with `instead` is not supported: any value but its
- * default is an error that says what to use instead.
+ * changes nothing in this program, and an option for which without_effect() returns a text changes
+ * nothing together with the other values. Both are checked like any other option, stored if they
+ * have a place, and listed by --print-config. An option with `instead` is not supported: any value
+ * but its default is an error that says what to use instead.
  *
  * Errors are FSDP_ERR_INVALID, FSDP_ERR_UNSUPPORTED for an option with `instead`, or
  * FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message names the option, where it was
  * given, its value and what is allowed; for an unknown name, it names the nearest known one. The
- * caller prints the errors, and also the help or configuration if fsdp_options_wanted() says that
- * the user asked for it.
+ * caller prints the errors, and also the help or configuration if fsdp_options_requested_action()
+ * says that the user asked for it.
  */
 #pragma once
 #include <math.h>
@@ -168,10 +168,11 @@ typedef struct fsdp_options_spec {
     void (*derive)(void *target, const fsdp_options *options);
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< check values against each
                                                                           other; may be NULL */
-    /** Called after derive for each option `name` for which fsdp_options_says() is true. Returns
-     * why the option changes nothing together with the other values ("needs --validation-data";
-     * static storage), or NULL if it has an effect. The member may be NULL. */
-    const char *(*in_vain)(const void *target, const fsdp_options *options, const char *name);
+    /** Called after derive for each option `name` for which fsdp_options_asked_for() is true.
+     * Returns why the option changes nothing together with the other values ("needs
+     * --validation-data"; static storage), or NULL if it has an effect. The member may be NULL. */
+    const char *(*without_effect)(const void *target, const fsdp_options *options,
+                                  const char *name);
 } fsdp_options_spec;
 
 typedef enum fsdp_options_action {
@@ -195,7 +196,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_parse(const fsdp_options_spec 
                                                         fsdp_options **options);
 FSDP_API void fsdp_options_destroy(fsdp_options *options); /**< accepts NULL */
 
-FSDP_API fsdp_options_action fsdp_options_wanted(const fsdp_options *options);
+FSDP_API fsdp_options_action fsdp_options_requested_action(const fsdp_options *options);
 /** Check the required options and call spec->check. If the action is RUN, fsdp_options_parse() has
  * already done this. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_options_check(const fsdp_options *options, void *target);
@@ -208,10 +209,10 @@ FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
  * value other than the default (because files of other tools list every option). False for a value
  * that asks for nothing: the default of a switch, 0, or an empty text.
  */
-FSDP_API bool fsdp_options_says(const fsdp_options *options, const char *name);
+FSDP_API bool fsdp_options_asked_for(const fsdp_options *options, const char *name);
 /** Return where the option was given, e.g. "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE"; NULL
  * if it has its default. */
-FSDP_API const char *fsdp_options_where(const fsdp_options *options, const char *name);
+FSDP_API const char *fsdp_options_source(const fsdp_options *options, const char *name);
 /** Get the positional words: [*count] pointers into argv. */
 FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count);
 

@@ -64,12 +64,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, 
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
 /* Get the leaf's target for a node that will be recorded later. During the call, the node already
  * counts as a reader of the leaf. */
-FSDP_MUST_CHECK fsdp_status fsdp_grad_target_ahead(const struct fsdp_scope *s, fsdp_tensor *leaf,
-                                                   fsdp_tensor **dst, float *beta);
+FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scope *s,
+                                                          fsdp_tensor *leaf, fsdp_tensor **dst,
+                                                          float *beta);
 /* Make `grad`, which has the dtype and shape of the default target's tensor, the leaf's gradient
  * without a copy. Returns false, and does nothing, if the leaf has another target or already has a
  * gradient, or if `grad` has other holders. */
-bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad);
+bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad);
 
 /* Leaves that future nodes will read. A leaf is listed once for each of these nodes. */
 typedef struct fsdp_leaf_list {
@@ -216,13 +217,13 @@ struct fsdp_scope {
 FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope **child);
 /* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or the scope
  * fails. */
-fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t);
+fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
 /* Create an activation [shape], owned by s; NULL if the scope has failed or fails now. The tensor
  * has no memory if values are not needed (Note [Early stop] in early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
 /* Let an outer scope own a further reference to a result, so that the result outlives its own
  * scope. */
-fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t);
+fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Record a failure in the scope; returns true if `status` is FSDP_OK. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
 /* Set a float32 scalar on a device with kernels. */

@@ -233,7 +233,7 @@ static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *nod
         if (!(node->need >> i & 1) || !node->in[i].node)
             continue;
         fsdp_tensor **slot = grad_slot(w, node->in[i].node, node->in[i].output);
-        grad_in[i] = fsdp_own(s, *slot);
+        grad_in[i] = fsdp_scope_own(s, *slot);
         *slot = NULL;
     }
 }

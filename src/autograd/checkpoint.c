@@ -91,7 +91,7 @@ static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
     }
 }
 
-void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n)
+void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n)
 {
     fsdp_kept *kept = s->run->keeping;
     if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products))
@@ -115,10 +115,10 @@ static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
     fsdp_tensor *alias = NULL;
     if (!fsdp_scope_ok(s) || !fsdp_scope_check(s, fsdp_tensor_view(t, t->ndim, t->shape, &alias)))
         return NULL;
-    return fsdp_own(s, alias);
+    return fsdp_scope_own(s, alias);
 }
 
-bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
+bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n)
 {
     fsdp_kept *kept = s->run->recalling;
     if (!kept || !fsdp_scope_ok(s) || !is_kept(op, &kept->products_again))
@@ -204,11 +204,11 @@ static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
     const segment *g = n->host;
     fsdp_tensor *t = NULL;
     if (n->saved[i])
-        return fsdp_keep(s, n->saved[i]);
+        return fsdp_scope_keep(s, n->saved[i]);
     if (!g->inputs[i] || !fsdp_scope_ok(s) ||
         !fsdp_scope_check(s, fsdp_stash_get(g->inputs[i], &t)))
         return NULL;
-    return fsdp_own(s, t);
+    return fsdp_scope_own(s, t);
 }
 
 /* The roots of the inner backward. */
@@ -241,8 +241,8 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
     without->node = t->node;
     without->generation = t->generation;
     without->output = t->output;
-    *result = fsdp_own(s, without);
-    fsdp_derived_let_go(t->derived);
+    *result = fsdp_scope_own(s, without);
+    fsdp_derived_release(t->derived);
     fsdp_drop(s, t);
 }
 
@@ -312,7 +312,7 @@ static void checkpoint_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
         status = run_second_time(n, inner, tape, grad_out, grad_in, inputs);
     for (int i = 0; i < n->n_in && status == FSDP_OK; i++)
         if (inputs[i].leaf && inputs[i].leaf->sink->grad)
-            grad_in[i] = fsdp_keep(s, inputs[i].leaf->sink->grad);
+            grad_in[i] = fsdp_scope_keep(s, inputs[i].leaf->sink->grad);
     fsdp_scope_fail(s, status);
     fsdp_scope_close(inner);
     fsdp_tape_destroy(tape);

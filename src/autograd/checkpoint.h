@@ -16,10 +16,10 @@
  * attention and of every second product, in the order in which they are computed. The second run
  * reuses them in that order and computes the rest. Keeping all products would need more memory than
  * a forward without checkpointing, which does not keep products that are only added to something
- * (Note [Derived results] in derived.h). Operations of these two kinds call fsdp_recall() before
- * their kernel and fsdp_remember() after it. A part may contain another checkpointed call, which
- * then runs three times. Its second run reads the list of the enclosing part and makes a list of
- * its own for its third run. */
+ * (Note [Derived results] in derived.h). Operations of these two kinds call fsdp_selective_reuse()
+ * before their kernel and fsdp_selective_save() after it. A part may contain another checkpointed
+ * call, which then runs three times. Its second run reads the list of the enclosing part and makes
+ * a list of its own for its third run. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"
@@ -52,10 +52,10 @@ enum {
 /* In the second run: get the `n` results that the first run kept for `op`, owned by s, and return
  * true. In other runs, and for results that were not kept, return false, and the caller computes
  * the results. The scope fails if the two runs do not match. */
-bool fsdp_recall(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
+bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
 /* In the first run: keep the results `out` [n] of `op`. Their elements must not change afterwards.
  * Only every second product is kept. No effect in other runs. */
-void fsdp_remember(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
+void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
 /* Run the backward of an inner tape during the backward of `outer`, like fsdp_backward().
  * end_backward of the inner tape's hooks is called at the end of the outer backward. n may be 0 if

@@ -66,7 +66,7 @@ void fsdp_derived_hold(fsdp_derived *derived)
     derived->recomputed = fsdp_tensor_retain(derived->result);
 }
 
-void fsdp_derived_let_go(fsdp_derived *derived)
+void fsdp_derived_release(fsdp_derived *derived)
 {
     if (derived && derived->readers == 0)
         drop_recomputed(derived);

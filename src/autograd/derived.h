@@ -28,7 +28,7 @@ void fsdp_derived_destroy(fsdp_derived *derived);
 void fsdp_derived_hold(fsdp_derived *derived);
 /* Declare that no further node will save the result. If none has saved it, drop what
  * fsdp_derived_hold() keeps. Accepts NULL. */
-void fsdp_derived_let_go(fsdp_derived *derived);
+void fsdp_derived_release(fsdp_derived *derived);
 /* Call begin_read when a node saves the result, and end_read when that node has read it for the
  * last time. A node that backward does not visit is cleared with the tape, possibly after the node
  * that made the result. Then pass NULL to end_read. */

@@ -109,7 +109,7 @@ void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args)
         count_second(s, args);
 }
 
-bool fsdp_early_stop_is_here(const fsdp_run *run)
+bool fsdp_early_stop_is_reached(const fsdp_run *run)
 {
     return run->stopping && !run->stopping->is_off && run->stopping->n == run->stopping->needed;
 }

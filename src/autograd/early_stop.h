@@ -40,7 +40,7 @@ void fsdp_early_stop_end_second(fsdp_run *run);
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
 /* Does the second run stop after the operation that was counted last? Then the first node that
  * runs backward reads the result of that operation. */
-bool fsdp_early_stop_is_here(const fsdp_run *run);
+bool fsdp_early_stop_is_reached(const fsdp_run *run);
 /* Will the second run stop after the operation that is counted next, although backward does not
  * read the result of that operation? Then the values of the result need not be computed. */
 bool fsdp_early_stop_is_unread(const fsdp_run *run);

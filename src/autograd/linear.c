@@ -102,7 +102,7 @@ void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_
 
 /* dw = dy^T x, or x^T dy for conv1d. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp_linear_part part,
-                                 const void *dy, const void *x, fsdp_grad_slot dw)
+                                 const void *dy, const void *x, fsdp_grad_destination dw)
 {
     const int64_t of_x = part.features, of_dy = o->out_features;
     multiply(s, &(fsdp_gemm_args){.m = o->transposed ? of_x : of_dy,
@@ -120,18 +120,19 @@ void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *o, fsdp
                                   .beta = dw.beta});
 }
 
-fsdp_grad_slot fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
-                                       const fsdp_linear_shape *o, fsdp_tensor **grad_in)
+fsdp_grad_destination fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
+                                              const fsdp_linear_shape *o, fsdp_tensor **grad_in)
 {
     const int64_t lines = o->transposed ? o->in_features : o->out_features;
-    return fsdp_grad_open(s, n, i, o->dtype, 2, (const int64_t[]){lines, weight_columns(o)},
-                          grad_in);
+    return fsdp_input_grad_destination(s, n, i, o->dtype, 2,
+                                       (const int64_t[]){lines, weight_columns(o)}, grad_in);
 }
 
 void fsdp_linear_bias_gradient(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_linear_shape *o,
                                const fsdp_tensor *dy, fsdp_tensor **grad_in)
 {
-    fsdp_grad_slot db = fsdp_grad_open(s, n, i, o->dtype, 1, &o->out_features, grad_in);
+    fsdp_grad_destination db =
+        fsdp_input_grad_destination(s, n, i, o->dtype, 1, &o->out_features, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k && db.tensor)
         k->column_sum(fsdp_scope_context(s), fsdp_tensor_ptr(db.tensor), db.tensor->dtype, db.beta,

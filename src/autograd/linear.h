@@ -34,10 +34,11 @@ void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
  * 1. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
-                                 fsdp_grad_slot dw);
+                                 fsdp_grad_destination dw);
 /* Open the destination of the gradient of w, which is input i of n. */
-fsdp_grad_slot fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
-                                       const fsdp_linear_shape *shape, fsdp_tensor **grad_in);
+fsdp_grad_destination fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
+                                              const fsdp_linear_shape *shape,
+                                              fsdp_tensor **grad_in);
 /* Compute the gradient of the bias, which is input i of n: the column sums of dy. */
 void fsdp_linear_bias_gradient(fsdp_scope *s, const fsdp_node *n, int i,
                                const fsdp_linear_shape *shape, const fsdp_tensor *dy,

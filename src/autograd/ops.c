@@ -75,10 +75,11 @@ int64_t fsdp_leading_rows(const fsdp_tensor *t)
     return rows;
 }
 
-fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dtype dtype, int ndim,
-                              const int64_t *shape, fsdp_tensor **grad_in)
+fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
+                                                  fsdp_dtype dtype, int ndim, const int64_t *shape,
+                                                  fsdp_tensor **grad_in)
 {
-    fsdp_grad_slot slot = {0};
+    fsdp_grad_destination slot = {0};
     if (!fsdp_node_needs(n, i) || !fsdp_scope_ok(s))
         return slot;
     if (n->in[i].leaf) {
@@ -90,33 +91,33 @@ fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dty
     return slot;
 }
 
-fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
-                            fsdp_tensor **grad_in)
+fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
+                                  fsdp_tensor **grad_in)
 {
     if (fsdp_node_needs(n, i))
         grad_in[i] = fsdp_new(s, t->dtype, t->ndim, t->shape);
     return grad_in[i];
 }
 
-fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
-                            fsdp_tensor **grad_in)
+fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
+                                      fsdp_tensor **grad_in)
 {
     if (!fsdp_node_needs(n, i) || t->refs > 1 || t->storage->refs > 1)
-        return fsdp_grad_like(s, n, i, t, grad_in);
+        return fsdp_input_grad_like(s, n, i, t, grad_in);
     return grad_in[i] = t;
 }
 
-bool fsdp_is_alone(const fsdp_tensor *x)
+bool fsdp_is_sole_user(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !x->derived;
 }
 
-fsdp_tensor *fsdp_over(fsdp_scope *s, fsdp_tensor *x)
+fsdp_tensor *fsdp_tensor_alias(fsdp_scope *s, fsdp_tensor *x)
 {
     fsdp_tensor *out = NULL;
     if (!fsdp_scope_check(s, fsdp_tensor_view(x, x->ndim, x->shape, &out)))
         return NULL;
-    return fsdp_own(s, out);
+    return fsdp_scope_own(s, out);
 }
 
 bool fsdp_check_probability(fsdp_scope *s, const char *op, float p)

@@ -36,27 +36,28 @@ int64_t fsdp_last_dim(const fsdp_tensor *t);
 int64_t fsdp_leading_rows(const fsdp_tensor *t);
 
 /* The place where a kernel writes the gradient of an input. */
-typedef struct fsdp_grad_slot {
+typedef struct fsdp_grad_destination {
     fsdp_tensor *tensor; /* NULL: the gradient is not needed, or the scope failed */
     float beta;          /* 0: overwrite, 1: add */
-} fsdp_grad_slot;
+} fsdp_grad_destination;
 /* Open the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i]. If
  * several inputs are leaves, open the largest one first. If it does not fit in the current section
  * (Note [Sections] in src/fsdp/grad_buffer.h), it can start a new one, but not after another leaf
  * of the node was opened, whose gradient is then incomplete. */
-fsdp_grad_slot fsdp_grad_open(fsdp_scope *s, const fsdp_node *n, int i, fsdp_dtype dtype, int ndim,
-                              const int64_t *shape, fsdp_tensor **grad_in);
+fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
+                                                  fsdp_dtype dtype, int ndim, const int64_t *shape,
+                                                  fsdp_tensor **grad_in);
 /* If input i needs a gradient, create a tensor like `t` for the gradient and store it in
  * grad_in[i]. Otherwise return NULL. */
-fsdp_tensor *fsdp_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
-                            fsdp_tensor **grad_in);
-/* fsdp_grad_like() for kernels that work element by element: if `t` (an output's gradient, or the
- * input as this node saved it) is not shared, the gradient overwrites `t`. Some tensors are
+fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
+                                  fsdp_tensor **grad_in);
+/* fsdp_input_grad_like() for kernels that work element by element: if `t` (an output's gradient, or
+ * the input as this node saved it) is not shared, the gradient overwrites `t`. Some tensors are
  * shared: a gradient that add passed on has two holders, the gradient of a root belongs to the
  * caller, and in[i] holds a leaf. */
-fsdp_tensor *fsdp_grad_over(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
-                            fsdp_tensor **grad_in);
+fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
+                                      fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)
 {
     return n->need >> i & 1;
@@ -64,11 +65,11 @@ static inline bool fsdp_node_needs(const fsdp_node *n, int i)
 
 /* May an operation overwrite x's memory? Not if x is a leaf or a derived result, or if a view, a
  * node or another holder uses the memory. */
-bool fsdp_is_alone(const fsdp_tensor *x);
+bool fsdp_is_sole_user(const fsdp_tensor *x);
 /* Create another tensor over x's memory, owned by s. */
-fsdp_tensor *fsdp_over(fsdp_scope *s, fsdp_tensor *x);
+fsdp_tensor *fsdp_tensor_alias(fsdp_scope *s, fsdp_tensor *x);
 /* Is dropout with probability p active in this run? */
-static inline bool fsdp_drops(const fsdp_scope *s, float p)
+static inline bool fsdp_dropout_is_active(const fsdp_scope *s, float p)
 {
     return p > 0.0f && s->run->options.training;
 }

@@ -62,7 +62,7 @@ typedef struct backward_run {
     const fsdp_node *n;
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
-    fsdp_grad_slot dw;
+    fsdp_grad_destination dw;
     fsdp_tensor *part; /* the gradient of a part of the activation, then that part itself */
     const fsdp_tensor *dy;
 } backward_run;
@@ -119,9 +119,9 @@ static void products_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *co
     const activated_options *o = (const activated_options *)n->options;
     backward_run r = {.s = s, .n = n, .o = o, .dy = grad_out[0]};
     r.dw = fsdp_linear_open_weight(s, n, IN_W, &o->shape, grad_in);
-    r.dx = fsdp_grad_over(s, n, IN_X, n->saved[SAVED_X], grad_in);
+    r.dx = fsdp_input_grad_in_place(s, n, IN_X, n->saved[SAVED_X], grad_in);
     if (n->saved[SAVED_UP])
-        r.d_up = fsdp_grad_over(s, n, IN_UP, n->saved[SAVED_UP], grad_in);
+        r.d_up = fsdp_input_grad_in_place(s, n, IN_UP, n->saved[SAVED_UP], grad_in);
     if (fsdp_scope_ok(s))
         parts_backward(&r);
 }
@@ -241,13 +241,13 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
     if (!check_activated(s, op, in, transposed, &o.shape))
         return NULL;
     fsdp_tensor *y = NULL;
-    if (!fsdp_recall(s, op, &y, 1)) {
+    if (!fsdp_selective_reuse(s, op, &y, 1)) {
         y = fsdp_linear_result(s, &o.shape);
         compute_in_row_parts(s, &o, x, up, w, bias, y);
         if (!fsdp_scope_ok(s))
             return NULL;
     }
-    fsdp_remember(s, op, &y, 1);
+    fsdp_selective_save(s, op, &y, 1);
     record_activated(s, op, &o, in, y);
     return y;
 }
@@ -260,8 +260,9 @@ static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 {
-    fsdp_tensor *y = fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
-    const bool drops = fsdp_drops(s, p);
+    fsdp_tensor *y =
+        fsdp_is_sole_user(x) ? fsdp_tensor_alias(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    const bool drops = fsdp_dropout_is_active(s, p);
     const uint64_t key = drops ? fsdp_scope_next_key(s) : 0;
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!y)
@@ -288,8 +289,8 @@ static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, fsdp_tensor *w,
                                        fsdp_tensor *bias)
 {
-    activated_options o =
-        options_of(s, FSDP_ACTIVATION_RELU, fsdp_drops(s, p) ? fsdp_keep_factor(p) : 1.0f);
+    activated_options o = options_of(s, FSDP_ACTIVATION_RELU,
+                                     fsdp_dropout_is_active(s, p) ? fsdp_keep_factor(p) : 1.0f);
     fsdp_tensor *in[4] = {x, NULL, w, bias};
     if (!check_activated(s, &linear_op, in, false, &o.shape) ||
         !fsdp_check_probability(s, linear_op.name, p))
@@ -304,7 +305,7 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     if (!in[IN_X])
         return NULL;
     fsdp_tensor *y = NULL;
-    if (!fsdp_recall(s, &linear_op, &y, 1)) {
+    if (!fsdp_selective_reuse(s, &linear_op, &y, 1)) {
         y = fsdp_linear_result(s, &o.shape);
         if (fsdp_scope_kernels(s))
             fsdp_linear_product(s, &o.shape, o.shape.rows, fsdp_tensor_ptr(in[IN_X]), w, bias,
@@ -312,7 +313,7 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
         if (!fsdp_scope_ok(s))
             return NULL;
     }
-    fsdp_remember(s, &linear_op, &y, 1);
+    fsdp_selective_save(s, &linear_op, &y, 1);
     record_activated(s, &linear_op, &o, in, y);
     fsdp_drop(s, in[IN_X]);
     return y;

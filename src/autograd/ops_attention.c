@@ -74,7 +74,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     fsdp_tensor *d[3];
     for (int i = 0; i < 3; i++)
         d[i] = fsdp_new(s, n->saved[i]->dtype, 2, n->saved[i]->shape);
-    fsdp_tensor *d_bias = bias ? fsdp_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
+    fsdp_tensor *d_bias = bias ? fsdp_input_grad_like(s, n, IN_BIAS, bias, grad_in) : NULL;
     const fsdp_kernels *kernels = fsdp_scope_kernels(s);
     if (kernels) {
         fsdp_attention_args args =
@@ -270,9 +270,9 @@ fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_
     if (o.user.dropout_p > 0.0f)
         o.dropout_key = fsdp_scope_next_key(s);
     fsdp_tensor *results[2] = {NULL, NULL};
-    if (!fsdp_recall(s, &attention_op, results, 2))
+    if (!fsdp_selective_reuse(s, &attention_op, results, 2))
         compute_attention(s, &o, q, k, v, position_bias, results);
-    fsdp_remember(s, &attention_op, results, 2);
+    fsdp_selective_save(s, &attention_op, results, 2);
     fsdp_tensor *out = results[0], *lse = results[1];
     int32_t *offsets = s->run->tape ? keep_offsets(s, &o) : NULL;
     fsdp_record(s, &(fsdp_record_args){.op = &attention_op,

@@ -8,7 +8,7 @@
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                     fsdp_tensor **grad_in)
 {
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k && dx)
         k->clamp_infinite_backward(fsdp_scope_context(s), fsdp_tensor_ptr(dx),
@@ -22,8 +22,8 @@ static const fsdp_op clamp_infinite_op = {.name = "clamp_infinite",
 /* Return a tensor over x's memory if nothing else uses that memory, else a copy of x. */
 static fsdp_tensor *own_copy(fsdp_scope *s, fsdp_tensor *x)
 {
-    if (fsdp_is_alone(x))
-        return fsdp_over(s, x);
+    if (fsdp_is_sole_user(x))
+        return fsdp_tensor_alias(s, x);
     fsdp_tensor *out = fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)

@@ -15,7 +15,7 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     const fsdp_tensor *logits = n->saved[0];
     const int64_t rows = logits->shape[0];
     double grad = 1.0;
-    fsdp_tensor *dx = fsdp_grad_like(s, n, 0, logits, grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_like(s, n, 0, logits, grad_in);
     fsdp_tensor *losses = fsdp_new(s, FSDP_DTYPE_F32, 1, &rows);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!k || !fsdp_scope_check(s, fsdp_tensor_item(grad_out[0], &grad)))

@@ -35,7 +35,7 @@ static void embedding_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     const embedding_options *o = (const embedding_options *)n->options;
     if (add_to_rows(s, n, grad_out[0]))
         return;
-    fsdp_grad_slot dw = fsdp_grad_open(s, n, 0, o->dtype, 2, o->shape, grad_in);
+    fsdp_grad_destination dw = fsdp_input_grad_destination(s, n, 0, o->dtype, 2, o->shape, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k && dw.tensor)
         k->embedding_backward(fsdp_scope_context(s), fsdp_tensor_ptr(dw.tensor), dw.tensor->dtype,

@@ -23,7 +23,7 @@ static void backward_w(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *dy,
                        fsdp_tensor **grad_in)
 {
     const fsdp_linear_shape *o = (const fsdp_linear_shape *)n->options;
-    fsdp_grad_slot dw = fsdp_linear_open_weight(s, n, IN_W, o, grad_in);
+    fsdp_grad_destination dw = fsdp_linear_open_weight(s, n, IN_W, o, grad_in);
     if (fsdp_scope_kernels(s) && dw.tensor)
         fsdp_linear_weight_gradient(s, o, all_of(o), fsdp_tensor_ptr(dy),
                                     fsdp_tensor_ptr(n->saved[SAVED_X]), dw);
@@ -69,14 +69,14 @@ static fsdp_tensor *linear(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *x, fsd
         !fsdp_linear_check(s, op->name, x, w, bias, transposed, &o))
         return NULL;
     fsdp_tensor *y = NULL;
-    if (!fsdp_recall(s, op, &y, 1)) {
+    if (!fsdp_selective_reuse(s, op, &y, 1)) {
         y = fsdp_linear_result(s, &o);
         if (fsdp_scope_kernels(s))
             fsdp_linear_product(s, &o, o.rows, fsdp_tensor_ptr(x), w, bias, fsdp_tensor_ptr(y));
         if (!fsdp_scope_ok(s))
             return NULL;
     }
-    fsdp_remember(s, op, &y, 1);
+    fsdp_selective_save(s, op, &y, 1);
     fsdp_record(s, &(fsdp_record_args){.op = op,
                                        .in = {x, w, bias},
                                        .n_in = 3,

@@ -84,7 +84,7 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
 static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
 {
     fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
-    if (!dw || !leaf || !fsdp_grad_take(leaf, dw))
+    if (!dw || !leaf || !fsdp_grad_steal(leaf, dw))
         grad_in[IN_W] = dw;
 }
 
@@ -257,7 +257,7 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
         !fsdp_scope_check(s, fsdp_tensor_create(s->run->device, FSDP_DTYPE_F32, w->ndim, w->shape,
                                                 FSDP_TAG_GRAD, &dw)))
         return NULL;
-    return fsdp_own(s, dw);
+    return fsdp_scope_own(s, dw);
 }
 
 /* Get the destination of w's gradient. If no row has a label, no product will write it, so zeros
@@ -269,7 +269,7 @@ static void open_weight_gradient(loss_run *r)
         r->dw = fsdp_new(s, r->w->dtype, 2, r->w->shape);
     else if (r->w->sink->target == fsdp_grad_sink_default_target)
         r->dw = new_leaf_gradient(s, r->w);
-    else if (fsdp_scope_check(s, fsdp_grad_target_ahead(s, r->w, &r->dw, &r->beta)))
+    else if (fsdp_scope_check(s, fsdp_grad_target_of_next_node(s, r->w, &r->dw, &r->beta)))
         r->wrote = true;
     else
         r->dw = NULL;
@@ -297,7 +297,7 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
         !fsdp_scope_check(
             r->s, fsdp_tensor_over(r->x->storage, r->x->dtype, 2, shape, r->x->offset, &dx)))
         return NULL;
-    return fsdp_own(r->s, dx);
+    return fsdp_scope_own(r->s, dx);
 }
 
 static void open_buffers(loss_run *r)

@@ -37,8 +37,9 @@ static void rms_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *co
     const fsdp_tensor *x = n->saved[SAVED_X], *w = n->saved[SAVED_W];
     if (!fsdp_check_inputs(s, "rms_norm", n->saved, n->n_saved))
         return;
-    fsdp_tensor *dx = fsdp_grad_like(s, n, IN_X, x, grad_in);
-    fsdp_grad_slot dw = fsdp_grad_open(s, n, IN_W, w->dtype, w->ndim, w->shape, grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_like(s, n, IN_X, x, grad_in);
+    fsdp_grad_destination dw =
+        fsdp_input_grad_destination(s, n, IN_W, w->dtype, w->ndim, w->shape, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->rms_norm_backward(fsdp_scope_context(s), dx ? fsdp_tensor_ptr(dx) : NULL,
@@ -123,9 +124,11 @@ static void layer_norm_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
     const fsdp_tensor *x = n->saved[SAVED_X], *w = n->saved[SAVED_W];
     if (!fsdp_check_inputs(s, "layer_norm", n->saved, SAVED_RSTD + 1))
         return;
-    fsdp_tensor *dx = fsdp_grad_like(s, n, IN_X, x, grad_in);
-    fsdp_grad_slot dw = fsdp_grad_open(s, n, IN_W, w->dtype, 1, w->shape, grad_in);
-    fsdp_grad_slot db = fsdp_grad_open(s, n, IN_BIAS, w->dtype, 1, w->shape, grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_like(s, n, IN_X, x, grad_in);
+    fsdp_grad_destination dw =
+        fsdp_input_grad_destination(s, n, IN_W, w->dtype, 1, w->shape, grad_in);
+    fsdp_grad_destination db =
+        fsdp_input_grad_destination(s, n, IN_BIAS, w->dtype, 1, w->shape, grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!k)
         return;
@@ -205,7 +208,7 @@ static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
     if (!fsdp_scope_check(
             s, fsdp_tensor_without_memory(s->run->device, x->dtype, x->ndim, x->shape, &y)))
         return NULL;
-    return fsdp_own(s, y);
+    return fsdp_scope_own(s, y);
 }
 
 fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias,

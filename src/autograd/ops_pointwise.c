@@ -22,8 +22,8 @@ static void mul_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *
     const bool both = fsdp_node_needs(n, 0) && fsdp_node_needs(n, 1);
     for (int i = 0; i < 2; i++) {
         const fsdp_tensor *other = n->saved[1 - i];
-        fsdp_tensor *dx = both && i == 0 ? fsdp_grad_like(s, n, i, grad_out[0], grad_in)
-                                         : fsdp_grad_over(s, n, i, grad_out[0], grad_in);
+        fsdp_tensor *dx = both && i == 0 ? fsdp_input_grad_like(s, n, i, grad_out[0], grad_in)
+                                         : fsdp_input_grad_in_place(s, n, i, grad_out[0], grad_in);
         if (dx && !fsdp_check_inputs(s, "mul", &n->saved[1 - i], 1))
             return;
         const fsdp_kernels *k = fsdp_scope_kernels(s);
@@ -37,7 +37,7 @@ static void scale_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
                            fsdp_tensor **grad_in)
 {
     const float *factor = (const float *)n->options;
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->scale(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]), *factor,
@@ -63,8 +63,8 @@ static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool
     /* x's memory is reused only in the second run of a checkpointed part. In other runs, a new
      * tensor needs no memory that is not available anyway, and bert-base in bf16 needed 39 MiB more
      * when results that are kept for long were in the memory of products. */
-    fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_alone(x)
-                           ? fsdp_over(s, x)
+    fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
+                           ? fsdp_tensor_alias(s, x)
                            : fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
@@ -158,7 +158,7 @@ static void activation_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *
 {
     const fsdp_activation *a = (const fsdp_activation *)n->options;
     const fsdp_tensor *x = n->saved[0];
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->activation_backward(fsdp_scope_context(s), *a, fsdp_tensor_ptr(dx),
@@ -223,8 +223,8 @@ static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
         return NULL;
-    fsdp_tensor *out =
-        in_place && fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+    fsdp_tensor *out = in_place && fsdp_is_sole_user(x) ? fsdp_tensor_alias(s, x)
+                                                        : fsdp_new(s, x->dtype, x->ndim, x->shape);
     return activate(s, &relu_op, FSDP_ACTIVATION_RELU, x, out, out);
 }
 
@@ -269,7 +269,7 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
                              fsdp_tensor **grad_in)
 {
     const dropout_options *o = (const dropout_options *)n->options;
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->dropout(fsdp_scope_context(s), fsdp_tensor_ptr(dx), fsdp_tensor_ptr(grad_out[0]),
@@ -304,7 +304,7 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
 {
     if (!check_input(s, &dropout_op, x) || !fsdp_check_probability(s, dropout_op.name, p))
         return NULL;
-    if (!fsdp_drops(s, p))
+    if (!fsdp_dropout_is_active(s, p))
         return x;
     return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
@@ -316,7 +316,7 @@ static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor
 {
     const dropout_options *o = (const dropout_options *)n->options;
     const fsdp_tensor *y = n->saved[0];
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!k)
         return;
@@ -333,10 +333,10 @@ fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
 {
     if (!check_input(s, &relu_dropout_op, x) || !fsdp_check_probability(s, relu_dropout_op.name, p))
         return NULL;
-    if (!fsdp_drops(s, p))
+    if (!fsdp_dropout_is_active(s, p))
         return fsdp_relu_(s, x);
     fsdp_tensor *out =
-        fsdp_is_alone(x) ? fsdp_over(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
+        fsdp_is_sole_user(x) ? fsdp_tensor_alias(s, x) : fsdp_new(s, x->dtype, x->ndim, x->shape);
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (k)
         k->activation(fsdp_scope_context(s), FSDP_ACTIVATION_RELU, fsdp_tensor_ptr(out),
@@ -358,8 +358,8 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
     /* The kernel writes the gradients of gate and up; if one is not needed, the scope releases
      * it. */
-    fsdp_tensor *d_gate = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
-    fsdp_tensor *d_up = fsdp_grad_over(s, n, 1, n->saved[1], grad_in);
+    fsdp_tensor *d_gate = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *d_up = fsdp_input_grad_in_place(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {
         fsdp_tensor *unwanted = fsdp_new(s, gate->dtype, gate->ndim, gate->shape);
         d_gate = d_gate ? d_gate : unwanted;
@@ -437,7 +437,7 @@ fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *u
 {
     if (!fsdp_check_probability(s, geglu_dropout_op.name, p))
         return NULL;
-    if (!fsdp_drops(s, p))
+    if (!fsdp_dropout_is_active(s, p))
         return fsdp_geglu(s, gate, up);
     return gated(s, &geglu_dropout_op,
                  &(gated_options){.activation = FSDP_ACTIVATION_GELU_TANH,

@@ -18,7 +18,7 @@ static void rotate(fsdp_scope *s, const rope_options *o, fsdp_tensor *out, const
 static void rope_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                           fsdp_tensor **grad_in)
 {
-    fsdp_tensor *dx = fsdp_grad_over(s, n, 0, grad_out[0], grad_in);
+    fsdp_tensor *dx = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     rotate(s, (const rope_options *)n->options, dx, grad_out[0], n->saved[0], n->host, true);
 }
 

@@ -97,7 +97,7 @@ const fsdp_kernels *fsdp_scope_kernels(const fsdp_scope *s)
     return s->run->status || s->run->without_values ? NULL : s->run->device->kernels;
 }
 
-fsdp_tensor *fsdp_own(fsdp_scope *s, fsdp_tensor *t)
+fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t)
 {
     if (!t)
         return NULL;
@@ -120,12 +120,12 @@ fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *
                    ? fsdp_tensor_without_memory(device, dtype, ndim, shape, &t)
                    : fsdp_tensor_create(device, dtype, ndim, shape, FSDP_TAG_ACTIVATION, &t)))
         return NULL;
-    return fsdp_own(s, t);
+    return fsdp_scope_own(s, t);
 }
 
-fsdp_tensor *fsdp_keep(fsdp_scope *outer, fsdp_tensor *t)
+fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t)
 {
-    return fsdp_own(outer, fsdp_tensor_retain(t));
+    return fsdp_scope_own(outer, fsdp_tensor_retain(t));
 }
 
 void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)

@@ -261,7 +261,7 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args)
     if (!args->op->derive || !keeps_all(n) ||
         !fsdp_scope_check(s, fsdp_derived_create(n, args->out[0], s->run->recomputing)))
         return;
-    if (fsdp_early_stop_is_here(s->run))
+    if (fsdp_early_stop_is_reached(s->run))
         fsdp_derived_hold(n->derived);
 }
 
@@ -325,8 +325,8 @@ fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta)
     return leaf->sink->target(leaf->sink, leaf, dst, beta);
 }
 
-fsdp_status fsdp_grad_target_ahead(const fsdp_scope *s, fsdp_tensor *leaf, fsdp_tensor **dst,
-                                   float *beta)
+fsdp_status fsdp_grad_target_of_next_node(const fsdp_scope *s, fsdp_tensor *leaf, fsdp_tensor **dst,
+                                          float *beta)
 {
     const fsdp_leaf_list *expected = s->run->expected_leaves;
     const bool is_counted = expected && find_leaf(expected, leaf) < expected->n;
@@ -336,7 +336,7 @@ fsdp_status fsdp_grad_target_ahead(const fsdp_scope *s, fsdp_tensor *leaf, fsdp_
     return status;
 }
 
-bool fsdp_grad_take(fsdp_tensor *leaf, fsdp_tensor *grad)
+bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_grad_sink *sink = leaf->sink;
     if (!sink || sink->target != fsdp_grad_sink_default_target || sink->grad || grad->refs > 1)

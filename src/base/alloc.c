@@ -68,7 +68,7 @@ void fsdp_free(void *p)
     free(p);
 }
 
-bool fsdp_grow(void **items, size_t *cap, size_t need, size_t item_size)
+bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size)
 {
     if (need <= *cap)
         return true;

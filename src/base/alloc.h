@@ -19,5 +19,6 @@ fsdp_status fsdp_error_nomem(void);
 
 /* Grow an array by doubling until it has room for `need` items; *cap is the number of items that it
  * has room for. Returns false when out of memory. */
-bool fsdp_grow(void **items, size_t *cap, size_t need, size_t item_size);
-#define FSDP_GROW(items, cap, need) fsdp_grow((void **)&(items), &(cap), (need), sizeof *(items))
+bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size);
+#define FSDP_GROW(items, cap, need)                                                                \
+    fsdp_array_grow((void **)&(items), &(cap), (need), sizeof *(items))

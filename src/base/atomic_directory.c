@@ -240,8 +240,8 @@ static size_t sweep_left(const char *path, int pid, bool removing)
         count = 0;
     for (size_t i = 0; i < count; i++) {
         const char *base = fsdp_path_name(place);
-        bool temporary = fsdp_unfinished_is_left(names[i], base, FSDP_UNFINISHED, pid);
-        if (!temporary && !fsdp_unfinished_is_left(names[i], base, FSDP_ASIDE, pid))
+        bool temporary = fsdp_unfinished_is_abandoned(names[i], base, FSDP_UNFINISHED, pid);
+        if (!temporary && !fsdp_unfinished_is_abandoned(names[i], base, FSDP_ASIDE, pid))
             continue;
         found++;
         char *left = removing ? fsdp_path_join(parent, names[i]) : NULL;

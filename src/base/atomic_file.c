@@ -82,8 +82,8 @@ static fsdp_status sweep_left_files(const char *path)
     DIR *folder = opendir(parent);
     fsdp_free(parent);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
-        if (fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, (int)getpid()) ||
-            fsdp_unfinished_is_left(entry->d_name, base, FSDP_UNFINISHED, 0))
+        if (fsdp_unfinished_is_abandoned(entry->d_name, base, FSDP_UNFINISHED, (int)getpid()) ||
+            fsdp_unfinished_is_abandoned(entry->d_name, base, FSDP_UNFINISHED, 0))
             remove_unless_held(dirfd(folder), entry->d_name);
     if (folder)
         closedir(folder);

@@ -201,7 +201,7 @@ static bool is_text(content c)
 
 /* ---- explaining a file ----------------------------------------------------------------------- */
 
-static fsdp_status explain(const char *path, const char *what, const char *kind)
+static fsdp_status explain_kind(const char *path, const char *what, const char *kind)
 {
     return fsdp_error(FSDP_ERR_FORMAT, "%s: not %s, but %s", path, what, kind);
 }
@@ -216,9 +216,9 @@ static fsdp_status explain_text(const char *path, const char *what, content c)
 static fsdp_status explain_any_text(const char *path, const char *what, content c)
 {
     if (is_html(c))
-        return explain(path, what,
-                       "a web page (HTML), which a download gives if it needs a login or the "
-                       "file does not exist: get it again");
+        return explain_kind(path, what,
+                            "a web page (HTML), which a download gives if it needs a login or the "
+                            "file does not exist: get it again");
     if (is_stored_link(c))
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: not %s, but text that is the target of a symbolic link, '%.*s': the "
@@ -231,7 +231,7 @@ static fsdp_status explain_numbers(const char *path, const char *what, content c
 {
     const char *kind = kind_by_magic(c, CERTAIN_MAGIC);
     if (kind)
-        return explain(path, what, kind);
+        return explain_kind(path, what, kind);
     size_t n = 0;
     while (n < c.bytes && n < CERTAIN_TEXT && (isprint(c.data[n]) || isspace(c.data[n])))
         n++;
@@ -246,16 +246,16 @@ fsdp_status fsdp_file_explain(const char *path, const char *what, fsdp_file_want
 {
     const content c = {data, bytes};
     if (bytes == 0)
-        return explain(path, what,
-                       "an empty file: a copy or download was interrupted; get it again");
+        return explain_kind(path, what,
+                            "an empty file: a copy or download was interrupted; get it again");
     if (wanted == FSDP_WANTED_NUMBERS)
         return explain_numbers(path, what, c);
     const char *kind = kind_by_magic(c, 1);
     if (kind)
-        return explain(path, what, kind);
+        return explain_kind(path, what, kind);
     FSDP_TRY(explain_any_text(path, what, c));
     kind = kind_by_structure(c);
     if (kind)
-        return explain(path, what, kind);
+        return explain_kind(path, what, kind);
     return wanted == FSDP_WANTED_BINARY && is_text(c) ? explain_text(path, what, c) : FSDP_OK;
 }

@@ -27,7 +27,7 @@ bool fsdp_path_is_directory(const char *path); /* follows links */
 /* Whether anything exists at `path`, including a dangling link. For a dangling link
  * fsdp_path_is_file() is false, but an attempt to open the link gives an error that says why it
  * cannot be read. */
-bool fsdp_path_is_there(const char *path);
+bool fsdp_path_exists(const char *path);
 /* Whether `dir` contains a regular file `name`; follows links. The result is false if the joined
  * path is longer than PATH_MAX. */
 bool fsdp_directory_has_file(const char *dir, const char *name);

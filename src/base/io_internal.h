@@ -19,4 +19,4 @@ char *fsdp_unfinished_name(const char *path, const char *infix);
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
 /* Whether `name` is a temporary name of `base` that was made by process `pid` or, if `pid` is 0, by
  * any process that has ended. */
-bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid);
+bool fsdp_unfinished_is_abandoned(const char *name, const char *base, const char *infix, int pid);

@@ -73,7 +73,7 @@ bool fsdp_path_is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-bool fsdp_path_is_there(const char *path)
+bool fsdp_path_exists(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0;

@@ -68,7 +68,7 @@ static bool has_ended(int pid)
     return (kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
 }
 
-bool fsdp_unfinished_is_left(const char *name, const char *base, const char *infix, int pid)
+bool fsdp_unfinished_is_abandoned(const char *name, const char *base, const char *infix, int pid)
 {
     const int owner = fsdp_unfinished_owner(name, base, infix);
     return owner > 0 && (pid ? owner == pid : has_ended(owner));

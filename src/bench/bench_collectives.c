@@ -154,20 +154,20 @@ const char *fsdp_bench_collective_name(int i)
     return measurements[i].name;
 }
 
-const char *fsdp_bench_collective_how(int i)
+const char *fsdp_bench_collective_method(int i)
 {
     return measurements[i].how;
 }
 
 /* --- measuring --- */
 
-static void fill(float *values, size_t bytes, float value)
+static void fill_buffer(float *values, size_t bytes, float value)
 {
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = value;
 }
 
-static fsdp_status check(const bench *b, const measurement *m)
+static fsdp_status check_result(const bench *b, const measurement *m)
 {
     const float *result = m->result_is_shared ? fsdp_shared_buffer_data(b->shared)
                           : m->expected == FIRST_RANKS && b->rank == 0 ? b->give
@@ -212,11 +212,11 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    fill(b->get, held, (float)(b->rank + 1)); /* all_reduce in place adds to this value */
+    fill_buffer(b->get, held, (float)(b->rank + 1)); /* all_reduce in place adds to this value */
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));
-    FSDP_TRY(fsdp_agree(b->group, check(b, m)));
+    FSDP_TRY(fsdp_agree(b->group, check_result(b, m)));
     FSDP_TRY(time_calls(b, m, 1, &once));
     const double n = ceil(b->config->seconds / ROUNDS / fmax(once, 1e-9));
     for (int i = 0; i < ROUNDS; i++)
@@ -278,7 +278,7 @@ static fsdp_status open_buffers(bench *b)
             status = fsdp_error_nomem();
     }
     FSDP_TRY(fsdp_agree(b->group, status));
-    fill(b->give, bytes, (float)(b->rank + 1));
+    fill_buffer(b->give, bytes, (float)(b->rank + 1));
     return fsdp_shared_buffer_create(b->group, bytes * (size_t)b->ranks, &b->shared);
 }
 

@@ -40,7 +40,7 @@ enum {
 };
 /* The name and the way of measurement `i`, for headings. */
 const char *fsdp_bench_collective_name(int i); /* "memcpy" first */
-const char *fsdp_bench_collective_how(int i);
+const char *fsdp_bench_collective_method(int i);
 
 /* Measure all collectives. Collective. For each size, in ascending order, rank 0 calls `each` for
  * every measurement `i`. Returns FSDP_ERR_NOMEM on all ranks if buffers of max_bytes do not fit

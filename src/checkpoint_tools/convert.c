@@ -85,7 +85,7 @@ static fsdp_status check_target(const fsdp_conversion *run)
         return check_file(run);
     if (run->options->overwrite && fsdp_path_is_directory(run->to)) {
         FSDP_TRY(check_directory(run->to));
-        FSDP_TRY(fsdp_check_model_place(run->to));
+        FSDP_TRY(fsdp_check_model_folder(run->to));
     }
     return fsdp_atomic_directory_check(run->to, run->options->overwrite ? FSDP_EXISTING_UPDATE
                                                                         : FSDP_EXISTING_REFUSE);

@@ -237,7 +237,7 @@ static fsdp_status verify(verifying *v, const char *path)
     return status;
 }
 
-static fsdp_status begin(verifying *v)
+static fsdp_status begin_verify(verifying *v)
 {
     v->raw = fsdp_calloc(PIECE_ELEMENTS, MAX_ELEMENT_BYTES);
     v->numbers = fsdp_calloc(PIECE_ELEMENTS, sizeof *v->numbers);
@@ -252,9 +252,9 @@ fsdp_status fsdp_verify_checkpoint(const char *path, const fsdp_verify_options *
     verifying v = {.options = options, .result = result};
     *result = (fsdp_verify_result){0};
     FSDP_TRY(fsdp_path_check(path));
-    if (!fsdp_path_is_there(path))
+    if (!fsdp_path_exists(path))
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no such file or directory", path);
-    fsdp_status status = begin(&v);
+    fsdp_status status = begin_verify(&v);
     if (status == FSDP_OK)
         status = verify(&v, path);
     fsdp_device_destroy(v.device);

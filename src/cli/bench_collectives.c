@@ -96,7 +96,7 @@ static void print_heading(int ranks)
         printf(" %14s", fsdp_bench_collective_name(i));
     printf("\n%10s", "bytes");
     for (int i = 0; i < FSDP_BENCH_COLLECTIVES; i++)
-        printf(" %14s", i ? fsdp_bench_collective_how(i) : "");
+        printf(" %14s", i ? fsdp_bench_collective_method(i) : "");
     puts("");
 }
 
@@ -150,7 +150,7 @@ static int run_ranks(const bench_options *o, char **argv)
     return attempt.exit_code;
 }
 
-static fsdp_status check(const bench_options *o)
+static fsdp_status check_options(const bench_options *o)
 {
     if (o->min_size <= o->max_size)
         return FSDP_OK;
@@ -166,7 +166,7 @@ int fsdp_bench_collectives_main(int argc, char **argv)
     int code = fsdp_cli_options(&spec, argc - 1, argv + 1, &o, &options);
     if (code != FSDP_CLI_RUN)
         return code;
-    if (check(&o) != FSDP_OK || fsdp_bench_job_report(&report) != FSDP_OK)
+    if (check_options(&o) != FSDP_OK || fsdp_bench_job_report(&report) != FSDP_OK)
         code = fsdp_cli_misused(PROGRAM);
     else
         code = report ? fsdp_cli_run_rank(PROGRAM, run_rank, &o) : run_ranks(&o, argv);

@@ -107,13 +107,14 @@ static void derive(void *target, const fsdp_options *options)
     if (o->checkpointing_kind != FSDP_CHECKPOINT_FULL &&
         !fsdp_options_given(options, "activation-checkpointing"))
         o->activation_checkpointing = true;
-    o->asks_for_target = fsdp_options_says(options, "target");
+    o->asks_for_target = fsdp_options_asked_for(options, "target");
 }
 
-static fsdp_status check(void *target, const fsdp_options *options)
+static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     const bench_options *o = target;
-    if (!o->activation_checkpointing && fsdp_options_says(options, "activation-checkpointing-kind"))
+    if (!o->activation_checkpointing &&
+        fsdp_options_asked_for(options, "activation-checkpointing-kind"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--activation-checkpointing-kind needs --activation-checkpointing");
     if (o->profile_steps && !o->profile && !o->breakdown)
@@ -134,7 +135,7 @@ static const fsdp_options_spec spec = {
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,
-    .check = check,
+    .check = check_options,
 };
 
 static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)

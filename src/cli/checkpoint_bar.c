@@ -5,7 +5,7 @@
 #include "src/report/terminal.h"
 
 /* Create the bar. If there is no memory for it, the work continues without a bar. */
-static void begin(fsdp_checkpoint_bar *bar, size_t total)
+static void begin_bar(fsdp_checkpoint_bar *bar, size_t total)
 {
     const fsdp_progress_options options = {.description = bar->description,
                                            .total = (int64_t)total,
@@ -19,7 +19,7 @@ void fsdp_checkpoint_bar_step(void *context, size_t done, size_t total)
 {
     fsdp_checkpoint_bar *bar = context;
     if (!bar->progress)
-        begin(bar, total);
+        begin_bar(bar, total);
     fsdp_progress_update(bar->progress, (int64_t)done - (int64_t)bar->done, NULL);
     bar->done = done;
 }

@@ -186,7 +186,7 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");
-    if (result->format == FSDP_CONVERT_HF && path && !fsdp_path_is_there(path))
+    if (result->format == FSDP_CONVERT_HF && path && !fsdp_path_exists(path))
         fprintf(stderr,
                 "%s: note: %s has no config.json and no tokenizer: give --model, the folder or hub "
                 "name of the model, or copy them into it\n",

@@ -365,7 +365,7 @@ static fsdp_status inspect(const char *path, const inspect_config *config)
 {
     fsdp_parts parts;
     fsdp_status status = fsdp_parts_find(path, &parts);
-    if (status == FSDP_OK && fsdp_parts_are_whole(&parts, path))
+    if (status == FSDP_OK && fsdp_parts_is_path_itself(&parts, path))
         status = inspect_one(path, config);
     else if (status == FSDP_OK)
         status = config->json ? print_parts_json(path, &parts) : print_parts(path, &parts);

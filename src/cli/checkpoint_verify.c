@@ -151,7 +151,7 @@ static int verify(const char *path)
 {
     fsdp_parts parts, others;
     int code;
-    if (fsdp_parts_survey(path, &parts, &others) != FSDP_OK) {
+    if (fsdp_parts_classify(path, &parts, &others) != FSDP_OK) {
         code = fsdp_cli_failed(spec.program);
     } else {
         const int of_parts = verify_parts(&parts, path), of_folders = verify_folders(&parts, path);

@@ -118,9 +118,9 @@ int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void 
     if (status != FSDP_OK)
         return fsdp_cli_misused(spec->program);
     int code = FSDP_CLI_RUN;
-    if (fsdp_options_wanted(*options) == FSDP_OPTIONS_HELP) {
+    if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_HELP) {
         code = print_text(fsdp_options_help(spec, fsdp_cli_columns()));
-    } else if (fsdp_options_wanted(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
+    } else if (fsdp_options_requested_action(*options) == FSDP_OPTIONS_PRINT_CONFIG) {
         code = print_text(fsdp_options_print(*options, target));
         status = fsdp_options_check(*options, target);
         if (code == FSDP_EXIT_OK && status != FSDP_OK)

@@ -100,16 +100,17 @@ static void derive(void *target, const fsdp_options *options)
     fsdp_generation_options_given(options, &c->generation);
     c->cut_sources = fsdp_options_given(options, "max-source-length");
     c->cut_targets = fsdp_options_given(options, "max-target-length");
-    c->says.task_prefix = fsdp_options_says(options, "task-prefix");
-    c->says.text_column = fsdp_options_says(options, "text-column");
-    c->says.target_column = fsdp_options_says(options, "target-column");
-    c->says.max_source_length = fsdp_options_says(options, "max-source-length");
-    c->says.max_target_length = fsdp_options_says(options, "max-target-length");
-    c->says.seed = fsdp_options_says(options, "seed");
-    c->says.generate = fsdp_options_origin(options, "generate") > FSDP_ORIGIN_ENV && c->generate;
+    c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
+    c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
+    c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
+    c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
+    c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
+    c->asked_for.seed = fsdp_options_asked_for(options, "seed");
+    c->asked_for.generate =
+        fsdp_options_origin(options, "generate") > FSDP_ORIGIN_ENV && c->generate;
 }
 
-static fsdp_status check(void *target, const fsdp_options *options)
+static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     fsdp_evaluate_config *c = target;
     (void)options;
@@ -146,7 +147,7 @@ static const fsdp_options_spec spec = {
     .table = table,
     .count = FSDP_LENGTH(table),
     .derive = derive,
-    .check = check,
+    .check = check_options,
 };
 
 static fsdp_status evaluate(fsdp_group *group, void *config)

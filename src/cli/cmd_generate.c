@@ -171,7 +171,7 @@ static fsdp_status generate(fsdp_group *group, void *arg)
     config->run.n_texts = count;
     config->run.seed = (uint64_t)config->seed;
     config->run.max_source_length_given = fsdp_options_given(config->options, "max_source_length");
-    config->run.asks_for_seed = fsdp_options_says(config->options, "seed");
+    config->run.asks_for_seed = fsdp_options_asked_for(config->options, "seed");
     fsdp_generation_options_given(config->options, &config->run.generation);
     fsdp_status status = fsdp_generate_run(&config->run, group, print_result, print_note, config);
     fsdp_free(texts);

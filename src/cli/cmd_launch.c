@@ -163,7 +163,7 @@ static void derive(void *target, const fsdp_options *options)
         c->master_port = 0;
 }
 
-static fsdp_status check(void *target, const fsdp_options *options)
+static fsdp_status check_options(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
     (void)options;
@@ -197,7 +197,7 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
     .stop_at_positional = true,
     .derive = derive,
-    .check = check,
+    .check = check_options,
 };
 
 /* Read one entry of --redirects or --tee, rank:number if `by_rank` and otherwise a number, and move

@@ -179,7 +179,7 @@ int fsdp_cmd_plan(int argc, char **argv)
         .n_compat = fsdp_train_options()->n_compat,
         .derive = derive,
         .check = fsdp_train_options()->check,
-        .in_vain = fsdp_train_options()->in_vain,
+        .without_effect = fsdp_train_options()->without_effect,
     };
     int code = table ? fsdp_cli_options(&spec, argc, argv, &config, &options)
                      : fsdp_cli_failed(spec.program);

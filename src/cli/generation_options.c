@@ -7,7 +7,7 @@ void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_
 {
 #define FSDP_GIVEN(name)                                                                           \
     settings->given.name = fsdp_options_given(options, #name);                                     \
-    settings->asked_for.name = fsdp_options_says(options, #name);
+    settings->asked_for.name = fsdp_options_asked_for(options, #name);
     FSDP_GENERATION_SETTINGS(FSDP_GIVEN)
 #undef FSDP_GIVEN
 }

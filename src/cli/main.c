@@ -87,7 +87,7 @@ int fsdp_cmd_help(int argc, char **argv)
     return c->run(2, help_argv);
 }
 
-static int run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit becomes an error of write() */
     /* Keep the memory that a step frees in the process, since the system would return it page by
@@ -141,5 +141,5 @@ static void fill_closed(void)
 int main(int argc, char **argv)
 {
     fill_closed();
-    return close_output(run(argc, argv));
+    return close_output(run_command(argc, argv));
 }

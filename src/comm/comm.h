@@ -85,7 +85,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status statu
 FSDP_MUST_CHECK fsdp_status fsdp_group_check(const fsdp_group *group);
 /* Is a peer gone, because it has died, was stopped or has left the group? A peer that has only
  * failed or diverged is not gone. Returns false if `group` is NULL. */
-bool fsdp_group_lacks_peer(const fsdp_group *group);
+bool fsdp_group_has_lost_peer(const fsdp_group *group);
 
 /* Set the number of threads that each rank computes with. Waits spin only if there is a core for
  * every thread of every rank. */

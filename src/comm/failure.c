@@ -87,7 +87,7 @@ static bool is_gone(const fsdp_group *group, int rank)
            fsdp_heartbeat_silent_s(group->heartbeat, peer) > 0;
 }
 
-bool fsdp_group_lacks_peer(const fsdp_group *group)
+bool fsdp_group_has_lost_peer(const fsdp_group *group)
 {
     fsdp_comm_failure first;
     if (!group || !group->control)

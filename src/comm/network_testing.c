@@ -18,7 +18,7 @@ static fsdp_network *network_of(const fsdp_group *group)
 /* Record the time at which this rank ends a WRITE or a READ. When a peer begins a READ, it reads
  * the time of the last WRITE, and when it begins a WRITE, the time of the last READ. The phase
  * protocol ensures that a time is not overwritten while a peer may still read it. */
-void fsdp_network_publish(fsdp_shared_buffer *buffer)
+void fsdp_network_post(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
     const fsdp_network *n = network_of(group);

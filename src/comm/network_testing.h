@@ -25,17 +25,17 @@ typedef struct fsdp_network {
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
 /* phase.c calls fsdp_network_arrive() after a phase has waited for all peers, and
- * fsdp_network_publish() before a phase ends. No effect without a network. */
+ * fsdp_network_post() before a phase ends. No effect without a network. */
 #ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
-void fsdp_network_publish(fsdp_shared_buffer *buffer);
+void fsdp_network_post(fsdp_shared_buffer *buffer);
 #else
 static inline void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                        const fsdp_phase_info *info)
 {
     (void)buffer, (void)phase, (void)info;
 }
-static inline void fsdp_network_publish(fsdp_shared_buffer *buffer)
+static inline void fsdp_network_post(fsdp_shared_buffer *buffer)
 {
     (void)buffer;
 }

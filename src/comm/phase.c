@@ -121,7 +121,7 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer)
     if (!buffer->lanes)
         return;
     fsdp_trace_begin(FSDP_TRACE_SHARDING, "phase_end", NULL);
-    fsdp_network_publish(buffer);
+    fsdp_network_post(buffer);
     fsdp_phase_wake(buffer);
     fsdp_trace_end();
 }

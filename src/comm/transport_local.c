@@ -6,7 +6,7 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
                                  fsdp_comm_offer *offer)
 {
     (void)group, (void)offer;
-    memory->handle = fsdp_heap_pages(bytes, &memory->data);
+    memory->handle = fsdp_heap_alloc_pages(bytes, &memory->data);
     memory->bytes = bytes;
     return memory->handle ? FSDP_OK : fsdp_error_nomem();
 }

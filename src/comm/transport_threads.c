@@ -29,7 +29,7 @@ static fsdp_status block_create(size_t bytes, int refs, shared_block **block, vo
     shared_block *made = fsdp_calloc(1, sizeof *made);
     if (!made)
         return fsdp_error_nomem();
-    made->heap = fsdp_heap_pages(bytes, data);
+    made->heap = fsdp_heap_alloc_pages(bytes, data);
     if (!made->heap) {
         fsdp_free(made);
         return fsdp_error_nomem();

@@ -100,7 +100,7 @@ static uint32_t signature_of(const fsdp_dcp_entry *entry)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static fsdp_status invalid(const fsdp_dcp_entry *entry, const char *what)
+static fsdp_status invalid_entry(const fsdp_dcp_entry *entry, const char *what)
 {
     return fsdp_error(FSDP_ERR_INVALID, "'%s': %s", entry->fqn, what);
 }
@@ -168,10 +168,10 @@ static fsdp_status check_tensor(fsdp_dcp_entry *entry)
                           t->dtype_name);
     if (t->ndim < 0 || t->ndim > FSDP_DCP_MAX_NDIM ||
         !fsdp_safetensors_size(entry->dtype, t->shape, t->ndim, &numel, &bytes))
-        return invalid(entry, "its shape has more elements than a file can hold");
+        return invalid_entry(entry, "its shape has more elements than a file can hold");
     FSDP_TRY(t->offsets ? fill_box(entry, t->offsets, t->sizes, &entry->box) : fill_rows(entry));
     if (!t->data && !t->read && fsdp_dcp_box_numel(entry, &entry->box) > 0)
-        return invalid(entry, "its rows have no data");
+        return invalid_entry(entry, "its rows have no data");
     return FSDP_OK;
 }
 
@@ -253,7 +253,7 @@ fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest)
     qsort(sorted, manifest->n, sizeof *sorted, by_fqn);
     for (size_t i = 1; i < manifest->n && status == FSDP_OK; i++)
         if (by_fqn(&sorted[i - 1], &sorted[i]) == 0)
-            status = invalid(sorted[i], "two entries have this name");
+            status = invalid_entry(sorted[i], "two entries have this name");
     fsdp_free(sorted);
     return status;
 }

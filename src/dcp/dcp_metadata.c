@@ -49,7 +49,7 @@ static const fsdp_pickle_name names[] = {
     {NULL, "WindowsPath", FSDP_PICKLE_CALL},
 };
 
-static fsdp_status bad(const fsdp_dcp_metadata *md, const char *fqn, const char *what)
+static fsdp_status bad_metadata(const fsdp_dcp_metadata *md, const char *fqn, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: '%s': %s", md->label, fqn, what);
     return FSDP_ERR_FORMAT;
@@ -78,14 +78,14 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
                              const int64_t **ints, int *n)
 {
     if (!fsdp_pickle_is(value, FSDP_PICKLE_TUPLE) || value->list.n > MAX_NDIM)
-        return bad(md, fqn, "a size or offset is no tuple of at most 64 numbers");
+        return bad_metadata(md, fqn, "a size or offset is no tuple of at most 64 numbers");
     int64_t *copy = fsdp_arena_alloc(&md->arena, value->list.n * sizeof *copy);
     if (!copy)
         return FSDP_ERR_NOMEM;
     for (size_t i = 0; i < value->list.n; i++) {
         const fsdp_pickle_value *item = value->list.items[i];
         if (!fsdp_pickle_is(item, FSDP_PICKLE_INT) || item->integer < 0)
-            return bad(md, fqn, "a size or offset is no number, or negative");
+            return bad_metadata(md, fqn, "a size or offset is no number, or negative");
         copy[i] = item->integer;
     }
     *ints = copy;
@@ -104,7 +104,7 @@ static fsdp_status read_key(fsdp_dcp_metadata *md, const fsdp_pickle_value *key,
         offset = fsdp_pickle_find(key, "offset");
     }
     if (!item->fqn)
-        return bad(md, "storage_data", "a key has no name");
+        return bad_metadata(md, "storage_data", "a key has no name");
     if (!offset || fsdp_pickle_is(offset, FSDP_PICKLE_NONE))
         return FSDP_OK;
     return read_ints(md, item->fqn, offset, &item->offsets, &item->n_offsets);
@@ -145,14 +145,14 @@ static fsdp_status read_place(fsdp_dcp_metadata *md, const char *fqn, const fsdp
     const fsdp_pickle_value *offset = fsdp_pickle_find(info, "offset");
     const fsdp_pickle_value *length = fsdp_pickle_find(info, "length");
     if (!info)
-        return bad(md, fqn, "a chunk of it is stored nowhere");
+        return bad_metadata(md, fqn, "a chunk of it is stored nowhere");
     chunk->file = fsdp_pickle_text(fsdp_pickle_find(info, "relative_path"));
     if (!fsdp_pickle_is_call(info, "_StorageInfo") || !chunk->file ||
         !fsdp_pickle_is(offset, FSDP_PICKLE_INT) || offset->integer < 0 ||
         !fsdp_pickle_is(length, FSDP_PICKLE_INT) || length->integer < 0)
-        return bad(md, fqn, "where a chunk of it is stored is not recorded");
+        return bad_metadata(md, fqn, "where a chunk of it is stored is not recorded");
     if (strchr(chunk->file, '/') || chunk->file[0] == '.' || !chunk->file[0])
-        return bad(md, fqn, "a chunk of it is not in a file in the folder of .metadata");
+        return bad_metadata(md, fqn, "a chunk of it is not in a file in the folder of .metadata");
     if (transforms && !fsdp_pickle_is(transforms, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(transforms, FSDP_PICKLE_LIST) && transforms->list.n == 0)) {
         (void)fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -174,7 +174,7 @@ static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *i
     for (int i = 0; i < item->ndim; i++) {
         if (chunk->offsets[i] > item->shape[i] ||
             chunk->sizes[i] > item->shape[i] - chunk->offsets[i])
-            return bad(md, item->fqn, "a chunk reaches beyond its tensor");
+            return bad_metadata(md, item->fqn, "a chunk reaches beyond its tensor");
         chunk->numel *= chunk->sizes[i]; /* cannot overflow: at most the tensor's numel */
     }
     return FSDP_OK;
@@ -201,11 +201,12 @@ static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_it
         covered += item->chunks[i].numel;
         for (size_t k = 0; k < i; k++)
             if (overlap(&item->chunks[i], &item->chunks[k], item->ndim))
-                return bad(md, item->fqn, "two of its chunks overlap");
+                return bad_metadata(md, item->fqn, "two of its chunks overlap");
         if (covered > item->numel)
-            return bad(md, item->fqn, "its chunks have more elements than it");
+            return bad_metadata(md, item->fqn, "its chunks have more elements than it");
     }
-    return covered == item->numel ? FSDP_OK : bad(md, item->fqn, "a part of it is in no chunk");
+    return covered == item->numel ? FSDP_OK
+                                  : bad_metadata(md, item->fqn, "a part of it is in no chunk");
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -226,7 +227,7 @@ static fsdp_status read_chunk(fsdp_dcp_metadata *md, const fsdp_dcp_item *item,
         read_ints(md, item->fqn, fsdp_pickle_find(value, "offsets"), &chunk->offsets, &n_offsets));
     FSDP_TRY(read_ints(md, item->fqn, fsdp_pickle_find(value, "sizes"), &chunk->sizes, &n_sizes));
     if (n_offsets != item->ndim || n_sizes != item->ndim)
-        return bad(md, item->fqn, "a chunk has not as many dimensions as its tensor");
+        return bad_metadata(md, item->fqn, "a chunk has not as many dimensions as its tensor");
     FSDP_TRY(check_box(md, item, chunk));
     return read_place(md, item->fqn, lookup(places, item->fqn, chunk->offsets, n_offsets), chunk);
 }
@@ -242,11 +243,11 @@ static fsdp_status read_tensor(fsdp_dcp_metadata *md, const fsdp_pickle_value *v
         fsdp_pickle_is(properties, FSDP_PICKLE_RECORD))
         dtype = fsdp_torch_dtype(fsdp_pickle_at(properties->record.state, 0));
     if (!dtype || !fsdp_pickle_is(chunks, FSDP_PICKLE_LIST))
-        return bad(md, item->fqn, "it has no dtype or no chunks");
+        return bad_metadata(md, item->fqn, "it has no dtype or no chunks");
     item->dtype_name = dtype->name;
     FSDP_TRY(read_ints(md, item->fqn, fsdp_pickle_find(value, "size"), &item->shape, &item->ndim));
     if (!fsdp_safetensors_size(dtype, item->shape, item->ndim, &item->numel, &item->bytes))
-        return bad(md, item->fqn, "its shape has more elements than a file can hold");
+        return bad_metadata(md, item->fqn, "its shape has more elements than a file can hold");
     FSDP_TRY(new_chunks(md, item, chunks->list.n));
     for (size_t i = 0; i < chunks->list.n; i++)
         FSDP_TRY(read_chunk(md, item, chunks->list.items[i], places, &item->chunks[i]));
@@ -259,7 +260,7 @@ static fsdp_status read_item(fsdp_dcp_metadata *md, const fsdp_pickle_value *val
     if (fsdp_pickle_is_call(value, "TensorStorageMetadata"))
         return read_tensor(md, value, places, item);
     if (!fsdp_pickle_is_call(value, "BytesStorageMetadata"))
-        return bad(md, item->fqn, "it is neither a tensor nor a value");
+        return bad_metadata(md, item->fqn, "it is neither a tensor nor a value");
     FSDP_TRY(new_chunks(md, item, 1));
     return read_place(md, item->fqn, lookup(places, item->fqn, NULL, 0), &item->chunks[0]);
 }
@@ -279,17 +280,17 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         fsdp_dcp_item *item = &md->items[md->n];
         item->fqn = fsdp_pickle_text(dict->list.items[i]);
         if (!item->fqn)
-            return bad(md, "state_dict_metadata", "a key is no text");
+            return bad_metadata(md, "state_dict_metadata", "a key is no text");
         item->path = lookup(paths, item->fqn, NULL, 0);
         if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may omit the path */
-            return bad(md, item->fqn, "planner_data has no path of it");
+            return bad_metadata(md, item->fqn, "planner_data has no path of it");
         FSDP_TRY(read_item(md, dict->list.items[i + 1], places, item));
         md->n++;
     }
     qsort(md->items, md->n, sizeof *md->items, compare_fqns);
     for (size_t i = 1; i < md->n; i++)
         if (compare_fqns(&md->items[i - 1], &md->items[i]) == 0)
-            return bad(md, md->items[i].fqn, "it is there twice");
+            return bad_metadata(md, md->items[i].fqn, "it is there twice");
     return FSDP_OK;
 }
 

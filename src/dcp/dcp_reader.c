@@ -133,7 +133,7 @@ static fsdp_status check_there(const char *directory, const char *metadata)
 
 /* `status` is the result of reading the metadata. If the file cannot be read and does not begin
  * like a pickle, return an error that says what it may be instead. */
-static fsdp_status explain(const char *path, const fsdp_mapping *map, fsdp_status status)
+static fsdp_status explain_missing(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
     if ((status == FSDP_ERR_FORMAT || status == FSDP_ERR_UNSUPPORTED) && !begins_well)
@@ -150,8 +150,8 @@ static fsdp_status read_metadata(fsdp_dcp_reader *reader)
     if (status == FSDP_OK)
         status = fsdp_file_map(path, &map);
     if (status == FSDP_OK)
-        status = explain(path, &map,
-                         fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata));
+        status = explain_missing(
+            path, &map, fsdp_dcp_metadata_create(path, map.data, map.bytes, &reader->metadata));
     fsdp_file_unmap(&map);
     fsdp_free(path);
     return status;

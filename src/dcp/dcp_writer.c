@@ -459,8 +459,9 @@ static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp
     return own->is_complete ? check_room(*job) : FSDP_OK;
 }
 
-static fsdp_status meet(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                        const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
+static fsdp_status agree_on_manifest(fsdp_status mine, const fsdp_group_place *place,
+                                     fsdp_group *group, const fsdp_dcp_manifest *manifest,
+                                     fsdp_dcp_job **job)
 {
     greeting own = {0}, *all = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
     fsdp_status status =
@@ -478,7 +479,7 @@ fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place,
                                 const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
 {
     fsdp_dcp_job *made = NULL;
-    fsdp_status status = meet(mine, place, group, manifest, &made);
+    fsdp_status status = agree_on_manifest(mine, place, group, manifest, &made);
     if (status != FSDP_OK) {
         fsdp_dcp_job_destroy(made);
         return status;

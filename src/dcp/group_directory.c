@@ -41,8 +41,9 @@ fsdp_status fsdp_group_place_complete(const fsdp_group_place *place, const char 
 /* --- all ranks --- */
 
 /* Make the directory on rank 0, and send its temporary path to `dir` on all ranks. */
-static fsdp_status begin(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
-                         fsdp_atomic_directory **target, char dir[PATH_MAX])
+static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
+                                   fsdp_group *group, fsdp_atomic_directory **target,
+                                   char dir[PATH_MAX])
 {
     char own[PATH_MAX] = {0},
          (*all)[PATH_MAX] = fsdp_calloc((size_t)fsdp_group_world_size(group), sizeof *all);
@@ -62,7 +63,7 @@ fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_group_place *place
 {
     fsdp_atomic_directory *target = NULL;
     char dir[PATH_MAX];
-    fsdp_status status = begin(mine, place, group, &target, dir);
+    fsdp_status status = begin_directory(mine, place, group, &target, dir);
     if (status == FSDP_OK)
         status = write(arg, dir);
     if (status == FSDP_OK)

@@ -23,7 +23,7 @@ static char *path_of(const char *dir, int rank, const char *kind)
     return fsdp_path_join(dir, name);
 }
 
-fsdp_status fsdp_rank_note_leave(const char *dir, int rank, const void *data, size_t bytes)
+fsdp_status fsdp_rank_note_write(const char *dir, int rank, const void *data, size_t bytes)
 {
     char *path = path_of(dir, rank, PLACES);
     fsdp_status status = path ? fsdp_file_write(path, data, bytes) : FSDP_ERR_NOMEM;
@@ -31,7 +31,7 @@ fsdp_status fsdp_rank_note_leave(const char *dir, int rank, const void *data, si
     return status;
 }
 
-void fsdp_rank_note_leave_failure(const char *dir, int rank)
+void fsdp_rank_note_write_failure(const char *dir, int rank)
 {
     char *path = path_of(dir, rank, FAILED);
     const int fd = path ? open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
@@ -67,8 +67,8 @@ static fsdp_status read_and_delete(const char *path, void *data, size_t bytes)
     return status == FSDP_OK ? fsdp_tree_remove(path) : status;
 }
 
-fsdp_status fsdp_rank_note_take(const char *dir, int rank, void *data, size_t bytes,
-                                const atomic_bool *given_up)
+fsdp_status fsdp_rank_note_receive(const char *dir, int rank, void *data, size_t bytes,
+                                   const atomic_bool *given_up)
 {
     char *path = path_of(dir, rank, PLACES), *failed = path_of(dir, rank, FAILED);
     fsdp_status status = path && failed ? wait_for(path, failed, given_up) : FSDP_ERR_NOMEM;

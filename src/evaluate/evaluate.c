@@ -166,16 +166,16 @@ static fsdp_status check_task_options(const evaluator *v)
     const fsdp_model_info *info = &v->model->info;
     const fsdp_task task = info->format.task;
     const fsdp_setting_flag setting = fsdp_generation_settings_first(&c->generation);
-    const char *flag = c->predictions              ? "--predictions"
-                       : c->prompts                ? "--prompts"
-                       : c->baseline_data          ? "--baseline-data"
-                       : c->examples > 0           ? "--examples"
-                       : c->wikihow_cleaning       ? "--wikihow-cleaning"
-                       : c->says.generate          ? "--generate"
-                       : c->says.max_source_length ? "--max-source-length"
-                       : c->says.max_target_length ? "--max-target-length"
-                       : *setting.text             ? setting.text
-                                                   : NULL;
+    const char *flag = c->predictions                   ? "--predictions"
+                       : c->prompts                     ? "--prompts"
+                       : c->baseline_data               ? "--baseline-data"
+                       : c->examples > 0                ? "--examples"
+                       : c->wikihow_cleaning            ? "--wikihow-cleaning"
+                       : c->asked_for.generate          ? "--generate"
+                       : c->asked_for.max_source_length ? "--max-source-length"
+                       : c->asked_for.max_target_length ? "--max-target-length"
+                       : *setting.text                  ? setting.text
+                                                        : NULL;
     if (task != FSDP_TASK_SEQ2SEQ && flag)
         return fsdp_error(FSDP_ERR_UNSUPPORTED, "%s is for seq2seq models; a %s is for %s", flag,
                           info->class_name, fsdp_train_task_name(task));
@@ -231,10 +231,10 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     FSDP_TRY(open_dataset(v, c->data, c->max_samples, &v->set));
     if (first_model && is_first(v) && fsdp_dataset_note(v->set))
         fsdp_log("data", FSDP_LOG_WARN, -1, 1, "%s", fsdp_dataset_note(v->set));
-    const char *flag = c->says.task_prefix     ? "task-prefix"
-                       : c->says.text_column   ? "text-column"
-                       : c->says.target_column ? "target-column"
-                                               : NULL;
+    const char *flag = c->asked_for.task_prefix     ? "task-prefix"
+                       : c->asked_for.text_column   ? "text-column"
+                       : c->asked_for.target_column ? "target-column"
+                                                    : NULL;
     if (flag && !(fsdp_dataset_uses(v->set) & FSDP_USES_TEXTS))
         return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are texts; those of %s are ids",
                           flag, c->data);
@@ -422,7 +422,7 @@ static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
     const bool draws_texts = v->all->have_texts && v->generation.do_sample;
-    if (!c->says.seed || c->untrained || c->from_config || draws_texts)
+    if (!c->asked_for.seed || c->untrained || c->from_config || draws_texts)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");

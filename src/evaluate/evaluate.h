@@ -34,12 +34,12 @@ typedef struct fsdp_evaluate_config {
     int max_source_length, max_target_length;
     /* true if the user gave the length; rows of token ids are then cut to it, too. Not options */
     bool cut_sources, cut_targets;
-    /* Options that the user asked for (fsdp_options_says()). They are refused where they would have
-     * no effect. This is not an option. */
+    /* Options that the user asked for (fsdp_options_asked_for()). They are refused where they would
+     * have no effect. This is not an option. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
             generate;
-    } says;
+    } asked_for;
     int64_t max_seq_length; /* for other tasks than seq2seq; 0: the model's limit */
     int batch_size;
     bool generate; /* for seq2seq: also generate texts and compute their ROUGE */

@@ -22,7 +22,7 @@ enum {
 
 static fsdp_status no_model(const fsdp_foreign_run *run)
 {
-    char *top = fsdp_foreign_names_top(&run->model);
+    char *top = fsdp_foreign_names_describe_top(&run->model);
     if (!top)
         return FSDP_ERR_NOMEM;
     fsdp_status status = fsdp_error(
@@ -162,7 +162,8 @@ static fsdp_status refuse_unexpected(const fsdp_foreign_run *run)
     const size_t n = strlen(run->prefix);
     const char *first = NULL;
     size_t count = 0;
-    for (size_t i = fsdp_foreign_names_lower(&run->model, run->prefix); i < run->model.n; i++) {
+    for (size_t i = fsdp_foreign_names_lower_bound(&run->model, run->prefix); i < run->model.n;
+         i++) {
         const fsdp_foreign_item *item = &run->model.items[i];
         if (strncmp(item->name, run->prefix, n) != 0)
             break;
@@ -276,7 +277,7 @@ static fsdp_status no_optimizer(const fsdp_foreign_run *run)
                           "same. To begin from the weights with another optimizer: fsdp checkpoint "
                           "convert, then --model",
                           run->paths->optimizer);
-    char *top = fsdp_foreign_names_top(run->optim);
+    char *top = fsdp_foreign_names_describe_top(run->optim);
     if (!top)
         return FSDP_ERR_NOMEM;
     fsdp_status status =
@@ -393,7 +394,7 @@ static fsdp_status match_slot(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
     if (!prefix)
         return FSDP_ERR_NOMEM;
     const size_t n = strlen(prefix);
-    for (size_t i = n ? fsdp_foreign_names_lower(run->optim, prefix) : run->optim->n;
+    for (size_t i = n ? fsdp_foreign_names_lower_bound(run->optim, prefix) : run->optim->n;
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
         FSDP_TRY(match_state(run, slot, run->optim->items[i].name + n, run->optim->items[i].item));
     return check_state(run, slot);

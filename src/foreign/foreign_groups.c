@@ -68,9 +68,9 @@ static fsdp_status key_by_name(fsdp_foreign_run *run, fsdp_foreign_slot *slot)
         const char *flat = prefix ? fsdp_foreign_text(run, "%s%s%s.", at->base, GROUPS, key) : NULL;
         if (!flat)
             return FSDP_ERR_NOMEM;
-        if (fsdp_foreign_names_lower(run->optim, prefix) < run->optim->n)
+        if (fsdp_foreign_names_lower_bound(run->optim, prefix) < run->optim->n)
             slot->key = key;
-        if (fsdp_foreign_names_lower(run->optim, flat) < run->optim->n)
+        if (fsdp_foreign_names_lower_bound(run->optim, flat) < run->optim->n)
             slot->group_key = key;
     }
     return FSDP_OK;
@@ -141,8 +141,8 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
 
 /* Could the state under this number belong to `parameter`? *yes is false if a tensor of this state
  * has a different shape in this optimizer, else true. */
-static fsdp_status fits(fsdp_foreign_run *run, const numbered *number,
-                        const fsdp_parameter *parameter, bool *yes)
+static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
+                               const fsdp_parameter *parameter, bool *yes)
 {
     const char *name;
     *yes = true;
@@ -228,7 +228,7 @@ static fsdp_status order_fits(fsdp_foreign_run *run, const numbers *all, const o
                             : all->n_groups == 2 && o->first < o->n && all->sizes[0] == o->first;
     *yes = groups && o->n == all->n;
     for (size_t i = 0; *yes && i < all->n; i++)
-        FSDP_TRY(fits(run, &all->items[i], o->items[i], yes));
+        FSDP_TRY(number_fits(run, &all->items[i], o->items[i], yes));
     return FSDP_OK;
 }
 
@@ -246,7 +246,7 @@ static fsdp_status assign(fsdp_foreign_run *run, const numbered *number,
         const char *prefix = fsdp_foreign_text(run, "%sstate.%s.", run->at.base, slot->key);
         if (!prefix)
             return FSDP_ERR_NOMEM;
-        if (fsdp_foreign_names_lower(run->optim, prefix) == run->optim->n)
+        if (fsdp_foreign_names_lower_bound(run->optim, prefix) == run->optim->n)
             slot->key = NULL;
     }
     return FSDP_OK;
@@ -375,7 +375,7 @@ static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
     if (!prefix)
         return FSDP_ERR_NOMEM;
     const size_t n = strlen(prefix);
-    for (size_t i = fsdp_foreign_names_lower(run->optim, prefix);
+    for (size_t i = fsdp_foreign_names_lower_bound(run->optim, prefix);
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++)
         FSDP_TRY(
             take_option(run, groups, run->optim->items[i].name + n, run->optim->items[i].item));
@@ -390,7 +390,7 @@ static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
     if (!prefix)
         return FSDP_ERR_NOMEM;
     const size_t n = strlen(prefix);
-    for (size_t i = fsdp_foreign_names_lower(run->optim, prefix);
+    for (size_t i = fsdp_foreign_names_lower_bound(run->optim, prefix);
          i < run->optim->n && strncmp(run->optim->items[i].name, prefix, n) == 0; i++) {
         const fsdp_plain none = {0};
         const char *key = strrchr(run->optim->items[i].name + n, '.');

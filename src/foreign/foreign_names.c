@@ -83,7 +83,7 @@ void fsdp_foreign_names_close(fsdp_foreign_names *names)
     *names = (fsdp_foreign_names){0};
 }
 
-size_t fsdp_foreign_names_lower(const fsdp_foreign_names *names, const char *prefix)
+size_t fsdp_foreign_names_lower_bound(const fsdp_foreign_names *names, const char *prefix)
 {
     size_t low = 0, high = names->n;
     while (low < high) {
@@ -109,7 +109,7 @@ fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names, const fsdp_
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof buffer)
         return FSDP_OK; /* longer than the name of any parameter */
-    const size_t i = fsdp_foreign_names_lower(names, buffer);
+    const size_t i = fsdp_foreign_names_lower_bound(names, buffer);
     if (i == names->n || strcmp(names->items[i].name, buffer) != 0)
         return FSDP_OK;
     *item = names->items[i].item;
@@ -121,7 +121,7 @@ fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names, const fsdp_
     return FSDP_OK;
 }
 
-char *fsdp_foreign_names_top(const fsdp_foreign_names *names)
+char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names)
 {
     fsdp_str text = {0};
     size_t before = 0, shown = 0;
@@ -165,7 +165,7 @@ static void places_fini(places *all)
     }
 }
 
-static bool is(const char *text, const char *bytes, size_t n)
+static bool is_text(const char *text, const char *bytes, size_t n)
 {
     return strncmp(text, bytes, n) == 0 && !text[n];
 }
@@ -174,7 +174,8 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
                              size_t n_wrapper, bool by_number)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (is(all->items[i].prefix, prefix, n) && is(all->items[i].wrapper, wrapper, n_wrapper) &&
+        if (is_text(all->items[i].prefix, prefix, n) &&
+            is_text(all->items[i].wrapper, wrapper, n_wrapper) &&
             all->items[i].by_number == by_number)
             return FSDP_OK;
     if (all->n == MAX_PLACES)
@@ -331,7 +332,7 @@ static const char STATE[] = "state.";
 static bool has_state(const fsdp_foreign_names *names, const place *p, const char *name)
 {
     char *all = fsdp_strdup_printf("%s%s%s%s.", p->prefix, STATE, p->wrapper, name);
-    const bool yes = all && fsdp_foreign_names_lower(names, all) < names->n;
+    const bool yes = all && fsdp_foreign_names_lower_bound(names, all) < names->n;
     fsdp_free(all);
     return yes;
 }
@@ -342,7 +343,7 @@ static size_t count_numbers(const fsdp_foreign_names *names, const place *p, siz
     size_t found = 0;
     for (size_t i = 0; i < most; i++) {
         char *all = fsdp_strdup_printf("%s%s%zu.", p->prefix, STATE, i);
-        found += all && fsdp_foreign_names_lower(names, all) < names->n;
+        found += all && fsdp_foreign_names_lower_bound(names, all) < names->n;
         fsdp_free(all);
     }
     return found;

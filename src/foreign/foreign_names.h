@@ -38,10 +38,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *na
                                                     const char *format, ...);
 /* Return the index of the first item whose name begins with `prefix`, or names->n if there is none.
  * All other items with this prefix follow it. */
-size_t fsdp_foreign_names_lower(const fsdp_foreign_names *names, const char *prefix);
+size_t fsdp_foreign_names_lower_bound(const fsdp_foreign_names *names, const char *prefix);
 /* List the keys at the top for a message, as "'app', 'epoch'". The caller owns the text, which is
  * NULL if memory ran out. */
-char *fsdp_foreign_names_top(const fsdp_foreign_names *names);
+char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names);
 
 /* Find the prefix of the model's parameters, such as "app.model." or "". `all` has every name of
  * every parameter. The caller owns *prefix, which is NULL if no parameter is found. Returns

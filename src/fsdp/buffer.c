@@ -159,7 +159,7 @@ static size_t round_up(size_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
+fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
 {
     size_t best = pool->n;
     for (size_t i = 0; i < pool->n; i++)
@@ -181,7 +181,7 @@ fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer)
     return FSDP_OK;
 }
 
-void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer)
+void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer)
 {
     for (size_t i = 0; i < pool->n; i++) {
         if (pool->items[i].buffer != buffer)

@@ -42,7 +42,7 @@ typedef struct fsdp_pool {
     fsdp_device *device;
     fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
-    bool rotates;      /* fsdp_pool_take() does not take the buffer `last` */
+    bool rotates;      /* fsdp_pool_acquire() does not take the buffer `last` */
     fsdp_buffer *last; /* the buffer that was returned last; NULL after a take */
     struct {
         fsdp_buffer *buffer;
@@ -54,8 +54,8 @@ typedef struct fsdp_pool {
 /* Take a free buffer that has at least `bytes` bytes and at most twice as many. Prefer buffers of
  * which nothing was discarded, and among these the smallest one. If no buffer fits, create one.
  * Collective if the pool has a group. */
-FSDP_MUST_CHECK fsdp_status fsdp_pool_take(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
-void fsdp_pool_give_back(fsdp_pool *pool, fsdp_buffer *buffer);
+FSDP_MUST_CHECK fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
+void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer);
 /* Discard memory of free buffers until all buffers of the `n` pools, including taken ones, together
  * have at most `keep` bytes on this rank, or no free buffer has memory. Collective; `keep` is the
  * same on all ranks. */

@@ -143,13 +143,14 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     const fsdp_device *device = b->context->device;
     fsdp_grad_parts parts = open_parts(b);
     fsdp_buffer *buffer;
-    FSDP_TRY(fsdp_pool_take(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
+    FSDP_TRY(
+        fsdp_pool_acquire(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
     /* If layouts differ, the ranks get an error here, before a rank writes to the part of another
      * rank. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
-        fsdp_pool_give_back(&b->context->comm->grads, buffer);
+        fsdp_pool_release(&b->context->comm->grads, buffer);
         return status;
     }
     b->open = parts.buffer = buffer;
@@ -167,7 +168,7 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
 static void give_back(fsdp_grad_buffer *b, fsdp_buffer *buffer)
 {
     fsdp_buffer_end(buffer);
-    fsdp_pool_give_back(&b->context->comm->grads, buffer);
+    fsdp_pool_release(&b->context->comm->grads, buffer);
 }
 
 static void close_tables(fsdp_grad_buffer *b)
@@ -389,12 +390,12 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     FSDP_TRY(make_place(p->grads, p));
-    if (p->grad.table.most && !fsdp_grad_rows_are_foreseen(p))
+    if (p->grad.table.most && !fsdp_grad_rows_have_room(p))
         FSDP_TRY(widen_buffer(p->grads));
     if (!p->grad.table.most)
         return FSDP_OK;
     p->grad.touched = true;
-    return fsdp_grad_rows_take(p->grads, p, ids, n, padding_idx, out);
+    return fsdp_grad_rows_reserve(p->grads, p, ids, n, padding_idx, out);
 }
 
 /* --- posting --- */
@@ -505,7 +506,7 @@ static void free_gradients(fsdp_grad_buffer *b)
 
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b)
 {
-    fsdp_grad_rows_forget(b);
+    fsdp_grad_rows_end_backward(b);
     for (size_t i = 0; i < b->n_params; i++) {
         const fsdp_param_grad *g = &b->params[i].grad;
         b->params[i].parameter->sink.n_dropped +=

@@ -37,7 +37,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
     }
     if (b->posted.buffer) {
         fsdp_buffer_end(b->posted.buffer);
-        fsdp_pool_give_back(&b->context->comm->grads, b->posted.buffer);
+        fsdp_pool_release(&b->context->comm->grads, b->posted.buffer);
     }
     b->posted.buffer = NULL;
 }
@@ -245,10 +245,10 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
     if (!b->context->replicate_group)
         return FSDP_OK;
     fsdp_grad_parts lanes = {NULL, b->context->replicate_group, lay_out_lane(b)};
-    FSDP_TRY(
-        fsdp_pool_take(&b->context->comm->lanes, fsdp_grad_parts_bytes(b, &lanes), &lanes.buffer));
+    FSDP_TRY(fsdp_pool_acquire(&b->context->comm->lanes, fsdp_grad_parts_bytes(b, &lanes),
+                               &lanes.buffer));
     fsdp_status status = exchange_lanes(b, &lanes, last);
-    fsdp_pool_give_back(&b->context->comm->lanes, lanes.buffer);
+    fsdp_pool_release(&b->context->comm->lanes, lanes.buffer);
     return status;
 }
 

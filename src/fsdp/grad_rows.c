@@ -87,7 +87,7 @@ fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b)
     return status;
 }
 
-void fsdp_grad_rows_forget(fsdp_grad_buffer *b)
+void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++) {
         b->params[i].grad.table.is_over = true;
@@ -95,7 +95,7 @@ void fsdp_grad_rows_forget(fsdp_grad_buffer *b)
     }
 }
 
-bool fsdp_grad_rows_are_foreseen(const fsdp_param *p)
+bool fsdp_grad_rows_have_room(const fsdp_param *p)
 {
     return !p->grad.table.is_over && !p->parameter->sink.looked_up;
 }
@@ -149,8 +149,8 @@ static int32_t row_of(fsdp_row_table *t, int32_t id)
     return t->place[id];
 }
 
-fsdp_status fsdp_grad_rows_take(const fsdp_grad_buffer *b, fsdp_param *p, const int32_t *ids,
-                                int64_t n, int32_t padding_idx, fsdp_grad_rows *out)
+fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p, const int32_t *ids,
+                                   int64_t n, int32_t padding_idx, fsdp_grad_rows *out)
 {
     fsdp_row_table *t = &p->grad.table;
     const int64_t before = t->n, width = width_of(p);

@@ -27,16 +27,16 @@
 #include "src/fsdp/grad_parts.h"
 
 /* Choose which parameters have a table, and the length of each table, from the lookups that were
- * recorded since the last call of this function or of fsdp_grad_rows_forget(). Collective if any
- * parameter may have a table. */
+ * recorded since the last call of this function or of fsdp_grad_rows_end_backward(). Collective if
+ * any parameter may have a table. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b);
 /* Forget the lookups that were recorded. Call this at the end of a backward sweep, after which no
  * gradients of these lookups arrive. Later gradients are unforeseen until the next
  * fsdp_grad_rows_plan(). */
-void fsdp_grad_rows_forget(fsdp_grad_buffer *b);
+void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
 /* Does the table have room for every lookup of p whose gradient may arrive now? The answer depends
  * on what the program did, not on the number of ids, so it is the same on all ranks. */
-bool fsdp_grad_rows_are_foreseen(const fsdp_param *p);
+bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p, which must have a table, takes in a gradient buffer. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);
 /* Create an empty table at p's place in the open buffer. No effect if p has no table. */
@@ -45,9 +45,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_
 void fsdp_grad_rows_close(fsdp_param *p);
 /* Assign a row of p's table to the gradient of each of `ids` [n]. These lookups must have been
  * foreseen. */
-FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_take(const fsdp_grad_buffer *b, fsdp_param *p,
-                                                const int32_t *ids, int64_t n, int32_t padding_idx,
-                                                fsdp_grad_rows *out);
+FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p,
+                                                   const int32_t *ids, int64_t n,
+                                                   int32_t padding_idx, fsdp_grad_rows *out);
 /* Copy the rows of the table to `whole` [V, D] float32 and set its other rows to zero. `place` is
  * the place of p's table in the buffer. */
 void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const float *place,

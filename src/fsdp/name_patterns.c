@@ -14,7 +14,7 @@ bool fsdp_name_matches(const char *pattern, const char *name)
     return fnmatch(pattern, name, FNM_NOESCAPE) == 0;
 }
 
-bool fsdp_module_is_meant(const char *pattern, const char *path, const fsdp_module *module)
+bool fsdp_module_matches(const char *pattern, const char *path, const fsdp_module *module)
 {
     return fsdp_name_matches(pattern, path) || strcmp(pattern, fsdp_module_class(module)) == 0;
 }

@@ -6,7 +6,7 @@
 
 bool fsdp_name_matches(const char *pattern, const char *name);
 /* Does the pattern match the module's path, or is it the name of its class? */
-bool fsdp_module_is_meant(const char *pattern, const char *path, const fsdp_module *module);
+bool fsdp_module_matches(const char *pattern, const char *path, const fsdp_module *module);
 
 /* A list of the valid names, for error messages. A zero-initialised list is empty. */
 typedef struct fsdp_name_list {

@@ -139,7 +139,7 @@ typedef struct module_search {
 static fsdp_status visit_module(const char *path, fsdp_module *m, void *arg)
 {
     module_search *search = arg;
-    if (!fsdp_module_is_meant(search->word, path, m))
+    if (!fsdp_module_matches(search->word, path, m))
         return FSDP_OK;
     search->found++;
     return search->found_one(search->sharding, m);
@@ -276,7 +276,7 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
     for (size_t i = s->n_policies; i-- > 0;) { /* backwards, so that the first match wins */
-        if (!fsdp_module_is_meant(s->policies[i].name, path, module))
+        if (!fsdp_module_matches(s->policies[i].name, path, module))
             continue;
         options->mp_policy = of_all;
         set_policy(&s->policies[i], &options->mp_policy);

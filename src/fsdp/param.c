@@ -110,10 +110,10 @@ fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *sl
     }
     const void *from = fsdp_tensor_ptr(old); /* NULL on the meta device */
     if (device->kernels && from) {
-        status = fsdp_devices_meet(old->storage->device, device);
+        status = fsdp_devices_synchronize(old->storage->device, device);
         fsdp_slice_read(device, slice, fsdp_tensor_ptr(local), local->dtype, from, old->dtype);
         if (status == FSDP_OK)
-            status = fsdp_devices_meet(old->storage->device, device);
+            status = fsdp_devices_synchronize(old->storage->device, device);
     }
     fsdp_tensor_end_write(local);
     fsdp_tensor_end_read(old);
@@ -151,7 +151,7 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
 }
 
 /* p->data has a sink only if the parameter was adopted and still exists. */
-void fsdp_param_leave(fsdp_param *p)
+void fsdp_param_disown(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;
     if (!p->data || !p->data->sink)

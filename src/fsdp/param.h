@@ -121,7 +121,7 @@ void fsdp_param_show_tensors(fsdp_param *p);
 void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops);
 /* Undo fsdp_param_adopt() for a parameter that outlives its group. Afterwards the parameter has no
  * memory. */
-void fsdp_param_leave(fsdp_param *p);
+void fsdp_param_disown(fsdp_param *p);
 
 /* sync_module_states (param_sync.c): copy rank 0's values to p, if rank 0 has any. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_sync_values(const fsdp_param *p);

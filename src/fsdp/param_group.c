@@ -153,7 +153,7 @@ void fsdp_param_group_destroy(fsdp_param_group *g)
         fsdp_param_group_reshard(g);
     fsdp_param_group_drop_copies(g);
     for (size_t i = 0; i < g->n_params; i++) {
-        fsdp_param_leave(&g->params[i]);
+        fsdp_param_disown(&g->params[i]);
         fsdp_param_release_tensors(&g->params[i]);
         fsdp_free(g->params[i].name);
     }

@@ -48,8 +48,8 @@ fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m)
     return fsdp_tensor_is_held_elsewhere(first) ? fsdp_tensor_prefetch(first) : m->ops->gather(m);
 }
 
-fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p, const int64_t *shape,
-                               fsdp_tensor **local)
+fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
+                                      const int64_t *shape, fsdp_tensor **local)
 {
     const fsdp_param_context *c = m->context;
     const int ndim = p->parameter->ndim;

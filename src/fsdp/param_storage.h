@@ -169,8 +169,8 @@ void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of own rows in private memory, with the write guards of m. If the group is
  * offloaded, this private memory is staged in a file between uses. */
-FSDP_MUST_CHECK fsdp_status fsdp_private_local(fsdp_param_memory *m, const fsdp_param *p,
-                                               const int64_t *shape, fsdp_tensor **local);
+FSDP_MUST_CHECK fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
+                                                      const int64_t *shape, fsdp_tensor **local);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)
 {
     return (size_t)m->numel * fsdp_dtype_size(m->context->options.mp_policy.param_dtype);

@@ -45,7 +45,7 @@ static fsdp_status broadcast_values(const fsdp_param_context *c, const fsdp_para
     const size_t bytes = (size_t)fsdp_tensor_numel(t) * fsdp_dtype_size(dtype);
     void *host;
     const bool has = has_values(data) && data->dtype == dtype && bytes;
-    fsdp_status status = has ? fsdp_devices_meet(data->storage->device, c->device) : FSDP_OK;
+    fsdp_status status = has ? fsdp_devices_synchronize(data->storage->device, c->device) : FSDP_OK;
     if (has)
         c->device->kernels->copy(c->device->context, fsdp_tensor_ptr(t), fsdp_tensor_ptr(data),
                                  bytes);

@@ -286,7 +286,7 @@ static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;
     fsdp_state_context *c = state->context;
-    fsdp_grad_rows_forget(&state->param_group->grads);
+    fsdp_grad_rows_end_backward(&state->param_group->grads);
     if (c && c->to_flush && !c->states[0]->not_last_backward)
         FSDP_TRY(flush_and_reshard(c));
     clear_location(state);

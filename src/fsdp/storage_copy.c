@@ -49,7 +49,7 @@ static void drop(fsdp_param_memory *base)
     if (!m->buffer)
         return;
     fsdp_buffer_end(m->buffer);
-    fsdp_pool_give_back(fsdp_param_context_pool(base->context), m->buffer);
+    fsdp_pool_release(fsdp_param_context_pool(base->context), m->buffer);
     m->buffer = NULL;
     m->is_open = false;
 }
@@ -74,8 +74,8 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
     const fsdp_param_context *c = m->base.context;
     const bool is_kept = m->buffer;
     if (!is_kept)
-        FSDP_TRY(fsdp_pool_take(fsdp_param_context_pool(c), fsdp_param_memory_bytes(&m->base),
-                                &m->buffer));
+        FSDP_TRY(fsdp_pool_acquire(fsdp_param_context_pool(c), fsdp_param_memory_bytes(&m->base),
+                                   &m->buffer));
     if (!is_kept || m->unwritten) {
         FSDP_TRY(open_copy(m));
         write_own_rows(m);
@@ -151,7 +151,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
-    return fsdp_private_local(memories->items[FSDP_MEMORY_COPY], p, shape, local);
+    return fsdp_create_private_local(memories->items[FSDP_MEMORY_COPY], p, shape, local);
 }
 
 const fsdp_param_storage fsdp_storage_copy = {.name = "cast copy",

@@ -115,7 +115,7 @@ static fsdp_phase_info phase_info(const packed_memory *m, fsdp_phase_kind kind, 
 static void give_back_packed(packed_memory *m)
 {
     if (m->packed)
-        fsdp_pool_give_back(fsdp_param_context_pool(m->base.context), m->packed);
+        fsdp_pool_release(fsdp_param_context_pool(m->base.context), m->packed);
     m->packed = NULL;
 }
 
@@ -142,7 +142,7 @@ static fsdp_status write_packed(packed_memory *m)
     const fsdp_param_context *c = m->base.context;
     uint64_t logical;
     const size_t bytes = total_bytes(m, &logical);
-    FSDP_TRY(fsdp_pool_take(fsdp_param_context_pool(c), bytes, &m->packed));
+    FSDP_TRY(fsdp_pool_acquire(fsdp_param_context_pool(c), bytes, &m->packed));
     const fsdp_phase_info info = phase_info(m, FSDP_KIND_WRITE_SHARD, logical);
     fsdp_status status = fsdp_buffer_begin(m->packed, FSDP_PHASE_WRITE, &info);
     if (status == FSDP_OK) {
@@ -208,7 +208,7 @@ static void reshard(fsdp_param_memory *base)
     packed_memory *m = packed_of(base);
     fsdp_storage_set_data(base->view, NULL);
     if (m->unpacked)
-        fsdp_pool_give_back(&base->context->comm->whole, m->unpacked);
+        fsdp_pool_release(&base->context->comm->whole, m->unpacked);
     m->unpacked = NULL;
     give_back_packed(m);
 }
@@ -219,7 +219,7 @@ static fsdp_status unshard(fsdp_param_memory *base)
     const fsdp_param_context *c = base->context;
     uint64_t logical;
     total_bytes(m, &logical);
-    FSDP_TRY(fsdp_pool_take(&c->comm->whole, fsdp_param_memory_bytes(base), &m->unpacked));
+    FSDP_TRY(fsdp_pool_acquire(&c->comm->whole, fsdp_param_memory_bytes(base), &m->unpacked));
     const fsdp_phase_info info = phase_info(m, FSDP_KIND_ALL_GATHER, logical);
     fsdp_status status = fsdp_buffer_begin(m->packed, FSDP_PHASE_READ, &info);
     if (status == FSDP_OK) {
@@ -259,7 +259,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
-    return fsdp_private_local(memories->items[FSDP_MEMORY_PACKED], p, shape, local);
+    return fsdp_create_private_local(memories->items[FSDP_MEMORY_PACKED], p, shape, local);
 }
 
 const fsdp_param_storage fsdp_storage_extension = {.name = "extension",

@@ -26,7 +26,7 @@ static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_
 
 static void leave_local(fsdp_tensor *local)
 {
-    fsdp_halved_leave(local->storage);
+    fsdp_halved_detach(local->storage);
 }
 
 /* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes

@@ -11,7 +11,7 @@ static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 static fsdp_status create_local(const fsdp_param_memories *memories, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local)
 {
-    return fsdp_private_local(memories->items[FSDP_MEMORY_COPY], p, shape, local);
+    return fsdp_create_private_local(memories->items[FSDP_MEMORY_COPY], p, shape, local);
 }
 
 const fsdp_param_storage fsdp_storage_offloaded = {.name = "offloaded",

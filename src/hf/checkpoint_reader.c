@@ -162,7 +162,7 @@ static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
     size_t n = 0;
     for (size_t i = 0; i < reader->n_files; i++) {
         char *path = fsdp_path_join(dir, reader->file_names[i]);
-        const bool is_missing = path && !fsdp_path_is_there(path);
+        const bool is_missing = path && !fsdp_path_exists(path);
         fsdp_free(path);
         if (is_missing && n++ < SHOWN)
             fsdp_str_printf(&missing, "%s%s", n > 1 ? ", " : "", reader->file_names[i]);
@@ -228,7 +228,7 @@ static fsdp_status has_file(const char *dir, const char *name, bool *found)
     char *path = fsdp_path_join(dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
-    *found = fsdp_path_is_there(path);
+    *found = fsdp_path_exists(path);
     fsdp_free(path);
     return FSDP_OK;
 }

@@ -225,7 +225,7 @@ static fsdp_status copy_if_there(const char *from, const char *to, const char *n
 {
     char *source = fsdp_path_join(from, name);
     fsdp_status status = source ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (source && fsdp_path_is_there(source))
+    if (source && fsdp_path_exists(source))
         status = copy_as(source, to, name);
     fsdp_free(source);
     return status;

@@ -29,7 +29,7 @@ struct fsdp_safetensors {
     int64_t *shapes; /* shapes of all entries, concatenated */
 };
 
-static fsdp_status bad(const fsdp_safetensors *file, const char *tensor, const char *what)
+static fsdp_status bad_tensor(const fsdp_safetensors *file, const char *tensor, const char *what)
 {
     return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s", file->path, tensor, what);
 }
@@ -108,9 +108,9 @@ static fsdp_status read_entry(const fsdp_safetensors *file, fsdp_json_node value
     FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(offsets, 0), NULL, 0, INT64_MAX, &begin));
     FSDP_TRY(fsdp_json_get_i64(fsdp_json_at(offsets, 1), NULL, 0, INT64_MAX, &end));
     if (ndim > MAX_NDIM || !fsdp_safetensors_size(dtype, shape, (int)ndim, &entry->numel, &bytes))
-        return bad(file, value.key,
-                   "its shape has more elements than a file can hold, or they do "
-                   "not fill whole bytes");
+        return bad_tensor(file, value.key,
+                          "its shape has more elements than a file can hold, or they do "
+                          "not fill whole bytes");
     if (end < begin || end - begin != bytes)
         return fsdp_error(FSDP_ERR_FORMAT,
                           "%s: tensor '%s': shape and dtype need %lld bytes, data_offsets "
@@ -199,7 +199,7 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* `status` is the result of parsing the header. If it is an error and the file does not begin like
  * safetensors, return an error that says what the file may be instead. */
-static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
+static fsdp_status explain_file(const fsdp_safetensors *file, fsdp_status status)
 {
     const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';
     if (status == FSDP_ERR_FORMAT && !begins_well)
@@ -211,7 +211,7 @@ static fsdp_status explain(const fsdp_safetensors *file, fsdp_status status)
 static fsdp_status open_file(fsdp_safetensors *file)
 {
     FSDP_TRY(fsdp_file_map(file->path, &file->map));
-    FSDP_TRY(explain(file, parse_header(file)));
+    FSDP_TRY(explain_file(file, parse_header(file)));
     fsdp_status status = check_metadata(file);
     if (status == FSDP_OK)
         status = read_entries(file);

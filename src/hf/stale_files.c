@@ -105,7 +105,7 @@ static bool is_file_of_checkpoint(const char *name)
 
 /* ---- contents of folders --------------------------------------------------------------------- */
 
-static bool has(const char *folder, const char *name)
+static bool has_file(const char *folder, const char *name)
 {
     char *path = fsdp_path_join(folder, name);
     const bool yes = path && fsdp_path_is_file(path);
@@ -137,7 +137,7 @@ bool fsdp_has_trainer_state(const char *folder)
     return yes;
 }
 
-fsdp_status fsdp_check_model_place(const char *folder)
+fsdp_status fsdp_check_model_folder(const char *folder)
 {
     if (fsdp_has_trainer_state(folder))
         return fsdp_error(
@@ -162,7 +162,7 @@ bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh,
     if (fsdp_is_weights_name(name) || fsdp_is_stale_dcp_file(context, old, fresh, name))
         return true;
     if (strcmp(name, "generation_config.json") == 0)
-        return fresh && has(fresh, "config.json");
+        return fresh && has_file(fresh, "config.json");
     return fresh && fsdp_hf_dir_is_tokenizer_file(name) && has_tokenizer(fresh);
 }
 

@@ -35,4 +35,4 @@ bool fsdp_checkpoint_holds_others(const char *folder);
 bool fsdp_has_trainer_state(const char *folder);
 /* Check that a model may be written into this folder and replace a model there. FSDP_ERR_INVALID if
  * the folder is a training checkpoint, because a part of the checkpoint would be lost. */
-FSDP_MUST_CHECK fsdp_status fsdp_check_model_place(const char *folder);
+FSDP_MUST_CHECK fsdp_status fsdp_check_model_folder(const char *folder);

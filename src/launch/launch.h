@@ -100,7 +100,7 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
 /* Has the rank been stopped since the last call, by SIGSTOP or a debugger? */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
 /* Describe how the rank ended: "was killed by signal 9 (Killed)", "exited with status 3". */
-void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size);
+void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- rank_output.c --- */
 /* Make the run's folder, which is called <run id>_<random>, and set launch->log_dir to its path.

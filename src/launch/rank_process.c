@@ -65,7 +65,7 @@ static bool append(environment *env, char *entry)
     return true;
 }
 
-static bool add(environment *env, const char *name, const char *value)
+static bool add_variable(environment *env, const char *name, const char *value)
 {
     char *entry = fsdp_strdup_printf("%s=%s", name, value);
     if (append(env, entry))
@@ -78,7 +78,7 @@ static bool add_int(environment *env, const char *name, int value)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", value);
-    return add(env, name, text);
+    return add_variable(env, name, text);
 }
 
 static void environment_fini(environment *env)
@@ -94,8 +94,8 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     if (launch->omp_num_threads)
         return add_int(env, "OMP_NUM_THREADS", launch->omp_num_threads);
     if (given)
-        return add(env, "OMP_NUM_THREADS", given);
-    return launch->n_ranks == 1 || add(env, "OMP_NUM_THREADS", "1");
+        return add_variable(env, "OMP_NUM_THREADS", given);
+    return launch->n_ranks == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
 }
 
 /* Add the variables that torchrun sets. The agent of torchrun also runs a store on MASTER_PORT.
@@ -106,15 +106,17 @@ static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, 
     return add_int(env, "RANK", rank) && add_int(env, "LOCAL_RANK", rank) &&
            add_int(env, "WORLD_SIZE", n) && add_int(env, "LOCAL_WORLD_SIZE", n) &&
            add_int(env, "GROUP_RANK", 0) && add_int(env, "GROUP_WORLD_SIZE", 1) &&
-           add(env, "ROLE_NAME", launch->role) && add_int(env, "ROLE_RANK", rank) &&
-           add_int(env, "ROLE_WORLD_SIZE", n) && add(env, "MASTER_ADDR", launch->master_addr) &&
+           add_variable(env, "ROLE_NAME", launch->role) && add_int(env, "ROLE_RANK", rank) &&
+           add_int(env, "ROLE_WORLD_SIZE", n) &&
+           add_variable(env, "MASTER_ADDR", launch->master_addr) &&
            add_int(env, "MASTER_PORT", launch->master_port) &&
            add_int(env, "TORCHELASTIC_RESTART_COUNT", restart_count) &&
            add_int(env, "TORCHELASTIC_MAX_RESTARTS", launch->max_restarts) &&
-           add(env, "TORCHELASTIC_RUN_ID", launch->run_id) &&
-           add(env, "TORCHELASTIC_USE_AGENT_STORE", "False") &&
-           add(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT") &&
-           add(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") && add_omp_threads(env, launch);
+           add_variable(env, "TORCHELASTIC_RUN_ID", launch->run_id) &&
+           add_variable(env, "TORCHELASTIC_USE_AGENT_STORE", "False") &&
+           add_variable(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT") &&
+           add_variable(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") &&
+           add_omp_threads(env, launch);
 }
 
 static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendezvous *rendezvous,
@@ -133,9 +135,9 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     if (!meeting)
         return fsdp_error_nomem();
     fsdp_rendezvous_child_env(rendezvous, process->rank, meeting, size);
-    bool added = add(env, FSDP_RENDEZVOUS_ENV, meeting) &&
+    bool added = add_variable(env, FSDP_RENDEZVOUS_ENV, meeting) &&
                  add_int(env, "FSDP_LAUNCHER_PID", (int)getpid()) &&
-                 add(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&
+                 add_variable(env, "TORCHELASTIC_ERROR_FILE", process->error_path) &&
                  add_torchrun(env, launch, process->rank, restart_count);
     fsdp_free(meeting);
     return added ? FSDP_OK : fsdp_error_nomem();
@@ -321,7 +323,7 @@ bool fsdp_rank_has_stopped(const fsdp_rank_process *process)
            waitid(P_PID, (id_t)process->pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
 }
 
-void fsdp_rank_how_ended(const fsdp_rank_process *process, char *text, size_t size)
+void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size)
 {
     int status = process->status;
     if (WIFSIGNALED(status))

@@ -137,7 +137,7 @@ static void rank_ended(supervisor *s, int rank)
     fsdp_rank_process *p = &s->ranks[rank];
     char how[128];
     s->running--;
-    fsdp_rank_how_ended(p, how, sizeof how);
+    fsdp_rank_describe_exit(p, how, sizeof how);
     if (failed(p)) {
         if (s->first_failed < 0 && !p->was_signalled)
             s->first_failed = rank;
@@ -257,7 +257,7 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     const fsdp_rank_process *p = &s->ranks[rank];
     char how[128] = "", place[160] = "", said[1280] = "";
     if (failed(p) && !p->was_signalled)
-        fsdp_rank_how_ended(p, how, sizeof how);
+        fsdp_rank_describe_exit(p, how, sizeof how);
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
@@ -329,7 +329,7 @@ static fsdp_status open_signals(supervisor *s, sigset_t *before)
     return fsdp_error(FSDP_ERR_IO, "signalfd: %s", strerror(errno));
 }
 
-static fsdp_status run(supervisor *s, int restart_count, fsdp_attempt *attempt)
+static fsdp_status run_attempt(supervisor *s, int restart_count, fsdp_attempt *attempt)
 {
     sigset_t before;
     FSDP_TRY(open_signals(s, &before));
@@ -359,7 +359,7 @@ fsdp_status fsdp_launch_attempt(const fsdp_launch *launch, int restart_count, fs
     s.polled = fsdp_calloc(1 + 2 * n, sizeof *s.polled);
     if (s.ranks && s.polled) {
         s.polled[0].events = POLLIN;
-        status = run(&s, restart_count, attempt);
+        status = run_attempt(&s, restart_count, attempt);
     } else {
         status = fsdp_error_nomem();
     }

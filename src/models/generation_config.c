@@ -207,7 +207,7 @@ fsdp_status fsdp_generation_config_read(const char *dir, fsdp_generation_config 
 {
     fsdp_json *doc = NULL;
     char *path = fsdp_path_join(dir, "generation_config.json");
-    const bool from_config_json = path && !fsdp_path_is_there(path);
+    const bool from_config_json = path && !fsdp_path_exists(path);
     if (from_config_json) {
         fsdp_free(path);
         path = fsdp_path_join(dir, "config.json");
@@ -299,7 +299,7 @@ static fsdp_status open_source(const char *dir, const char *name, fsdp_json **do
     char *path = fsdp_path_join(dir, name);
     if (!path)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_path_is_there(path) ? fsdp_json_read(path, doc) : FSDP_OK;
+    fsdp_status status = fsdp_path_exists(path) ? fsdp_json_read(path, doc) : FSDP_OK;
     if (*doc && fsdp_json_kind_of(fsdp_json_root(*doc)) != FSDP_JSON_OBJECT) {
         status = fsdp_json_mismatch(fsdp_json_root(*doc), NULL, "an object");
         fsdp_json_destroy(*doc);
@@ -312,14 +312,14 @@ static fsdp_status open_source(const char *dir, const char *name, fsdp_json **do
     return FSDP_OK;
 }
 
-static bool lacks(fsdp_json_node object, const char *key)
+static bool lacks_key(fsdp_json_node object, const char *key)
 {
     return fsdp_json_kind_of(fsdp_json_find(object, key)) == FSDP_JSON_NONE;
 }
 
 static void set_missing(fsdp_json_node root, const char *key, int64_t id)
 {
-    if (lacks(root, key) && id >= 0)
+    if (lacks_key(root, key) && id >= 0)
         fsdp_json_set_i64(root, key, id);
 }
 
@@ -330,7 +330,7 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     static const char key[] = "eos_token_id";
     int64_t *ids;
     size_t n;
-    if (!lacks(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
+    if (!lacks_key(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
     if (status != FSDP_OK) /* not a list of ids: set_missing_ids() sets the model's first id */

@@ -68,8 +68,8 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given, asked_for; /* given: the setting has a value; asked_for: fsdp_options_says() is true
-                           for its option */
+    } given, asked_for; /* given: the setting has a value; asked_for: fsdp_options_asked_for() is
+                           true for its option */
 } fsdp_generation_settings;
 
 /* Return transformers' defaults, with the token ids of the model's configuration. */

@@ -95,10 +95,10 @@ static void fill_position(fsdp_rotary *r, size_t position)
     }
 }
 
-static bool fill(fsdp_rotary *r, size_t positions)
+static bool fill_tables(fsdp_rotary *r, size_t positions)
 {
-    if (!fsdp_grow((void **)&r->table, &r->n_positions, positions,
-                   (size_t)r->head_dim * sizeof *r->table))
+    if (!fsdp_array_grow((void **)&r->table, &r->n_positions, positions,
+                         (size_t)r->head_dim * sizeof *r->table))
         return false;
     for (; r->n_filled < positions; r->n_filled++)
         fill_position(r, r->n_filled);
@@ -130,7 +130,7 @@ static fsdp_tensor *copy_table(fsdp_scope *s, fsdp_rotary *r, int64_t positions)
     const fsdp_kernels *k = fsdp_scope_kernels(s);
     if (!k || positions == 0)
         return table;
-    if (!fill(r, (size_t)positions)) {
+    if (!fill_tables(r, (size_t)positions)) {
         fsdp_scope_fail(s, FSDP_ERR_NOMEM);
         return NULL;
     }

@@ -379,7 +379,7 @@ static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, 
             m->hooks[i]->cancel(m->hooks[i]->self, has_backward);
 }
 
-static fsdp_args run(fsdp_scope *s, const forward_call *call, fsdp_args in)
+static fsdp_args call_in_child_scope(fsdp_scope *s, const forward_call *call, fsdp_args in)
 {
     const fsdp_module *m = call->module;
     fsdp_args out = {.n = 0};
@@ -396,7 +396,7 @@ static fsdp_args run(fsdp_scope *s, const forward_call *call, fsdp_args in)
     fsdp_trace_end();
     fsdp_device_trace_memory(s->run->device);
     for (int i = 0; i < out.n; i++)
-        out.t[i] = fsdp_keep(s, out.t[i]);
+        out.t[i] = fsdp_scope_keep(s, out.t[i]);
     fsdp_scope_close(child);
     if (fsdp_scope_ok(s))
         return out;
@@ -407,7 +407,7 @@ static fsdp_args run(fsdp_scope *s, const forward_call *call, fsdp_args in)
 
 fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *m, fsdp_forward_fn *fn, fsdp_args in)
 {
-    return run(s, &(forward_call){.module = m, .fn = fn ? fn : m->forward}, in);
+    return call_in_child_scope(s, &(forward_call){.module = m, .fn = fn ? fn : m->forward}, in);
 }
 
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings)
@@ -419,7 +419,7 @@ bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embed
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in)
 {
-    return run(
+    return call_in_child_scope(
         s, &(forward_call){.module = layer, .fn = layer->forward, .embed = embed, .embeds = m}, in);
 }
 

@@ -54,7 +54,7 @@ static bool has_first_moment(const fsdp_adafactor_options *o)
     return o->beta1 >= 0.0;
 }
 
-static fsdp_status check(const fsdp_optimizer_options *options)
+static fsdp_status check_options(const fsdp_optimizer_options *options)
 {
     const fsdp_adafactor_options *o = &options->adafactor;
     FSDP_TRY(fsdp_optimizer_check_range("adafactor", "lr", o->lr, (double)INFINITY));
@@ -441,7 +441,7 @@ static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, 
     return FSDP_OK;
 }
 
-static fsdp_status begin(const fsdp_step_item *items, size_t n, float grad_scale, void **out)
+static fsdp_status begin_step(const fsdp_step_item *items, size_t n, float grad_scale, void **out)
 {
     work *w = fsdp_calloc(1, sizeof *w);
     if (!w)
@@ -477,11 +477,11 @@ static fsdp_status apply(void *arg, size_t i)
     return FSDP_OK;
 }
 
-static const fsdp_whole_step whole = {.begin = begin, .apply = apply, .end = end};
+static const fsdp_whole_step whole = {.begin = begin_step, .apply = apply, .end = end};
 
 static const fsdp_optimizer_class adafactor = {.state_names = state_names,
                                                .name = name,
-                                               .check = check,
+                                               .check = check_options,
                                                .state_shape = state_shape,
                                                .lr = lr,
                                                .own_lr = own_lr,

@@ -15,7 +15,7 @@ static const char *name(const fsdp_optimizer_options *options)
     return options->adamw.l2 ? "adam" : "adamw";
 }
 
-static fsdp_status check(const fsdp_optimizer_options *options)
+static fsdp_status check_options(const fsdp_optimizer_options *options)
 {
     const fsdp_adamw_options *o = &options->adamw;
     FSDP_TRY(fsdp_optimizer_check_range(name(options), "lr", o->lr, (double)INFINITY));
@@ -63,7 +63,7 @@ static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"exp_avg", "ex
 
 static const fsdp_optimizer_class adamw = {.state_names = state_names,
                                            .name = name,
-                                           .check = check,
+                                           .check = check_options,
                                            .state_shape = state_shape,
                                            .lr = lr,
                                            .update = update};

@@ -232,7 +232,7 @@ static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_sta
     if (whole_step && (kind != FSDP_STATE_SAME || local->ndim < 2))
         return fsdp_tensor_zeros(local->storage->device, FSDP_DTYPE_F32, ndim, shape,
                                  FSDP_TAG_OPTIM, state);
-    return fsdp_tensor_zeros_beside(local, FSDP_DTYPE_F32, ndim, shape, FSDP_TAG_OPTIM, state);
+    return fsdp_tensor_zeros_placed_like(local, FSDP_DTYPE_F32, ndim, shape, FSDP_TAG_OPTIM, state);
 }
 
 static fsdp_status create_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
@@ -419,7 +419,7 @@ static void group_items(fsdp_optimizer *o)
         const fsdp_step_item item = o->items[i];
         const void *key = fsdp_tensor_key(item.local);
         size_t to = i;
-        if (fsdp_tensor_is_alone(item.local))
+        if (fsdp_tensor_has_own_key(item.local))
             continue;
         while (to > 0 && fsdp_tensor_key(o->items[to - 1].local) != key)
             to--;

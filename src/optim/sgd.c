@@ -14,7 +14,7 @@ static const char *name(const fsdp_optimizer_options *options)
     return "sgd";
 }
 
-static fsdp_status check(const fsdp_optimizer_options *options)
+static fsdp_status check_options(const fsdp_optimizer_options *options)
 {
     const fsdp_sgd_options *o = &options->sgd;
     FSDP_TRY(fsdp_optimizer_check_range("sgd", "lr", o->lr, (double)INFINITY));
@@ -63,7 +63,7 @@ static const char *const state_names[FSDP_MAX_OPTIMIZER_STATE] = {"momentum_buff
 
 static const fsdp_optimizer_class sgd = {.state_names = state_names,
                                          .name = name,
-                                         .check = check,
+                                         .check = check_options,
                                          .state_shape = state_shape,
                                          .lr = lr,
                                          .update = update};

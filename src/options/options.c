@@ -208,7 +208,7 @@ static fsdp_status set_from_environment(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
-static bool says(const struct option_source *source)
+static bool asks_for_something(const struct option_source *source)
 {
     return source->origin > FSDP_ORIGIN_ENV && !source->says_nothing;
 }
@@ -216,9 +216,10 @@ static bool says(const struct option_source *source)
 static void find_in_vain(fsdp_options *options, const void *target)
 {
     const fsdp_options_spec *spec = options->spec;
-    for (size_t i = 0; spec->in_vain && i < spec->count; i++)
-        if (says(&options->sources[i]))
-            options->sources[i].in_vain = spec->in_vain(target, options, spec->table[i].name);
+    for (size_t i = 0; spec->without_effect && i < spec->count; i++)
+        if (asks_for_something(&options->sources[i]))
+            options->sources[i].without_effect =
+                spec->without_effect(target, options, spec->table[i].name);
 }
 
 fsdp_status fsdp_options_check(const fsdp_options *options, void *target)
@@ -308,7 +309,7 @@ void fsdp_options_destroy(fsdp_options *options)
     fsdp_free(options);
 }
 
-fsdp_options_action fsdp_options_wanted(const fsdp_options *options)
+fsdp_options_action fsdp_options_requested_action(const fsdp_options *options)
 {
     return options->action;
 }
@@ -326,20 +327,20 @@ fsdp_option_origin fsdp_options_origin(const fsdp_options *options, const char *
     return source_of(options, name)->origin;
 }
 
-bool fsdp_options_says(const fsdp_options *options, const char *name)
+bool fsdp_options_asked_for(const fsdp_options *options, const char *name)
 {
-    return says(source_of(options, name));
+    return asks_for_something(source_of(options, name));
 }
 
-const char *fsdp_options_where(const fsdp_options *options, const char *name)
+const char *fsdp_options_source(const fsdp_options *options, const char *name)
 {
     return source_of(options, name)->where;
 }
 
-const char *fsdp_options_in_vain(const fsdp_options *options, size_t i)
+const char *fsdp_options_without_effect(const fsdp_options *options, size_t i)
 {
     const char *always = options->spec->table[i].no_effect;
-    return always ? always : options->sources[i].in_vain;
+    return always ? always : options->sources[i].without_effect;
 }
 
 bool fsdp_options_given(const fsdp_options *options, const char *name)

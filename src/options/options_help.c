@@ -271,8 +271,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     for (size_t i = 0; i < spec->count; i++) {
         const fsdp_option *option = &spec->table[i];
         const struct option_source *source = &options->sources[i];
-        const char *in_vain = fsdp_options_in_vain(options, i);
-        if (!in_vain || source->origin == FSDP_ORIGIN_DEFAULT)
+        const char *without_effect = fsdp_options_without_effect(options, i);
+        if (!without_effect || source->origin == FSDP_ORIGIN_DEFAULT)
             continue;
         if (!any)
             fsdp_str_printf(&out, "\n# accepted, without effect here:\n");
@@ -282,21 +282,23 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
             fsdp_str_printf(&out, " ");
             append_quoted(&out, source->text);
         }
-        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where, in_vain);
+        fsdp_str_printf(&out, " (%s%s): %s\n", kinds[source->origin], source->where,
+                        without_effect);
     }
     return fsdp_str_take(&out);
 }
 
 /* Return the reason why option `i` has no effect although the user gave it. Returns NULL if it has
  * an effect or was not given. */
-static const char *in_vain(const fsdp_options *options, size_t i)
+static const char *without_effect(const fsdp_options *options, size_t i)
 {
-    return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_in_vain(options, i) : NULL;
+    return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_without_effect(options, i)
+                                                        : NULL;
 }
 
-static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *reason)
+static bool is_without_effect_for(const fsdp_options *options, size_t i, const char *reason)
 {
-    const char *own = in_vain(options, i);
+    const char *own = without_effect(options, i);
     return own && strcmp(own, reason) == 0;
 }
 
@@ -305,7 +307,7 @@ static bool is_in_vain_for(const fsdp_options *options, size_t i, const char *re
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)
-        if (is_in_vain_for(options, k, reason))
+        if (is_without_effect_for(options, k, reason))
             return true;
     return false;
 }
@@ -316,11 +318,11 @@ char *fsdp_options_notes(const fsdp_options *options)
     fsdp_str out = {0};
     fsdp_str_printf(&out, "%s", "");
     for (size_t i = 0; i < options->spec->count; i++) {
-        const char *reason = in_vain(options, i);
+        const char *reason = without_effect(options, i);
         if (!reason || is_noted(options, i, reason))
             continue;
         for (size_t k = i; k < options->spec->count; k++)
-            if (is_in_vain_for(options, k, reason))
+            if (is_without_effect_for(options, k, reason))
                 fsdp_str_printf(&out, "%s--%s", k == i ? "" : ", ", table[k].name);
         fsdp_str_printf(&out, ": %s\n", reason);
     }

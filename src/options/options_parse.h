@@ -33,8 +33,9 @@ struct fsdp_options {
         const char *where; /* NULL for a default */
         const char *text; /* the value as given; NULL for a default, a boolean without a value, or a
                              sequence */
-        bool says_nothing;   /* see fsdp_options_says() */
-        const char *in_vain; /* why the option has no effect with the other values, or NULL */
+        bool says_nothing; /* see fsdp_options_asked_for() */
+        const char
+            *without_effect; /* why the option has no effect with the other values, or NULL */
     } * sources;             /* [spec->count] */
     char **owned;            /* every string and array that target or `where` points to */
     size_t n_owned, owned_cap;
@@ -56,7 +57,7 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
 /* Return the reason why option `i` has no effect, or NULL if it has an effect. The option need not
  * have been given. */
-const char *fsdp_options_in_vain(const fsdp_options *options, size_t i);
+const char *fsdp_options_without_effect(const fsdp_options *options, size_t i);
 /* Store the value of an option that has no default and that no source gives. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
 /* Return whether the option is a switch: --name alone sets it, and --no-name negates it. */

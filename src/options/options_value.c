@@ -466,10 +466,10 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
-/* Return whether the value asks for nothing; see fsdp_options_says(). In files and the environment,
- * this is every default, because files list all options. For a flag, it is the default of a switch,
- * or a default of another type that is 0 or empty. A flag of type CHOICE or DTYPE always asks for
- * something. */
+/* Return whether the value asks for nothing; see fsdp_options_asked_for(). In files and the
+ * environment, this is every default, because files list all options. For a flag, it is the default
+ * of a switch, or a default of another type that is 0 or empty. A flag of type CHOICE or DTYPE
+ * always asks for something. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

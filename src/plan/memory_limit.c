@@ -218,7 +218,7 @@ static void describe_trial(const trial *t, fsdp_str *text)
                         (int)t->flags.len, t->flags.data, fsdp_human_bytes(t->bytes).text);
 }
 
-static fsdp_status refuse(const judge *j, const fsdp_plan *p, const trial *t)
+static fsdp_status refuse_job(const judge *j, const fsdp_plan *p, const trial *t)
 {
     fsdp_str purposes = {0}, remedy = {0};
     list_purposes(p, &purposes);
@@ -248,7 +248,7 @@ static fsdp_status judge_plan(const judge *j, const fsdp_plan *p)
     trial t = {0};
     fsdp_status status = find_remedy(j, fsdp_plan_host_bytes(p), &t);
     if (status == FSDP_OK)
-        status = refuse(j, p, &t);
+        status = refuse_job(j, p, &t);
     fsdp_str_fini(&t.flags);
     return status;
 }

@@ -141,7 +141,7 @@ static void unit_event(void *self, const fsdp_module *module, fsdp_unit_event ev
 {
     static const fsdp_plan_event_kind kinds[] = {
         [FSDP_UNIT_GATHER] = FSDP_PLAN_GATHER,   [FSDP_UNIT_UNSHARD] = FSDP_PLAN_UNSHARD,
-        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD, [FSDP_UNIT_POST] = FSDP_PLAN_PUBLISH,
+        [FSDP_UNIT_RESHARD] = FSDP_PLAN_RESHARD, [FSDP_UNIT_POST] = FSDP_PLAN_POST,
         [FSDP_UNIT_REDUCE] = FSDP_PLAN_REDUCE,   [FSDP_UNIT_ALL_REDUCE] = FSDP_PLAN_ALL_REDUCE};
     walk *w = self;
     const watched *u = find_watched(w, module);
@@ -161,7 +161,7 @@ static void enter(watched *u, fsdp_plan_phase phase)
     add_event(u->walk, FSDP_PLAN_BEGIN, u->unit);
 }
 
-static void leave(watched *u)
+static void leave_unit(watched *u)
 {
     add_event(u->walk, FSDP_PLAN_END, u->unit);
     set_now(u->walk, u->before.phase, u->before.unit);
@@ -181,7 +181,7 @@ static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
     (void)out;
-    leave(u);
+    leave_unit(u);
     if (u->unit == 0 && !s->run->recomputing && fsdp_scope_has_backward(s)) {
         u->walk->plan->forward = allocated(u->walk);
         set_now(u->walk, FSDP_PLAN_BACKWARD, -1);
@@ -198,7 +198,7 @@ static fsdp_status pre_backward(void *self)
 static fsdp_status post_backward(void *self, bool last)
 {
     (void)last;
-    leave(self);
+    leave_unit(self);
     return FSDP_OK;
 }
 
@@ -465,7 +465,7 @@ static void count_staging(walk *w)
         w->plan->staging = saved < pool ? saved : pool;
 }
 
-static fsdp_status run(walk *w)
+static fsdp_status run_plan(walk *w)
 {
     FSDP_TRY(open_run(w));
     w->plan->init = allocated(w);
@@ -504,7 +504,7 @@ fsdp_status fsdp_plan_create(const fsdp_train_config *config, int world_size, in
     w.plan->local_world_size = local_world_size;
     fsdp_status status = fsdp_plan_group_create(0, world_size, local_world_size, &w.trainer.group);
     if (status == FSDP_OK)
-        status = run(&w);
+        status = run_plan(&w);
     fini(&w);
     if (status != FSDP_OK) {
         fsdp_plan_destroy(w.plan);

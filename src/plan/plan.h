@@ -60,7 +60,7 @@ typedef enum fsdp_plan_event_kind {
     FSDP_PLAN_GATHER,  /* the unit's all-gather begins */
     FSDP_PLAN_UNSHARD, /* the unit's all-gather is complete */
     FSDP_PLAN_RESHARD,
-    FSDP_PLAN_PUBLISH,    /* the unit's gradients are posted */
+    FSDP_PLAN_POST,       /* the unit's gradients are posted */
     FSDP_PLAN_REDUCE,     /* the unit's gradients are summed over the ranks */
     FSDP_PLAN_ALL_REDUCE, /* the unit's gradients are summed over the replicas */
 } fsdp_plan_event_kind;

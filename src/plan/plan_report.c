@@ -246,7 +246,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
     case FSDP_PLAN_RESHARD: /* the unit was prefetched but not used */
         u->gathering = false;
         break;
-    case FSDP_PLAN_PUBLISH:
+    case FSDP_PLAN_POST:
         u->reducing++;
         break;
     case FSDP_PLAN_REDUCE:
@@ -416,7 +416,7 @@ static void json_row(void *to, const schedule_row *row)
     fsdp_json_set_i64(o, "allocated", row->allocated);
 }
 
-static fsdp_status fill(const fsdp_plan *p, fsdp_json_node root, bool schedule)
+static fsdp_status fill_json(const fsdp_plan *p, fsdp_json_node root, bool schedule)
 {
     moment_row rows[MOMENTS];
     list_moments(p, rows);
@@ -457,7 +457,7 @@ fsdp_status fsdp_plan_print_json(const fsdp_plan *p, FILE *out, bool schedule)
     fsdp_json *doc;
     char *text = NULL;
     FSDP_TRY(fsdp_json_create("plan", &doc));
-    fsdp_status status = fill(p, fsdp_json_root(doc), schedule);
+    fsdp_status status = fill_json(p, fsdp_json_root(doc), schedule);
     if (status == FSDP_OK)
         status = fsdp_json_print(doc, FSDP_JSON_LINE, &text, NULL);
     if (status == FSDP_OK && fprintf(out, "%s\n", text) < 0)

@@ -67,7 +67,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char 
 
 /* Check that fsdp_model_save() with `overwrite` may write into this folder. FSDP_ERR_INVALID if the
  * folder is a checkpoint. Programs that save only after hours of work call this first. */
-FSDP_MUST_CHECK fsdp_status fsdp_model_check_place(const char *dir);
+FSDP_MUST_CHECK fsdp_status fsdp_model_check_folder(const char *dir);
 
 /* Gather all units and keep them gathered (on = true), or free them again. This saves time if many
  * forwards follow each other without a change of weights. Collective. */

@@ -79,9 +79,9 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
 
 /* Also refuse a folder that contains .metadata: it is read as a checkpoint of
  * torch.distributed.checkpoint, whatever else it contains. */
-fsdp_status fsdp_model_check_place(const char *dir)
+fsdp_status fsdp_model_check_folder(const char *dir)
 {
-    FSDP_TRY(fsdp_check_model_place(dir));
+    FSDP_TRY(fsdp_check_model_folder(dir));
     char *metadata = fsdp_path_join(dir, ".metadata");
     fsdp_status status = metadata ? FSDP_OK : FSDP_ERR_NOMEM;
     if (metadata && fsdp_path_is_file(metadata))
@@ -102,7 +102,7 @@ fsdp_status fsdp_model_save(const fsdp_model *m, const char *dir,
     fsdp_atomic_directory *target = NULL;
     fsdp_status status = FSDP_OK;
     if (writes)
-        status = fsdp_model_check_place(dir);
+        status = fsdp_model_check_folder(dir);
     if (writes && status == FSDP_OK)
         status = fsdp_atomic_directory_begin(
             dir, o->overwrite ? FSDP_EXISTING_UPDATE : FSDP_EXISTING_REFUSE, &target);

@@ -91,9 +91,9 @@ static fsdp_status open_weights(fsdp_pretrained *p)
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");
-    fsdp_status status = !path                      ? FSDP_ERR_NOMEM
-                         : fsdp_path_is_there(path) ? FSDP_OK
-                                                    : fsdp_folder_explain(dir);
+    fsdp_status status = !path                    ? FSDP_ERR_NOMEM
+                         : fsdp_path_exists(path) ? FSDP_OK
+                                                  : fsdp_folder_explain(dir);
     fsdp_free(path);
     return status;
 }

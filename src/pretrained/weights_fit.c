@@ -77,7 +77,7 @@ static fsdp_status check_there(const fitting *f)
         const fsdp_selected *found;
         const char *name = f->names.items[i].name;
         FSDP_TRY(find_weight(f, i, &found));
-        if (!found && !fsdp_weights_may_lack(f->type, name))
+        if (!found && !fsdp_weights_name_is_optional(f->type, name))
             return fsdp_error(FSDP_ERR_INVALID,
                               "%s: there is no tensor '%s', which a %s of the config.json of %s "
                               "has: weights of another model",
@@ -243,7 +243,7 @@ static fsdp_status read_config(const char *model, fsdp_model_config *config, boo
     FSDP_TRY(fsdp_hf_dir_resolve(model, &dir));
     path = fsdp_path_join(dir, "config.json");
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    *known = path && fsdp_path_is_there(path);
+    *known = path && fsdp_path_exists(path);
     if (*known)
         status = fsdp_model_config_read(path, config);
     if (status == FSDP_ERR_UNSUPPORTED || (*known && status == FSDP_ERR_NOT_FOUND)) {

@@ -39,7 +39,7 @@ static bool is_below(const char *name, const char *module)
     return strncmp(name, module, n) == 0 && name[n] == '.';
 }
 
-bool fsdp_weights_may_lack(const fsdp_model_type *type, const char *name)
+bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name)
 {
     for (const char *const *m = type->fresh_modules; m && *m; m++)
         if (is_below(name, *m))
@@ -69,7 +69,7 @@ static fsdp_status find_missing(const fitting *f, const char **missing)
     for (size_t i = 0; i < f->wanted.n && !*missing; i++) {
         bool found;
         FSDP_TRY(is_found(f, f->wanted.items[i].parameter, &found));
-        if (!found && !fsdp_weights_may_lack(f->type, f->wanted.items[i].name))
+        if (!found && !fsdp_weights_name_is_optional(f->type, f->wanted.items[i].name))
             *missing = f->wanted.items[i].name;
     }
     return FSDP_OK;

@@ -7,7 +7,7 @@
 #include "src/models/model_type.h"
 
 /* Is `name` the head, or a parameter that is drawn if the weights lack it? */
-bool fsdp_weights_may_lack(const fsdp_model_type *type, const char *name);
+bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name);
 
 /* Find which prefix must be removed from names [n], so that a model of `config` finds every
  * parameter that it requires. Wrappers have already been removed from the names. *change is {0} if

@@ -73,7 +73,7 @@ static fsdp_status take_line(fsdp_json_node line, void *arg)
 static fsdp_status read_run(const char *path, run *r)
 {
     fsdp_metrics_curves curves;
-    FSDP_TRY(fsdp_metrics_each(path, take_line, r));
+    FSDP_TRY(fsdp_metrics_for_each(path, take_line, r));
     if (!r->end.found)
         return fsdp_error(FSDP_ERR_STATE, "%s: no summary line: the run has not ended", path);
     FSDP_TRY(fsdp_metrics_read(path, &curves));

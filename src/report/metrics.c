@@ -248,7 +248,7 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
     return FSDP_OK;
 }
 
-fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each, void *arg)
+fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each, void *arg)
 {
     char *text = NULL; /* allocated by getline */
     FILE *file = fopen(path, "re");
@@ -264,7 +264,7 @@ fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each, void
 fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *out)
 {
     fsdp_metrics_curves curves = {0};
-    fsdp_status status = fsdp_metrics_each(path, add_line, &curves);
+    fsdp_status status = fsdp_metrics_for_each(path, add_line, &curves);
     if (status == FSDP_OK)
         *out = curves;
     else
@@ -305,7 +305,7 @@ static fsdp_status keep_line(fsdp_json_node line, void *arg)
     return status;
 }
 
-fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
+fsdp_status fsdp_metrics_truncate(const char *path, int64_t step)
 {
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
@@ -314,7 +314,7 @@ fsdp_status fsdp_metrics_cut(const char *path, int64_t step)
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);
-    status = fsdp_metrics_each(path, keep_line, &c);
+    status = fsdp_metrics_for_each(path, keep_line, &c);
     if (status == FSDP_OK)
         return fsdp_atomic_file_commit(c.to);
     fsdp_atomic_file_discard(c.to);

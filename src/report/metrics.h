@@ -18,7 +18,7 @@ typedef struct fsdp_metrics fsdp_metrics;
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
 /* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes after
  * `step` will write them again. A missing file is not an error. */
-FSDP_MUST_CHECK fsdp_status fsdp_metrics_cut(const char *path, int64_t step);
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_truncate(const char *path, int64_t step);
 /* Accepts NULL. Every line that was written successfully is already in the file. */
 void fsdp_metrics_close(fsdp_metrics *metrics);
 
@@ -38,8 +38,8 @@ typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
 /* Read a file line by line. An incomplete last line without a newline is ignored, since the run may
  * still be writing it. For any other malformed line, and if `each` returns FSDP_ERR_NOT_FOUND for a
  * missing key, the result is FSDP_ERR_FORMAT with the line's number. */
-FSDP_MUST_CHECK fsdp_status fsdp_metrics_each(const char *path, fsdp_metrics_line_fn *each,
-                                              void *arg);
+FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
+                                                  void *arg);
 /* Get a number. NaN and infinities, which JSON lacks, are read from their strings. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_get_number(fsdp_json_node line, const char *key,
                                                     double *value);

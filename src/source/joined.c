@@ -25,7 +25,7 @@ fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena, const fsdp_j
 
 /* ---- checking that the parts make up the whole tensor ---------------------------------------- */
 
-static fsdp_status bad(const fsdp_joined_part *part, const char *name, const char *what)
+static fsdp_status bad_part(const fsdp_joined_part *part, const char *name, const char *what)
 {
     return fsdp_error(FSDP_ERR_FORMAT, "%s: its part of tensor '%s' %s", part->entry.path, name,
                       what);
@@ -35,13 +35,13 @@ static fsdp_status check_part(const fsdp_joined *joined, const fsdp_joined_part 
                               const char *name)
 {
     if (part->entry.ndim != joined->ndim)
-        return bad(part, name, "has another number of dimensions");
+        return bad_part(part, name, "has another number of dimensions");
     if (strcmp(part->entry.dtype_name, joined->parts[0].entry.dtype_name) != 0)
-        return bad(part, name, "has another dtype than the first");
+        return bad_part(part, name, "has another dtype than the first");
     for (int d = 0; d < joined->ndim; d++)
         if (part->offsets[d] > joined->shape[d] ||
             part->entry.shape[d] > joined->shape[d] - part->offsets[d])
-            return bad(part, name, "reaches beyond it");
+            return bad_part(part, name, "reaches beyond it");
     return FSDP_OK;
 }
 
@@ -64,7 +64,7 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
         FSDP_TRY(check_part(joined, part, name));
         for (size_t k = 0; k < i; k++)
             if (overlap(part, &joined->parts[k], joined->ndim))
-                return bad(part, name, "is there twice");
+                return bad_part(part, name, "is there twice");
         covered += part->entry.numel; /* cannot overflow: the boxes do not overlap, so the sum is at
                                          most the numel of the tensor */
     }

@@ -22,7 +22,7 @@ static bool has_any(const char *dir, const char *const *names, size_t n)
     bool found = false;
     for (size_t i = 0; i < n && !found; i++) {
         char *path = fsdp_path_join(dir, names[i]);
-        found = path && fsdp_path_is_there(path);
+        found = path && fsdp_path_exists(path);
         fsdp_free(path);
     }
     return found;
@@ -149,7 +149,7 @@ void fsdp_parts_fini(fsdp_parts *parts)
     *parts = (fsdp_parts){0};
 }
 
-bool fsdp_parts_are_whole(const fsdp_parts *parts, const char *path)
+bool fsdp_parts_is_path_itself(const fsdp_parts *parts, const char *path)
 {
     return parts->n == 1 && strcmp(parts->paths[0], path) == 0;
 }

@@ -25,8 +25,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts)
  * @param parts out: what fsdp_parts_find() would find, and files of torch.save with other endings,
  *   which are recognized by their first bytes
  * @param others out: paths of all other files and folders */
-FSDP_MUST_CHECK fsdp_status fsdp_parts_survey(const char *path, fsdp_parts *parts,
-                                              fsdp_parts *others);
+FSDP_MUST_CHECK fsdp_status fsdp_parts_classify(const char *path, fsdp_parts *parts,
+                                                fsdp_parts *others);
 void fsdp_parts_fini(fsdp_parts *parts);
 /* Does `path` contain weights in files with the names that Hugging Face uses? */
 bool fsdp_parts_is_model(const char *path);
@@ -38,4 +38,4 @@ bool fsdp_parts_is_checkpoint_name(const char *name);
 void fsdp_parts_sort(char **names, size_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path);
 /* Is `path` itself the only part? */
-bool fsdp_parts_are_whole(const fsdp_parts *parts, const char *path);
+bool fsdp_parts_is_path_itself(const fsdp_parts *parts, const char *path);

@@ -1,4 +1,4 @@
-/* Implements fsdp_parts_survey(), see parts.h. It opens the checkpoints that it finds. */
+/* Implements fsdp_parts_classify(), see parts.h. It opens the checkpoints that it finds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -125,7 +125,7 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     return status;
 }
 
-fsdp_status fsdp_parts_survey(const char *path, fsdp_parts *parts, fsdp_parts *others)
+fsdp_status fsdp_parts_classify(const char *path, fsdp_parts *parts, fsdp_parts *others)
 {
     const survey s = {parts, others};
     *parts = *others = (fsdp_parts){0};

@@ -285,7 +285,7 @@ static fsdp_status select_all(const fsdp_source *source, fsdp_selection *s)
 
 /* ---- selections ------------------------------------------------------------------------------ */
 
-static fsdp_status begin(const fsdp_source *source, fsdp_selection *s)
+static fsdp_status begin_selection(const fsdp_source *source, fsdp_selection *s)
 {
     *s = (fsdp_selection){0};
     s->items = fsdp_calloc(fsdp_source_count(source), sizeof *s->items);
@@ -301,13 +301,13 @@ static fsdp_status end(fsdp_selection *s, fsdp_status status)
 
 fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection)
 {
-    FSDP_TRY(begin(source, selection));
+    FSDP_TRY(begin_selection(source, selection));
     return end(selection, select_all(source, selection));
 }
 
 fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection)
 {
-    FSDP_TRY(begin(source, selection));
+    FSDP_TRY(begin_selection(source, selection));
     return end(selection, select_model(source, selection));
 }
 

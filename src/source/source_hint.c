@@ -72,7 +72,7 @@ fsdp_status fsdp_source_refuse_folder(const char *path)
     fsdp_parts parts;
     FSDP_TRY(fsdp_folder_explain_foreign(path));
     fsdp_status status = fsdp_parts_find(path, &parts);
-    if (status == FSDP_OK && !fsdp_parts_are_whole(&parts, path))
+    if (status == FSDP_OK && !fsdp_parts_is_path_itself(&parts, path))
         status = refuse_around(path, &parts);
     fsdp_parts_fini(&parts);
     FSDP_TRY(status);

@@ -145,7 +145,7 @@ static const char all_ranks_needed[] =
     "the files of all ranks are needed in its folder, with names that differ only in the rank "
     "(..._rank_0.pt, ..._rank_1.pt)";
 
-static fsdp_status refuse(const joining *j, const char *why)
+static fsdp_status refuse_tensor(const joining *j, const char *why)
 {
     return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
 }
@@ -159,7 +159,7 @@ static fsdp_status check_same_keys(const joining *j, size_t rank)
     const fsdp_pickle_value *other = find_in(j, rank, j->n_keys - 1);
     if (other && own && other->kind == own->kind && other->list.n == own->list.n)
         return FSDP_OK;
-    return refuse(j, "the files of the other ranks hold other tensors");
+    return refuse_tensor(j, "the files of the other ranks hold other tensors");
 }
 
 static fsdp_status read_parts(joining *j)
@@ -167,17 +167,17 @@ static fsdp_status read_parts(joining *j)
     for (size_t r = 0; r < j->source->n_ranks; r++) {
         const fsdp_pickle_value *value = find_in(j, r, j->n_keys);
         if (!j->source->ranks[r].archive && r != rank_of(j->source->path))
-            return refuse(j, "the files of the ranks before it are missing");
+            return refuse_tensor(j, "the files of the ranks before it are missing");
         FSDP_TRY(check_same_keys(j, r));
         if (!fsdp_torch_is_dtensor(value))
-            return refuse(j, "the files of the other ranks have no part of it");
+            return refuse_tensor(j, "the files of the other ranks have no part of it");
         FSDP_TRY(fsdp_torch_dtensor_read(j->source->path, j->item->fqn, value, &j->parts[r]));
         if (j->parts[r].ndim != j->parts[0].ndim ||
             j->parts[r].mesh_ndim != j->parts[0].mesh_ndim ||
             memcmp(j->parts[r].shape, j->parts[0].shape, sizeof j->parts[r].shape) != 0 ||
             memcmp(j->parts[r].shard_dims, j->parts[0].shard_dims, sizeof j->parts[r].shard_dims) !=
                 0)
-            return refuse(j, "the files of the other ranks have parts of another tensor");
+            return refuse_tensor(j, "the files of the other ranks have parts of another tensor");
     }
     return FSDP_OK;
 }
@@ -192,7 +192,7 @@ static fsdp_status read_mesh(joining *j)
             if (*at < 0 && j->parts[r].mesh_ndim == 1)
                 *at = (int64_t)r;
             if (*at < 0 || *at >= MAX_RANKS)
-                return refuse(j, "it does not say where in its mesh the rank is");
+                return refuse_tensor(j, "it does not say where in its mesh the rank is");
             if (*at >= j->mesh[i])
                 j->mesh[i] = *at + 1;
         }
@@ -237,7 +237,7 @@ static fsdp_status add_part(joining *j, fsdp_joined *joined, size_t rank)
     FSDP_TRY(fsdp_torch_archive_tensor(archive, dtensor->local, j->item->fqn, &part.entry));
     if (part.entry.ndim != dtensor->ndim ||
         memcmp(part.entry.shape, sizes, (size_t)dtensor->ndim * sizeof *sizes) != 0)
-        return refuse(j, all_ranks_needed);
+        return refuse_tensor(j, all_ranks_needed);
     return is_first ? fsdp_joined_add(joined, &source->arena, &part) : FSDP_OK;
 }
 
@@ -256,7 +256,7 @@ static fsdp_status join(joining *j)
     for (size_t r = 0; r < source->n_ranks; r++)
         FSDP_TRY(add_part(j, joined, r));
     fsdp_status status = fsdp_source_set_joined(j->item, source->path, joined);
-    return status == FSDP_ERR_FORMAT ? refuse(j, all_ranks_needed) : status;
+    return status == FSDP_ERR_FORMAT ? refuse_tensor(j, all_ranks_needed) : status;
 }
 
 fsdp_status fsdp_source_add_dtensor(fsdp_source *source, const fsdp_nesting_key *keys, int n_keys,

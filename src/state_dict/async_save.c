@@ -82,7 +82,7 @@ static fsdp_status write_own(fsdp_async_save *s)
     FSDP_TRY(fsdp_dcp_job_write_file(s->job));
     const void *positions = fsdp_dcp_job_own_positions(s->job, &bytes);
     if (!is_first(s))
-        return fsdp_rank_note_leave(fsdp_dcp_job_dir(s->job), s->rank, positions, bytes);
+        return fsdp_rank_note_write(fsdp_dcp_job_dir(s->job), s->rank, positions, bytes);
     memcpy(fsdp_dcp_job_positions(s->job, 0), positions, bytes);
     return FSDP_OK;
 }
@@ -92,8 +92,8 @@ static fsdp_status take_positions(fsdp_async_save *s)
     size_t bytes;
     (void)fsdp_dcp_job_own_positions(s->job, &bytes);
     for (int r = 1; r < s->world_size; r++)
-        FSDP_TRY(fsdp_rank_note_take(fsdp_dcp_job_dir(s->job), r, fsdp_dcp_job_positions(s->job, r),
-                                     bytes, &s->given_up));
+        FSDP_TRY(fsdp_rank_note_receive(fsdp_dcp_job_dir(s->job), r,
+                                        fsdp_dcp_job_positions(s->job, r), bytes, &s->given_up));
     return FSDP_OK;
 }
 
@@ -108,12 +108,12 @@ static void note_written(fsdp_async_save *s, fsdp_status status)
 {
     /* The note comes before advance(), after which rank 0 may remove the folder. */
     if (status != FSDP_OK && !is_first(s))
-        fsdp_rank_note_leave_failure(fsdp_dcp_job_dir(s->job), s->rank);
+        fsdp_rank_note_write_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
     advance(s, STAGE_WRITTEN, status);
 }
 
-static void *run(void *arg)
+static void *run_thread(void *arg)
 {
     fsdp_async_save *s = arg;
     fsdp_status status = write_own(s);
@@ -183,7 +183,7 @@ static fsdp_status watch_tensors(fsdp_async_save *s, const fsdp_state_dict *dict
 static fsdp_status start(fsdp_async_save *s, const fsdp_state_dict *dict)
 {
     FSDP_TRY(watch_tensors(s, dict));
-    const int error = pthread_create(&s->thread, NULL, run, s);
+    const int error = pthread_create(&s->thread, NULL, run_thread, s);
     if (error)
         return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread that saves: %s", strerror(error));
     s->runs = true;
@@ -292,7 +292,7 @@ static bool is_over(fsdp_async_save *s)
 fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
 {
     const struct timespec pause = {.tv_nsec = FINISH_POLL_MS * 1000000};
-    while (!s->settled && !is_over(s) && !fsdp_group_lacks_peer(s->group))
+    while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
         fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: after the loss

@@ -72,10 +72,10 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     }
     const fsdp_device *devices[] = {fsdp_tensor_device(from), fsdp_tensor_device(to)};
     FSDP_TRY(fsdp_tensor_begin_read(from));
-    fsdp_status status = fsdp_devices_meet(devices[0], devices[1]);
+    fsdp_status status = fsdp_devices_synchronize(devices[0], devices[1]);
     if (status == FSDP_OK) {
         fsdp_box_copy(&box, from, to);
-        status = fsdp_devices_meet(devices[0], devices[1]);
+        status = fsdp_devices_synchronize(devices[0], devices[1]);
     }
     fsdp_tensor_end_read(from);
     return status;

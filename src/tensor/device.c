@@ -103,7 +103,7 @@ fsdp_status fsdp_device_synchronize(const fsdp_device *device)
     return device->ops->synchronize ? device->ops->synchronize(device) : FSDP_OK;
 }
 
-fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b)
+fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b)
 {
     if (a == b)
         return FSDP_OK;

@@ -18,7 +18,7 @@
  *   (the end of a phase, a collective), to a thread, to a file or to the heap, there must be a
  *   wait. Either the rank itself waits (fsdp_device_synchronize()), or the other thread waits for
  *   an event while the rank continues. Before and after a kernel that uses memory of another
- *   device, the rank waits for both devices: fsdp_devices_meet().
+ *   device, the rank waits for both devices: fsdp_devices_synchronize().
  * - If a kernel fails later, the next wait and all waits after it return the error. As with CUDA,
  *   the device is then unusable: results that were computed after the failure must not be used, and
  *   fsdp_tensor_data() returns NULL.
@@ -97,7 +97,7 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
 
 /* Wait for both devices. Call it before and after kernels of one device that use memory of the
  * other, because neither stream orders such accesses. No effect if a == b. */
-FSDP_MUST_CHECK fsdp_status fsdp_devices_meet(const fsdp_device *a, const fsdp_device *b);
+FSDP_MUST_CHECK fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b);
 
 /* Record an event, owned by the caller, that is reached when all kernels started so far have run;
  * NULL if they have run already. */

@@ -116,7 +116,7 @@ fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi, const void *to
     return status;
 }
 
-void fsdp_halved_leave(fsdp_storage *st)
+void fsdp_halved_detach(fsdp_storage *st)
 {
     if (!st->halved)
         return;

@@ -22,7 +22,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi
                                                fsdp_tag tag, fsdp_tensor **tensor);
 /* Make the storage empty. Must be called before the memory of the upper halves is freed. No effect
  * on a storage that is not halved. */
-void fsdp_halved_leave(fsdp_storage *storage);
+void fsdp_halved_detach(fsdp_storage *storage);
 static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 {
     return t->storage->halved != NULL;

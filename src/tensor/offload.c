@@ -318,7 +318,7 @@ fsdp_status fsdp_staged_flush(fsdp_staged *staged)
     return finish_io(set);
 }
 
-fsdp_status fsdp_staged_peek(const fsdp_staged *staged, uint64_t offset, void *out, size_t bytes)
+fsdp_status fsdp_staged_read(const fsdp_staged *staged, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_offload *o = staged->set->unit->offload;
     return o->ops->peek(o->impl, staged->at + offset, out, bytes);
@@ -485,8 +485,8 @@ fsdp_status fsdp_tensor_zeros(fsdp_device *device, fsdp_dtype dtype, int ndim, c
     return FSDP_OK;
 }
 
-fsdp_status fsdp_tensor_zeros_beside(const fsdp_tensor *beside, fsdp_dtype dtype, int ndim,
-                                     const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
+fsdp_status fsdp_tensor_zeros_placed_like(const fsdp_tensor *beside, fsdp_dtype dtype, int ndim,
+                                          const int64_t *shape, fsdp_tag tag, fsdp_tensor **tensor)
 {
     const fsdp_staged *staged = beside->storage->staged;
     return staged ? fsdp_offload_tensor(staged->set->unit, dtype, ndim, shape, tag, tensor)

@@ -61,14 +61,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros(fsdp_device *device, fsdp_dtype dt
                                               fsdp_tensor **tensor);
 /* Create a tensor of zeros. It is staged with the unit of `beside` if `beside` is staged, else it
  * is an ordinary tensor. */
-FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_beside(const fsdp_tensor *beside, fsdp_dtype dtype,
-                                                     int ndim, const int64_t *shape, fsdp_tag tag,
-                                                     fsdp_tensor **tensor);
+FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_placed_like(const fsdp_tensor *beside,
+                                                          fsdp_dtype dtype, int ndim,
+                                                          const int64_t *shape, fsdp_tag tag,
+                                                          fsdp_tensor **tensor);
 /* Start reading a staged tensor ahead of its use, if there is room. No effect on tensors that are
  * not staged. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
 /* Is there no other tensor with the fsdp_tensor_key() of `t`? */
-static inline bool fsdp_tensor_is_alone(const fsdp_tensor *t)
+static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
 {
     return !t->storage->kind && t->storage->refs == 1;
 }
@@ -79,5 +80,5 @@ const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 /* For snapshot.c: flush writes the current values to the stage. Until the next write to a storage
  * of the set, any thread may then copy bytes [offset, offset + bytes) from the stage with peek. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
-FSDP_MUST_CHECK fsdp_status fsdp_staged_peek(const struct fsdp_staged *staged, uint64_t offset,
+FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

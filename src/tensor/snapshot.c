@@ -71,7 +71,7 @@ static fsdp_status read_live(const fsdp_snapshot_part *part, size_t at, void *ou
 {
     const watch *w = part->watch;
     if (w->storage->staged)
-        return fsdp_staged_peek(w->storage->staged, part->offset + at, out, bytes);
+        return fsdp_staged_read(w->storage->staged, part->offset + at, out, bytes);
     if (w->storage->halved) {
         fsdp_halved_read(w->storage, part->offset + at, out, bytes);
         return FSDP_OK;

@@ -68,7 +68,7 @@ static fsdp_status find_in_folder(const char *folder, char **model)
         char *candidate = fsdp_path_join(folder, names[i]);
         if (!candidate)
             return FSDP_ERR_NOMEM;
-        if (fsdp_path_is_there(candidate)) {
+        if (fsdp_path_exists(candidate)) {
             *model = candidate;
             return FSDP_OK;
         }
@@ -307,7 +307,7 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
 {
     char *path = fsdp_path_join(folder, name);
     fsdp_status status = path ? FSDP_OK : FSDP_ERR_NOMEM;
-    if (path && fsdp_path_is_there(path))
+    if (path && fsdp_path_exists(path))
         status = fsdp_json_read(path, doc);
     fsdp_free(path);
     return status;

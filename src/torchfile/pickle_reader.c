@@ -42,7 +42,7 @@ typedef struct row {
     size_t n;
 } row;
 
-static fsdp_status bad(const machine *m, const char *what)
+static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
     return FSDP_ERR_FORMAT; /* a constant, so that the compiler sees which outputs are set */
@@ -54,7 +54,7 @@ static fsdp_status allocate(machine *m, size_t bytes, void **memory)
 {
     fsdp_arena *arena = &m->pickle->arena;
     if (bytes / MEMORY_FACTOR > m->bytes || arena->taken / MEMORY_FACTOR > m->bytes)
-        return bad(m, "its values need more memory than a pickle of this size should");
+        return bad_pickle(m, "its values need more memory than a pickle of this size should");
     *memory = fsdp_arena_alloc(arena, bytes);
     return *memory ? FSDP_OK : FSDP_ERR_NOMEM;
 }
@@ -88,7 +88,7 @@ static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
 static fsdp_status require_items(const machine *m, size_t n)
 {
     size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
-    return m->depth - floor < n ? bad(m, "too few values on the stack") : FSDP_OK;
+    return m->depth - floor < n ? bad_pickle(m, "too few values on the stack") : FSDP_OK;
 }
 
 static fsdp_status pop(machine *m, fsdp_pickle_value **value)
@@ -102,7 +102,7 @@ static fsdp_status pop(machine *m, fsdp_pickle_value **value)
 static fsdp_status pop_mark(machine *m, row *above)
 {
     if (m->n_marks == 0)
-        return bad(m, "there is no mark");
+        return bad_pickle(m, "there is no mark");
     size_t floor = m->marks[--m->n_marks];
     *above = (row){m->stack + floor, m->depth - floor};
     m->depth = floor;
@@ -112,7 +112,7 @@ static fsdp_status pop_mark(machine *m, row *above)
 static fsdp_status read_bytes(machine *m, size_t n, const unsigned char **p)
 {
     if (n > m->bytes - m->at)
-        return bad(m, "it ends within an opcode's argument");
+        return bad_pickle(m, "it ends within an opcode's argument");
     *p = m->data + m->at;
     m->at += n;
     return FSDP_OK;
@@ -135,9 +135,9 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
-        return bad(m, "a value is changed that another one already holds");
+        return bad_pickle(m, "a value is changed that another one already holds");
     if (value->depth >= FSDP_PICKLE_MAX_DEPTH)
-        return bad(m, "values are nested too deeply");
+        return bad_pickle(m, "values are nested too deeply");
     value->held = true;
     holder->opaque |= value->opaque;
     if (holder->depth <= value->depth)
@@ -180,7 +180,7 @@ static fsdp_status op_protocol(machine *m, unsigned bytes)
 {
     uint64_t protocol;
     FSDP_TRY(read_uint(m, bytes, &protocol));
-    return protocol > NEWEST_PROTOCOL ? bad(m, "its protocol is newer than 5") : FSDP_OK;
+    return protocol > NEWEST_PROTOCOL ? bad_pickle(m, "its protocol is newer than 5") : FSDP_OK;
 }
 
 static fsdp_status op_none(machine *m, unsigned unused)
@@ -330,11 +330,11 @@ static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
     if (container->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
     if (container->kind != kind)
-        return bad(m, kind == FSDP_PICKLE_DICT   ? "items are set in what is no dict"
-                      : kind == FSDP_PICKLE_LIST ? "items are appended to what is no list"
-                                                 : "items are added to what is no set");
+        return bad_pickle(m, kind == FSDP_PICKLE_DICT   ? "items are set in what is no dict"
+                             : kind == FSDP_PICKLE_LIST ? "items are appended to what is no list"
+                                                        : "items are added to what is no set");
     if (kind == FSDP_PICKLE_DICT && n % 2 != 0)
-        return bad(m, "a key without a value");
+        return bad_pickle(m, "a key without a value");
     return add_items(m, container, items, n);
 }
 
@@ -361,7 +361,7 @@ static fsdp_status memoize(machine *m, uint64_t number)
 {
     FSDP_TRY(require_items(m, 1));
     if (number >= m->bytes)
-        return bad(m, "a number in the memo is too large");
+        return bad_pickle(m, "a number in the memo is too large");
     if (!FSDP_GROW(m->memo, m->memo_cap, (size_t)number + 1))
         return FSDP_ERR_NOMEM;
     while (m->n_memo <= number)
@@ -383,7 +383,7 @@ static fsdp_status op_get(machine *m, unsigned width)
     uint64_t number;
     FSDP_TRY(read_uint(m, width, &number));
     if (number >= m->n_memo || !m->memo[number])
-        return bad(m, "nothing has this number in the memo");
+        return bad_pickle(m, "nothing has this number in the memo");
     m->memo[number]->held = true;
     return push(m, m->memo[number]);
 }
@@ -455,7 +455,7 @@ static fsdp_status read_line(machine *m, const char **line, size_t *bytes)
 {
     const unsigned char *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
     if (!end)
-        return bad(m, "it ends within a name");
+        return bad_pickle(m, "it ends within a name");
     *line = (const char *)p;
     *bytes = (size_t)(end - p);
     m->at += *bytes + 1;
@@ -479,7 +479,7 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     FSDP_TRY(pop(m, &name));
     FSDP_TRY(pop(m, &module));
     if (name->kind != FSDP_PICKLE_STR || module->kind != FSDP_PICKLE_STR)
-        return bad(m, "a name that is no text");
+        return bad_pickle(m, "a name that is no text");
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
@@ -490,7 +490,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     void *memory;
     const fsdp_pickle_value *text = fsdp_pickle_at(args, 0);
     if (text && text->kind != FSDP_PICKLE_STR)
-        return bad(m, "bytes are made of what is no text");
+        return bad_pickle(m, "bytes are made of what is no text");
     size_t n = text ? text->text.bytes : 0, used = 0;
     FSDP_TRY(allocate(m, n + 1, &memory));
     char *bytes = memory;
@@ -500,7 +500,7 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
             unsigned char next =
                 (unsigned char)text->text.data[i + 1]; /* the text has a terminating NUL */
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
-                return bad(m, "bytes are made of text that is not Latin-1");
+                return bad_pickle(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
             i++;
         }
@@ -527,7 +527,7 @@ static fsdp_status push_set(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *set, *const *items = args->list.items;
     if (args->list.n > 1 || (args->list.n == 1 && items[0]->kind != FSDP_PICKLE_LIST))
-        return bad(m, "a set is made of what is no list");
+        return bad_pickle(m, "a set is made of what is no list");
     FSDP_TRY(new_value(m, FSDP_PICKLE_SET, &set));
     if (args->list.n)
         FSDP_TRY(add_items(m, set, items[0]->list.items, items[0]->list.n));
@@ -538,7 +538,7 @@ static fsdp_status push_counter(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *counter;
     if (args->list.n != 1 || args->list.items[0]->kind != FSDP_PICKLE_DICT)
-        return bad(m, "a counter is made of what is no dict");
+        return bad_pickle(m, "a counter is made of what is no dict");
     const fsdp_pickle_value *dict = args->list.items[0];
     FSDP_TRY(new_value(m, FSDP_PICKLE_DICT, &counter));
     counter->counts = true;
@@ -559,7 +559,7 @@ static bool is_plain(const fsdp_pickle_value *value)
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
-        return bad(m, "attributes that are no dict");
+        return bad_pickle(m, "attributes that are no dict");
     for (size_t i = 0; i < attributes->list.n; i++)
         if (!is_plain(attributes->list.items[i]))
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -600,7 +600,7 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
     if (args->list.n != N || of[FUNCTION]->kind != FSDP_PICKLE_NAME ||
         of[FUNCTION]->name->meaning != FSDP_PICKLE_CALL || of[TYPE]->kind != FSDP_PICKLE_NAME ||
         of[TYPE]->name->meaning != FSDP_PICKLE_TYPE || of[ARGUMENTS]->kind != FSDP_PICKLE_TUPLE)
-        return bad(m, "a tensor with attributes that is not made by a function");
+        return bad_pickle(m, "a tensor with attributes that is not made by a function");
     fsdp_pickle_value *slots = slots_of(of[ATTRIBUTES]);
     if (!slots) {
         FSDP_TRY(check_attributes(m, of[ATTRIBUTES]));
@@ -622,16 +622,18 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     if (callee->kind == FSDP_PICKLE_OPAQUE && args->kind == FSDP_PICKLE_TUPLE)
         return push_opaque(m, callee->name);
     if (callee->kind != FSDP_PICKLE_NAME || args->kind != FSDP_PICKLE_TUPLE)
-        return bad(m, "a call of what is no function, or without a tuple of arguments");
+        return bad_pickle(m, "a call of what is no function, or without a tuple of arguments");
     switch (callee->name->meaning) {
     case FSDP_PICKLE_CALL:
         return push_record(m, callee->name, args);
     case FSDP_PICKLE_FIRST:
-        return args->list.n ? push(m, args->list.items[0]) : bad(m, "a call without arguments");
+        return args->list.n ? push(m, args->list.items[0])
+                            : bad_pickle(m, "a call without arguments");
     case FSDP_PICKLE_MAKE_SET:
         return push_set(m, args);
     case FSDP_PICKLE_EMPTY:
-        return args->list.n ? bad(m, "a dict is made of arguments") : op_empty(m, FSDP_PICKLE_DICT);
+        return args->list.n ? bad_pickle(m, "a dict is made of arguments")
+                            : op_empty(m, FSDP_PICKLE_DICT);
     case FSDP_PICKLE_COUNT:
         return push_counter(m, args);
     case FSDP_PICKLE_ENCODE:
@@ -643,7 +645,7 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_TYPE:
         break;
     }
-    return bad(m, "a call of what is no function");
+    return bad_pickle(m, "a call of what is no function");
 }
 
 /* NEWOBJ_EX: a call of a class with positional and named arguments. */
@@ -652,10 +654,10 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     fsdp_pickle_value *names;
     FSDP_TRY(pop(m, &names));
     if (names->kind != FSDP_PICKLE_DICT)
-        return bad(m, "arguments by name that are no dict");
+        return bad_pickle(m, "arguments by name that are no dict");
     FSDP_TRY(require_items(m, 2));
     if (names->list.n && m->stack[m->depth - 2]->kind != FSDP_PICKLE_OPAQUE)
-        return bad(m, "a call with arguments by name");
+        return bad_pickle(m, "a call with arguments by name");
     return op_call(m, unused);
 }
 
@@ -695,7 +697,7 @@ static fsdp_status op_build(machine *m, unsigned unused)
     if (object->kind == FSDP_PICKLE_DICT || object->kind == FSDP_PICKLE_OPAQUE)
         return FSDP_OK;
     if (object->kind != FSDP_PICKLE_RECORD || object->record.state)
-        return bad(m, "a state for what has none, or has one");
+        return bad_pickle(m, "a state for what has none, or has one");
     FSDP_TRY(hold(m, object, state));
     object->record.state = state;
     return FSDP_OK;
@@ -784,13 +786,13 @@ static fsdp_status run(machine *m)
     while (op != OP_STOP) {
         m->op_at = m->at;
         if (m->at == m->bytes)
-            return bad(m, "it ends without STOP");
+            return bad_pickle(m, "it ends without STOP");
         op = m->data[m->at++];
         if (op != OP_STOP)
             FSDP_TRY(step(m, op));
     }
     if (m->depth != 1 || m->n_marks)
-        return bad(m, "it does not end with one value");
+        return bad_pickle(m, "it does not end with one value");
     m->pickle->root = m->stack[0];
     return FSDP_OK;
 }

@@ -52,7 +52,7 @@ typedef struct reading {
     fsdp_torch_dtensor *to;
 } reading;
 
-static fsdp_status bad(const reading *r, const char *what)
+static fsdp_status bad_dtensor(const reading *r, const char *what)
 {
     return fsdp_error(FSDP_ERR_FORMAT, "%s: DTensor '%s': %s", r->path, r->name, what);
 }
@@ -73,11 +73,12 @@ static bool take_size(const fsdp_pickle_value *value, int64_t *size)
 static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
 {
     if (!is_list(size) || size->list.n > FSDP_DTENSOR_MAX_DIMS)
-        return bad(r, "its size is no tuple of at most 64 numbers");
+        return bad_dtensor(r, "its size is no tuple of at most 64 numbers");
     r->to->ndim = (int)size->list.n;
     for (int d = 0; d < r->to->ndim; d++)
         if (!take_size(size->list.items[d], &r->to->shape[d]) || r->to->shape[d] > MAX_DIM)
-            return bad(r, "its size holds what is no number, or none that a tensor can have");
+            return bad_dtensor(r,
+                               "its size holds what is no number, or none that a tensor can have");
     return FSDP_OK;
 }
 
@@ -97,7 +98,7 @@ static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *pla
     value = value ? value : fsdp_pickle_at(placement, 0);
     if (!fsdp_pickle_is(value, FSDP_PICKLE_INT) || value->integer < -r->to->ndim ||
         value->integer >= r->to->ndim)
-        return bad(r, "it is sharded along a dimension that it has not");
+        return bad_dtensor(r, "it is sharded along a dimension that it has not");
     *dim = (int)value->integer + (value->integer < 0 ? r->to->ndim : 0);
     return FSDP_OK;
 }
@@ -105,7 +106,7 @@ static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *pla
 static fsdp_status read_placements(const reading *r, const fsdp_pickle_value *placements)
 {
     if (!is_list(placements) || placements->list.n > FSDP_DTENSOR_MAX_MESH)
-        return bad(r, "its placements are no tuple of at most 8");
+        return bad_dtensor(r, "its placements are no tuple of at most 8");
     r->to->mesh_ndim = (int)placements->list.n;
     for (int i = 0; i < r->to->mesh_ndim; i++)
         FSDP_TRY(read_placement(r, placements->list.items[i], &r->to->shard_dims[i]));
@@ -127,7 +128,7 @@ fsdp_status fsdp_torch_dtensor_read(const char *path, const char *name,
     const fsdp_pickle_value *spec = fsdp_pickle_find(value, "_spec");
     *dtensor = (fsdp_torch_dtensor){.local = fsdp_pickle_find(value, "_local_tensor")};
     if (!fsdp_torch_is_tensor(dtensor->local))
-        return bad(&r, "it has no local tensor");
+        return bad_dtensor(&r, "it has no local tensor");
     FSDP_TRY(read_shape(&r, fsdp_pickle_at(value, 2)));
     FSDP_TRY(read_placements(&r, fsdp_pickle_find(spec, "placements")));
     read_coordinate(&r, fsdp_pickle_find(fsdp_pickle_find(spec, "mesh"), "_coordinate_on_dim"));

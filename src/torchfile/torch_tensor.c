@@ -28,7 +28,7 @@ typedef struct view {
     int64_t numel, bytes;
 } view;
 
-static fsdp_status bad(const fsdp_torch_archive *archive, const char *name, const char *what)
+static fsdp_status bad_tensor(const fsdp_torch_archive *archive, const char *name, const char *what)
 {
     return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s", archive->path, name, what);
 }
@@ -81,7 +81,7 @@ static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pi
     const char *key = fsdp_pickle_text(fsdp_pickle_at(id, 2));
     int64_t numel, bytes;
     if (!key || strlen(key) > MAX_RECORD_NAME || !take_size(fsdp_pickle_at(id, 4), &numel))
-        return bad(archive, name, "its storage has no record or no size");
+        return bad_tensor(archive, name, "its storage has no record or no size");
     strcat(record_name, key);
     v->storage = fsdp_zip_reader_find(archive->zip, record_name);
     if (!v->storage)
@@ -106,7 +106,8 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     const fsdp_pickle_value *size = fsdp_pickle_at(value, 2), *stride = fsdp_pickle_at(value, 3);
     if (!fsdp_pickle_is(size, FSDP_PICKLE_TUPLE) || !fsdp_pickle_is(stride, FSDP_PICKLE_TUPLE) ||
         size->list.n != stride->list.n || size->list.n > MAX_NDIM)
-        return bad(archive, name, "its size and stride are no tuples of one length up to 64");
+        return bad_tensor(archive, name,
+                          "its size and stride are no tuples of one length up to 64");
     v->ndim = (int)size->list.n;
     v->shape = fsdp_arena_alloc(&archive->arena, size->list.n * sizeof *v->shape);
     if (!v->shape)
@@ -114,11 +115,12 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     for (int i = 0; i < v->ndim; i++)
         if (!take_size(size->list.items[i], &v->shape[i]) ||
             !take_size(stride->list.items[i], &v->stride[i]))
-            return bad(archive, name, "its size or stride holds what is no number, or a negative");
+            return bad_tensor(archive, name,
+                              "its size or stride holds what is no number, or a negative");
     if (!take_size(fsdp_pickle_at(value, 1), &v->offset))
-        return bad(archive, name, "its offset in the storage is no number, or negative");
+        return bad_tensor(archive, name, "its offset in the storage is no number, or negative");
     if (!fsdp_safetensors_size(v->dtype, v->shape, v->ndim, &v->numel, &v->bytes))
-        return bad(archive, name, "its shape has more elements than a file can hold");
+        return bad_tensor(archive, name, "its shape has more elements than a file can hold");
     return FSDP_OK;
 }
 
@@ -134,7 +136,7 @@ static fsdp_status check_bounds(const fsdp_torch_archive *archive, const char *n
                  !__builtin_add_overflow(last, span, &last);
     if (inside && (uint64_t)last < v->storage->bytes / (uint64_t)v->width)
         return FSDP_OK;
-    return bad(archive, name, "its offset, shape and strides reach beyond its storage");
+    return bad_tensor(archive, name, "its offset, shape and strides reach beyond its storage");
 }
 
 static fsdp_status read_view(fsdp_torch_archive *archive, const fsdp_pickle_value *value,
@@ -145,7 +147,7 @@ static fsdp_status read_view(fsdp_torch_archive *archive, const fsdp_pickle_valu
     const char *kind = fsdp_pickle_text(fsdp_pickle_at(id, 0));
     if (!fsdp_torch_is_tensor(value) || !fsdp_pickle_is(storage, FSDP_PICKLE_PERSISTENT) || !kind ||
         strcmp(kind, "storage") != 0)
-        return bad(archive, name, "it has no storage");
+        return bad_tensor(archive, name, "it has no storage");
     bool typed = fsdp_pickle_is_call(value, "_rebuild_tensor_v2");
     FSDP_TRY(read_dtype(archive, value, fsdp_pickle_at(id, 1), name, v));
     FSDP_TRY(read_storage(archive, id, typed, name, v));

@@ -243,7 +243,7 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
  * written on the way. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
-    while (w->begun < w->n && fsdp_zip_writer_left(w->zip) == 0) {
+    while (w->begun < w->n && fsdp_zip_writer_remaining(w->zip) == 0) {
         char name[32];
         snprintf(name, sizeof name, "data/%zu", w->begun);
         FSDP_TRY(fsdp_zip_writer_begin(w->zip, name, (uint64_t)w->storages[w->begun]->bytes));
@@ -270,7 +270,7 @@ fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data, 
     const char *from = data;
     FSDP_ASSERT(writer->has_data);
     while (bytes > 0) {
-        uint64_t left = fsdp_zip_writer_left(writer->zip);
+        uint64_t left = fsdp_zip_writer_remaining(writer->zip);
         size_t piece = left < bytes ? (size_t)left : bytes;
         if (piece == 0)
             return fsdp_error(FSDP_ERR_STATE, "%s: %zu bytes more than all tensors have",
@@ -285,10 +285,10 @@ fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data, 
 
 static fsdp_status put_tail(fsdp_torch_writer *w)
 {
-    if (!w->has_data || fsdp_zip_writer_left(w->zip) > 0)
+    if (!w->has_data || fsdp_zip_writer_remaining(w->zip) > 0)
         return fsdp_error(FSDP_ERR_STATE, "%s: tensor %zu of %zu lacks %llu bytes", w->path,
                           w->begun ? w->begun - 1 : 0, w->n,
-                          (unsigned long long)fsdp_zip_writer_left(w->zip));
+                          (unsigned long long)fsdp_zip_writer_remaining(w->zip));
     FSDP_TRY(put_text(w, "version", "3\n"));
     FSDP_TRY(put_text(w, ".data/serialization_id", w->id));
     return fsdp_zip_writer_finish(w->zip);

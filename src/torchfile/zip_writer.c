@@ -104,7 +104,7 @@ fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data, si
     return writer->left ? FSDP_OK : end_record(writer);
 }
 
-uint64_t fsdp_zip_writer_left(const fsdp_zip_writer *writer)
+uint64_t fsdp_zip_writer_remaining(const fsdp_zip_writer *writer)
 {
     return writer->left;
 }

@@ -14,11 +14,11 @@ void fsdp_zip_writer_destroy(fsdp_zip_writer *writer); /* accepts NULL */
 /* Begin a record of exactly `bytes`. The record before it must be complete. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_begin(fsdp_zip_writer *writer, const char *name,
                                                   uint64_t bytes);
-/* Append bytes to the record, at most fsdp_zip_writer_left(). */
+/* Append bytes to the record, at most fsdp_zip_writer_remaining(). */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_append(fsdp_zip_writer *writer, const void *data,
                                                    size_t bytes);
 /* Return the number of bytes that the record still lacks. */
-uint64_t fsdp_zip_writer_left(const fsdp_zip_writer *writer);
+uint64_t fsdp_zip_writer_remaining(const fsdp_zip_writer *writer);
 /* Write a complete record. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_writer_put(fsdp_zip_writer *writer, const char *name,
                                                 const void *data, size_t bytes);

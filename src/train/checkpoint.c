@@ -41,8 +41,8 @@ static fsdp_status note_appeared(void *arg)
 {
     const saving *s = arg;
     const fsdp_checkpoint_rotation old = fsdp_checkpoint_rotation_of(s->t);
-    fsdp_trainer_say(s->t, "--> saved %s in %s", s->path,
-                     fsdp_human_duration(fsdp_clock_s() - s->begin_s).text);
+    fsdp_trainer_print(s->t, "--> saved %s in %s", s->path,
+                       fsdp_human_duration(fsdp_clock_s() - s->begin_s).text);
     return fsdp_checkpoint_remove_old(&old);
 }
 
@@ -99,7 +99,7 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
-    fsdp_async_checkpoint_look(t, &failed, &runs);
+    fsdp_async_checkpoint_poll(t, &failed, &runs);
     int64_t any[] = {t->config->interrupted && atomic_load(t->config->interrupted), failed, runs};
     FSDP_TRY(fsdp_all_reduce(t->group, any, FSDP_LENGTH(any), FSDP_DTYPE_I64, FSDP_REDUCE_MAX));
     *interrupted = any[0];

@@ -95,7 +95,7 @@ fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path)
     return FSDP_OK;
 }
 
-void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
+void fsdp_async_checkpoint_poll(const fsdp_trainer *t, bool *failed, bool *runs)
 {
     const fsdp_async_checkpoint *c = t->saving;
     *failed = c && fsdp_async_save_status(c->save) != FSDP_OK;
@@ -104,10 +104,10 @@ void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs)
 
 static fsdp_status report_saved(fsdp_trainer *t, const fsdp_async_checkpoint *c)
 {
-    fsdp_trainer_say(t, "--> saved %s in %s during training (%s at the call, %s copied later)",
-                     c->path, fsdp_human_duration(c->report.seconds).text,
-                     fsdp_human_duration(c->report.call_s).text,
-                     fsdp_human_bytes((int64_t)c->report.copied_bytes).text);
+    fsdp_trainer_print(t, "--> saved %s in %s during training (%s at the call, %s copied later)",
+                       c->path, fsdp_human_duration(c->report.seconds).text,
+                       fsdp_human_duration(c->report.call_s).text,
+                       fsdp_human_bytes((int64_t)c->report.copied_bytes).text);
     return fsdp_report_checkpoint(t, &c->report);
 }
 
@@ -140,5 +140,5 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)
-        fsdp_trainer_say(t, "--> the checkpoint in progress is abandoned: %s", fsdp_last_error());
+        fsdp_trainer_print(t, "--> the checkpoint in progress is abandoned: %s", fsdp_last_error());
 }

@@ -13,7 +13,7 @@
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_begin(fsdp_trainer *t, const char *path);
 /* Return the state of the checkpoint in progress on this rank: *failed if it has failed, *runs if
  * this rank has not finished its part. Both are false if there is no checkpoint in progress. */
-void fsdp_async_checkpoint_look(const fsdp_trainer *t, bool *failed, bool *runs);
+void fsdp_async_checkpoint_poll(const fsdp_trainer *t, bool *failed, bool *runs);
 /* Wait for the checkpoint in progress, if any, and report it. Collective. A failure on one rank is
  * a failure on all; the error names file and cause. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t);

@@ -445,10 +445,10 @@ static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
         return FSDP_OK;
     FSDP_TRY(fsdp_checkpoint_list_steps(t->checkpoint_dir, true, &steps, &n));
     if (n && steps[n - 1] > t->step)
-        fsdp_trainer_say(t,
-                         "%s holds checkpoint-%lld of a later step: it is kept until this run "
-                         "saves that step, and --resume without a folder uses it",
-                         t->checkpoint_dir, (long long)steps[n - 1]);
+        fsdp_trainer_print(t,
+                           "%s holds checkpoint-%lld of a later step: it is kept until this run "
+                           "saves that step, and --resume without a folder uses it",
+                           t->checkpoint_dir, (long long)steps[n - 1]);
     fsdp_free(steps);
     return FSDP_OK;
 }

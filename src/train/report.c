@@ -11,7 +11,7 @@
 #include "src/report/table.h"
 #include "src/train/trainer_internal.h"
 
-void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
+void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
 {
     va_list args;
     if (!t->out)

@@ -52,7 +52,7 @@ fsdp_status fsdp_parse_args(const fsdp_options_spec *spec, int argc, char **argv
     };
     fsdp_options *parsed;
     FSDP_TRY(fsdp_options_parse(spec, argc, argv, target, &parsed));
-    const fsdp_options_action wanted = fsdp_options_wanted(parsed);
+    const fsdp_options_action wanted = fsdp_options_requested_action(parsed);
     fsdp_status status = FSDP_OK;
     if (wanted == FSDP_OPTIONS_HELP)
         status = print_text(fsdp_options_help(spec, COLUMNS));

@@ -57,18 +57,18 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
     const struct {
-        bool says;
+        bool asked_for;
         unsigned use;
         const char *flag, *rows;
     } options[] = {
-        {c->says.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "texts"},
-        {c->says.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "texts with names"},
-        {c->says.target_column, FSDP_USES_TARGET_COLUMN, "target-column", "texts with names"},
+        {c->asked_for.task_prefix, FSDP_USES_SOURCE_PREFIX, "task-prefix", "texts"},
+        {c->asked_for.text_column, FSDP_USES_SOURCE_COLUMN, "text-column", "texts with names"},
+        {c->asked_for.target_column, FSDP_USES_TARGET_COLUMN, "target-column", "texts with names"},
         {c->wikihow_cleaning, FSDP_USES_CLEANING, "wikihow-cleaning", "pairs of texts in CSV"}};
     const unsigned uses = fsdp_dataset_uses(t->train_set) |
                           (t->validation_set ? fsdp_dataset_uses(t->validation_set) : 0);
     for (size_t i = 0; i < FSDP_LENGTH(options); i++)
-        if (options[i].says && !(uses & options[i].use))
+        if (options[i].asked_for && !(uses & options[i].use))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for rows that are %s; those of %s are not",
                               options[i].flag, options[i].rows, c->data);
     return FSDP_OK;

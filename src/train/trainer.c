@@ -52,7 +52,7 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * be overwritten. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
-    fsdp_trainer_say(t, "--> saved the model in %s (%s)", t->config->output, why);
+    fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
     t->result->saved = t->saved_model = true;
     return FSDP_OK;
 }
@@ -260,7 +260,7 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     return cut ? FSDP_OK : fsdp_checkpoint_at_step(t, true);
 }
 
-static fsdp_status run(fsdp_trainer *t)
+static fsdp_status run_epochs(fsdp_trainer *t)
 {
     FSDP_TRY(fsdp_trainer_open(t));
     FSDP_TRY(fsdp_examples_prepare(t));
@@ -296,7 +296,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");
     fsdp_saved_error error; /* keep the error of the run: closing may report others */
-    fsdp_error_save(run(&t), &error);
+    fsdp_error_save(run_epochs(&t), &error);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;

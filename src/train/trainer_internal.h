@@ -124,7 +124,7 @@ static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 
 /* Print a line on rank 0's output and flush it, so that it is there even if the run is killed next.
  */
-void fsdp_trainer_say(const fsdp_trainer *t, const char *format, ...)
+void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Sample the host memory of all ranks; called outside timed steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);

@@ -54,7 +54,7 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     fsdp_free(parent);
     FSDP_TRY(status);
     FSDP_TRY(fsdp_directory_make(dir));
-    fsdp_trainer_say(t, "--offload-dir %s: the folder is new", dir);
+    fsdp_trainer_print(t, "--offload-dir %s: the folder is new", dir);
     return FSDP_OK;
 }
 
@@ -71,7 +71,7 @@ static fsdp_status check_outputs(const fsdp_trainer *t)
         return fsdp_error(status, "--output %s (--overwrite-output replaces the model in it)",
                           fsdp_last_error());
     if (status == FSDP_OK && c->save_model) {
-        status = fsdp_model_check_place(c->output);
+        status = fsdp_model_check_folder(c->output);
         fsdp_error_context(status, "--output");
     }
     FSDP_TRY(status);
@@ -305,8 +305,8 @@ static void count_steps(fsdp_trainer *t)
     if (c->max_steps > 0 && c->max_steps < t->total_steps)
         t->total_steps = c->max_steps;
     else if (c->max_steps > t->total_steps)
-        fsdp_trainer_say(t, "--max-steps %lld: --epochs %g end after %lld steps",
-                         (long long)c->max_steps, c->epochs, (long long)t->total_steps);
+        fsdp_trainer_print(t, "--max-steps %lld: --epochs %g end after %lld steps",
+                           (long long)c->max_steps, c->epochs, (long long)t->total_steps);
     fsdp_train_resolve_steps(&t->completed, t->total_steps);
 }
 
@@ -344,10 +344,10 @@ static fsdp_status open_schedule(fsdp_trainer *t)
     const fsdp_train_config *c = t->config;
     const int64_t warmup = fsdp_train_warmup_steps(c, t->total_steps);
     if (c->warmup_steps > 0 && c->warmup_ratio > 0)
-        fsdp_trainer_say(t, "--warmup-steps %g takes precedence over --warmup-ratio %g",
-                         c->warmup_steps, c->warmup_ratio);
+        fsdp_trainer_print(t, "--warmup-steps %g takes precedence over --warmup-ratio %g",
+                           c->warmup_steps, c->warmup_ratio);
     if (warmup > t->total_steps)
-        fsdp_trainer_say(
+        fsdp_trainer_print(
             t, "--warmup-steps %lld: the run ends after %lld, so the rate only rises, to %g of %g",
             (long long)warmup, (long long)t->total_steps,
             c->lr * (double)(t->total_steps - 1) / (double)warmup, c->lr);
@@ -411,7 +411,7 @@ static fsdp_status open_metrics(fsdp_trainer *t)
     const char *metrics = t->config->metrics;
     if (metrics && fsdp_trainer_is_first(t)) {
         if (t->resumed_from)
-            FSDP_TRY(fsdp_metrics_cut(metrics, t->step));
+            FSDP_TRY(fsdp_metrics_truncate(metrics, t->step));
         FSDP_TRY(fsdp_metrics_open(metrics, t->resumed_from != NULL, &t->metrics));
     }
     return FSDP_OK;

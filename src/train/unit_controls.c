@@ -72,7 +72,7 @@ typedef struct search {
 static fsdp_status keep_sharded(const char *path, fsdp_module *m, void *arg)
 {
     search *s = arg;
-    if (!fsdp_module_is_unit(m) || !fsdp_module_is_meant(s->word, path, m))
+    if (!fsdp_module_is_unit(m) || !fsdp_module_matches(s->word, path, m))
         return FSDP_OK;
     s->found++;
     return fsdp_set_unshard_in_backward(m, false);

@@ -31,9 +31,9 @@ static void complete(fsdp_train_config *c, fsdp_task task)
 /* Refuse the options for pairs of source and target if the model does not learn pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
-    const char *flag = c->wikihow_cleaning         ? "wikihow-cleaning"
-                       : c->says.max_source_length ? "max-source-length"
-                       : c->says.max_target_length && c->generate_examples == 0
+    const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
+                       : c->asked_for.max_source_length ? "max-source-length"
+                       : c->asked_for.max_target_length && c->generate_examples == 0
                            /* with --generate-examples, this option also limits the examples */
                            ? "max-target-length"
                            : NULL;
@@ -86,13 +86,13 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
-        fsdp_train_given_by_hand(options, "min-num-params"))
+        fsdp_train_set_by_user(options, "min-num-params"))
         c->auto_wrap_policy = FSDP_AUTO_WRAP_SIZE_BASED;
     if (c->auto_wrap_policy != FSDP_AUTO_WRAP_SIZE_BASED &&
-        !fsdp_train_given_by_hand(options, "min-num-params"))
+        !fsdp_train_set_by_user(options, "min-num-params"))
         c->min_num_params = 0;
     if (c->auto_wrap_policy != FSDP_AUTO_WRAP_TRANSFORMER_BASED &&
-        !fsdp_train_given_by_hand(options, "transformer-layer-cls-to-wrap"))
+        !fsdp_train_set_by_user(options, "transformer-layer-cls-to-wrap"))
         c->transformer_layer_cls_to_wrap = (fsdp_option_list){0};
 }
 
@@ -222,11 +222,11 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
 {
     c->cut_sources = fsdp_options_given(options, "max-source-length");
     c->cut_targets = fsdp_options_given(options, "max-target-length");
-    c->says.task_prefix = fsdp_options_says(options, "task-prefix");
-    c->says.text_column = fsdp_options_says(options, "text-column");
-    c->says.target_column = fsdp_options_says(options, "target-column");
-    c->says.max_source_length = fsdp_options_says(options, "max-source-length");
-    c->says.max_target_length = fsdp_options_says(options, "max-target-length");
+    c->asked_for.task_prefix = fsdp_options_asked_for(options, "task-prefix");
+    c->asked_for.text_column = fsdp_options_asked_for(options, "text-column");
+    c->asked_for.target_column = fsdp_options_asked_for(options, "target-column");
+    c->asked_for.max_source_length = fsdp_options_asked_for(options, "max-source-length");
+    c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }
 
 /* Set values that were not given and depend on others, and convert other tools' spellings. */
@@ -322,7 +322,7 @@ static fsdp_status check_of_optimizer(const fsdp_train_config *c, const fsdp_opt
         if (wants == c->optimizer ||
             (fsdp_optimizer_is_adam(wants) && fsdp_optimizer_is_adam(c->optimizer)))
             continue;
-        if (fsdp_options_says(options, rows[i].option))
+        if (fsdp_options_asked_for(options, rows[i].option))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for --optimizer %s, not %s",
                               rows[i].option, optimizer_name(wants), optimizer_name(c->optimizer));
     }
@@ -350,9 +350,9 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
     if (c->warmup_init && !c->relative_step)
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
-        if (fsdp_options_says(options, rates[i]) ||
+        if (fsdp_options_asked_for(options, rates[i]) ||
             /* --lr and --lr-schedule are refused with any value */
-            (i < 2 && fsdp_train_given_by_hand(options, rates[i])))
+            (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
                               "rate itself",
@@ -493,19 +493,19 @@ static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_optio
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
     if (c->save_strategy != FSDP_SAVE_STEPS && c->save_steps > 0 &&
-        fsdp_train_given_by_hand(options, "save-steps"))
+        fsdp_train_set_by_user(options, "save-steps"))
         return fsdp_error(FSDP_ERR_INVALID, "--save-strategy %s contradicts --save-steps %.15g",
                           saves ? "epoch" : "no", c->save_steps);
     if (c->checkpoint_dir && !*c->checkpoint_dir)
         return fsdp_error(FSDP_ERR_INVALID, "--checkpoint-dir is empty");
     if (saves)
         return FSDP_OK;
-    if (c->save_total_limit > 0 && fsdp_train_given_by_hand(options, "save-total-limit"))
+    if (c->save_total_limit > 0 && fsdp_train_set_by_user(options, "save-total-limit"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--save-total-limit %lld: without --save-steps or --save-strategy no "
                           "checkpoint is saved",
                           (long long)c->save_total_limit);
-    if (c->checkpoint_dir && !c->resume && fsdp_train_given_by_hand(options, "checkpoint-dir"))
+    if (c->checkpoint_dir && !c->resume && fsdp_train_set_by_user(options, "checkpoint-dir"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--checkpoint-dir %s: without --save-steps or --save-strategy no "
                           "checkpoint is saved",

@@ -262,11 +262,11 @@ typedef struct fsdp_train_config {
      * checkpoints are not saved, before the next save of the model. NULL: never */
     const atomic_bool *interrupted;
 
-    /* Not an option. Whether the user asked for each of these options (fsdp_options_says()). Only
-     * some tasks or rows use them; they are refused if they change nothing. */
+    /* Not an option. Whether the user asked for each of these options (fsdp_options_asked_for()).
+     * Only some tasks or rows use them; they are refused if they change nothing. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
-    } says;
+    } asked_for;
 
     /* spellings of other tools, from which fields above are set */
     bool bf16, fp16, tutorial_loss;

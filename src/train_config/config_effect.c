@@ -148,12 +148,13 @@ static const struct {
     {"overwrite-output", saves_model, "with --no-save-model nothing is written there", false},
 };
 
-static fsdp_status refuse(const fsdp_options *options, const char *option, const char *reason)
+static fsdp_status refuse_option(const fsdp_options *options, const char *option,
+                                 const char *reason)
 {
     const bool file = fsdp_options_origin(options, option) == FSDP_ORIGIN_FILE;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "--%s %s", option, reason);
     if (file)
-        fsdp_error_context(status, "%s", fsdp_options_where(options, option));
+        fsdp_error_context(status, "%s", fsdp_options_source(options, option));
     return status;
 }
 
@@ -161,25 +162,27 @@ static fsdp_status refuse(const fsdp_options *options, const char *option, const
 static fsdp_status check_lr_decay(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool decays = c->lr_schedule != FSDP_LR_CONSTANT;
-    if (!fsdp_train_given_by_hand(options, "lr-decay") || c->given_lr_decay == decays)
+    if (!fsdp_train_set_by_user(options, "lr-decay") || c->given_lr_decay == decays)
         return FSDP_OK;
-    return refuse(options, "lr-decay",
-                  decays ? "false contradicts an --lr-schedule whose rate decays"
-                         : "contradicts --lr-schedule constant");
+    return refuse_option(options, "lr-decay",
+                         decays ? "false contradicts an --lr-schedule whose rate decays"
+                                : "contradicts --lr-schedule constant");
 }
 
 fsdp_status fsdp_train_effect_check(const fsdp_train_config *c, const fsdp_options *options)
 {
     for (size_t i = 0; i < FSDP_LENGTH(rules); i++)
-        if (rules[i].refused && fsdp_options_says(options, rules[i].option) && !rules[i].acts(c))
-            return refuse(options, rules[i].option, rules[i].reason);
-    if (fsdp_options_says(options, "tutorial-loss") && c->loss_reduction != FSDP_LOSS_MEAN_OF_MEANS)
-        return refuse(options, "tutorial-loss", "contradicts --loss-reduction token-mean");
+        if (rules[i].refused && fsdp_options_asked_for(options, rules[i].option) &&
+            !rules[i].acts(c))
+            return refuse_option(options, rules[i].option, rules[i].reason);
+    if (fsdp_options_asked_for(options, "tutorial-loss") &&
+        c->loss_reduction != FSDP_LOSS_MEAN_OF_MEANS)
+        return refuse_option(options, "tutorial-loss", "contradicts --loss-reduction token-mean");
     return check_lr_decay(c, options);
 }
 
-const char *fsdp_train_option_in_vain(const void *config, const fsdp_options *options,
-                                      const char *name)
+const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
+                                             const char *name)
 {
     (void)options;
     for (size_t i = 0; i < FSDP_LENGTH(rules); i++)

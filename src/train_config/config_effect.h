@@ -9,6 +9,6 @@
 FSDP_MUST_CHECK fsdp_status fsdp_train_effect_check(const fsdp_train_config *config,
                                                     const fsdp_options *options);
 /* Return why the option `name` changes nothing, or NULL if it has an effect or is refused. This is
- * the function in_vain of fsdp_options_spec. */
-const char *fsdp_train_option_in_vain(const void *config, const fsdp_options *options,
-                                      const char *name);
+ * the function without_effect of fsdp_options_spec. */
+const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
+                                             const char *name);

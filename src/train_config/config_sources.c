@@ -85,7 +85,7 @@ static fsdp_status check_without_span_corruption(const fsdp_options *options)
 {
     static const char *const names[] = {"noise-density", "mean-noise-span-length"};
     for (size_t i = 0; i < FSDP_LENGTH(names); i++)
-        if (fsdp_options_says(options, names[i]))
+        if (fsdp_options_asked_for(options, names[i]))
             return fsdp_error(FSDP_ERR_INVALID, "--%s is for --task span-corruption", names[i]);
     return FSDP_OK;
 }
@@ -93,7 +93,7 @@ static fsdp_status check_without_span_corruption(const fsdp_options *options)
 fsdp_status fsdp_train_sources_check(const fsdp_train_config *c, const fsdp_options *options)
 {
     bool any_spans = false;
-    if (c->mix_data.count == 0 && fsdp_options_says(options, "data-weight"))
+    if (c->mix_data.count == 0 && fsdp_options_asked_for(options, "data-weight"))
         return fsdp_error(FSDP_ERR_INVALID,
                           "--data-weight needs --mix-data: without it --data is the only source");
     for (size_t i = 0; i < fsdp_train_sources_count(c); i++) {

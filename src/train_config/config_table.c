@@ -588,7 +588,7 @@ const fsdp_options_spec *fsdp_train_options(void)
         .config_alias = "fsdp-config",
         .derive = fsdp_train_config_derive,
         .check = fsdp_train_config_check,
-        .in_vain = fsdp_train_option_in_vain,
+        .without_effect = fsdp_train_option_without_effect,
     };
     return &spec;
 }

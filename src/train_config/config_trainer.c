@@ -169,10 +169,10 @@ void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options)
     const fsdp_words words = read_words(c->fsdp);
     if (words.offload && !fsdp_options_given(options, "cpu-offload"))
         c->cpu_offload = true;
-    if (words.strategy < 0 || fsdp_train_given_by_hand(options, "sharding-strategy"))
+    if (words.strategy < 0 || fsdp_train_set_by_user(options, "sharding-strategy"))
         return;
     c->sharding_strategy = words.strategy;
-    if (!fsdp_train_given_by_hand(options, "reshard-after-forward"))
+    if (!fsdp_train_set_by_user(options, "reshard-after-forward"))
         c->reshard_after_forward = words.strategy == FSDP_SHARDING_FULL_SHARD ||
                                    words.strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
@@ -187,7 +187,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
                           "--fsdp %.200s: '%.*s' is none of full_shard, shard_grad_op, "
                           "hybrid_shard, hybrid_shard_zero2, no_shard, offload and auto_wrap",
                           c->fsdp, words.unknown_length, words.unknown);
-    if (words.strategy >= 0 && fsdp_train_given_by_hand(options, "sharding-strategy") &&
+    if (words.strategy >= 0 && fsdp_train_set_by_user(options, "sharding-strategy") &&
         words.strategy != c->sharding_strategy)
         return fsdp_error(
             FSDP_ERR_INVALID, "--fsdp %.200s contradicts --sharding-strategy %s", c->fsdp,

@@ -6,7 +6,7 @@
 
 /* Was the option given by a flag or a file? Variables do not count, since `accelerate launch` also
  * exports variables for options that the user did not give. */
-static inline bool fsdp_train_given_by_hand(const fsdp_options *options, const char *name)
+static inline bool fsdp_train_set_by_user(const fsdp_options *options, const char *name)
 {
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
 }

@@ -125,9 +125,9 @@ static fsdp_status compare_floats(batch_run *run, const fsdp_checkpoint_entry *e
     FSDP_TRY(fsdp_verify_tolerance(run->c, tolerance_key, NULL, &tolerance, &measure));
     FSDP_TRY(fsdp_verify_floats(entry, &want));
     for (int64_t t = 0; t < rows; t++)
-        fsdp_verify_grow(&largest,
-                         fsdp_verify_largest(got + t * width,
-                                             want + (positions ? positions[t] : t) * width, width));
+        fsdp_verify_max(&largest,
+                        fsdp_verify_largest(got + t * width,
+                                            want + (positions ? positions[t] : t) * width, width));
     fsdp_verify_compared(run->c, largest, tolerance, measure, "%s%s", run->prefix, entry->name);
     fsdp_free(want);
     return FSDP_OK;

@@ -254,7 +254,7 @@ fsdp_status fsdp_verify_full(fsdp_tensor *local, float **values)
     return status;
 }
 
-void fsdp_verify_grow(double *largest, double difference)
+void fsdp_verify_max(double *largest, double difference)
 {
     if (!isnan(*largest) && !(difference <= *largest))
         *largest = difference;
@@ -264,7 +264,7 @@ double fsdp_verify_largest(const float *got, const float *want, int64_t n)
 {
     double largest = 0;
     for (int64_t i = 0; i < n; i++)
-        fsdp_verify_grow(&largest, fabs((double)got[i] - (double)want[i]));
+        fsdp_verify_max(&largest, fabs((double)got[i] - (double)want[i]));
     return largest;
 }
 

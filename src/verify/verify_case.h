@@ -71,7 +71,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_open_model(const fsdp_verify_case *c, co
                                                    const fsdp_fully_shard_options *options,
                                                    fsdp_model **model);
 /* Set *largest to the larger of *largest and `difference`. NaN counts as larger than any number. */
-void fsdp_verify_grow(double *largest, double difference);
+void fsdp_verify_max(double *largest, double difference);
 /* Return the largest |got - want| of n elements; NaN if a difference is NaN. */
 double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 

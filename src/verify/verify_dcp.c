@@ -33,8 +33,8 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
         magnitudes += fabs((double)got[i]);
     }
     double scale = want_magnitudes > 0.0 ? want_magnitudes : 1.0;
-    fsdp_verify_grow(&c->largest, fabs(sum - want_sum) / scale);
-    fsdp_verify_grow(&c->largest, fabs(magnitudes - want_magnitudes) / scale);
+    fsdp_verify_max(&c->largest, fabs(sum - want_sum) / scale);
+    fsdp_verify_max(&c->largest, fabs(magnitudes - want_magnitudes) / scale);
     return FSDP_OK;
 }
 

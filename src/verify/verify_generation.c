@@ -99,7 +99,7 @@ static fsdp_status compare_scores(const generation_case *g, fsdp_json_node list,
     for (size_t k = 0; k < fsdp_json_len(list); k++) {
         double want;
         FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(list, k), NULL, &want));
-        fsdp_verify_grow(largest, fabs(g->got[i * g->per_prompt + k * stride].score - want));
+        fsdp_verify_max(largest, fabs(g->got[i * g->per_prompt + k * stride].score - want));
     }
     return FSDP_OK;
 }

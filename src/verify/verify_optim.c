@@ -135,8 +135,8 @@ static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader
         double magnitude = 0;
         for (int64_t i = 0; i < n; i++)
             magnitude = fmax(magnitude, fabs((double)want[i]));
-        fsdp_verify_grow(largest,
-                         fsdp_verify_largest(got, want, n) / (magnitude > 0 ? magnitude : 1));
+        fsdp_verify_max(largest,
+                        fsdp_verify_largest(got, want, n) / (magnitude > 0 ? magnitude : 1));
     }
     fsdp_free(got);
     fsdp_free(want);
@@ -404,7 +404,7 @@ static fsdp_status compare_rates(fsdp_verify_case *c, fsdp_json_node rates,
         double want;
         FSDP_TRY(fsdp_json_get_f64(fsdp_json_at(rates, i), NULL, &want));
         if (!s->total_steps || (int64_t)i <= s->total_steps)
-            fsdp_verify_grow(&largest, fabs(fsdp_lr_at(s, (int64_t)i) - want));
+            fsdp_verify_max(&largest, fabs(fsdp_lr_at(s, (int64_t)i) - want));
     }
     fsdp_verify_compared(c, largest, 1e-12, "absolute", "schedules.json: %s", rates.key);
     return FSDP_OK;

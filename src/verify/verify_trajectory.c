@@ -26,7 +26,7 @@ static fsdp_status largest_difference_from(fsdp_json_node array, const double *g
         double d = fabs(got[i] - want);
         if (relative && want != 0)
             d /= fabs(want);
-        fsdp_verify_grow(largest, d);
+        fsdp_verify_max(largest, d);
     }
     return FSDP_OK;
 }
@@ -51,7 +51,7 @@ static fsdp_status compare_local_losses(fsdp_verify_case *c, fsdp_json_node root
     for (int64_t s = r->first_step; s < r->steps; s++) {
         FSDP_TRY(largest_difference(fsdp_json_at(rows, (size_t)s),
                                     got->local_loss + s * c->world_size, c->world_size, false, &d));
-        fsdp_verify_grow(&largest, d);
+        fsdp_verify_max(&largest, d);
     }
     fsdp_verify_compared(c, largest, tolerance, "absolute", "%s: local_loss", name);
     return FSDP_OK;

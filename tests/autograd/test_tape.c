@@ -55,7 +55,7 @@ static fsdp_tensor *ones_like(fsdp_test *t, bench *b, fsdp_tensor *like)
                                                ones, FSDP_TAG_DATA, &out);
     if (status != FSDP_OK)
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
-    return fsdp_own(b->s, out);
+    return fsdp_scope_own(b->s, out);
 }
 
 /* y = 2x; the gradient of y + y + 3y is 10, in whichever order the parts are added. */

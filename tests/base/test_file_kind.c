@@ -114,12 +114,12 @@ TEST(a_dangling_link_is_named_with_its_target)
     fsdp_json *doc;
     snprintf(path, sizeof path, "%s/config.json", fsdp_test_dir(t));
     ASSERT(symlink("../blobs/gone", path) == 0);
-    ASSERT(fsdp_path_is_there(path) && !fsdp_path_is_file(path));
+    ASSERT(fsdp_path_exists(path) && !fsdp_path_is_file(path));
     ASSERT_ERROR(
         fsdp_file_map(path, &map), FSDP_ERR_NOT_FOUND,
         "config.json: cannot open: a symbolic link to ../blobs/gone, which does not exist");
     ASSERT_ERROR(fsdp_json_read(path, &doc), FSDP_ERR_NOT_FOUND, "a symbolic link to");
-    ASSERT(unlink(path) == 0 && !fsdp_path_is_there(path));
+    ASSERT(unlink(path) == 0 && !fsdp_path_exists(path));
     ASSERT(mkdir(path, 0777) == 0);
     ASSERT_ERROR(fsdp_json_read(path, &doc), FSDP_ERR_IO, "Is a directory");
 }

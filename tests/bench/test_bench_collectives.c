@@ -14,7 +14,7 @@ static fsdp_status hear(void *arg, const fsdp_bench_collective *m)
     heard *h = arg;
     const int i = h->n % FSDP_BENCH_COLLECTIVES;
     if (h->n == 64 || strcmp(m->collective, fsdp_bench_collective_name(i)) != 0 ||
-        strcmp(m->how, fsdp_bench_collective_how(i)) != 0 || !(m->seconds > 0.0) ||
+        strcmp(m->how, fsdp_bench_collective_method(i)) != 0 || !(m->seconds > 0.0) ||
         !(m->memcpy_seconds > 0.0))
         return fsdp_error(FSDP_ERR_STATE, "measurement %d is %s, %s, of %g s", h->n, m->collective,
                           m->how, m->seconds);

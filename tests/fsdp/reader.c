@@ -149,7 +149,7 @@ static fsdp_tensor *input(fsdp_scope *s, const trainee *m, int leaf)
     const fsdp_status status =
         fsdp_tensor_from_data(m->device, FSDP_DTYPE_F32, 2, (int64_t[]){TREE_ROWS, READER_WIDTH},
                               values, FSDP_TAG_ACTIVATION, &x);
-    return fsdp_scope_check(s, status) ? fsdp_own(s, x) : NULL;
+    return fsdp_scope_check(s, status) ? fsdp_scope_own(s, x) : NULL;
 }
 
 fsdp_status reader_forward_on(trainee *m, fsdp_tape *tape, const tree_call *call, fsdp_scope **s,

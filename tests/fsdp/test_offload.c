@@ -356,8 +356,8 @@ static fsdp_status state_of_blocks(const run *r, float value)
     fsdp_status status = FSDP_OK;
     for (int i = 0; i < BLOCKS && status == FSDP_OK; i++) {
         const fsdp_tensor *up = fsdp_parameter_local(tree_of(fsdp_module_child(r->m.model, i))->up);
-        status = fsdp_tensor_zeros_beside(up, FSDP_DTYPE_F32, up->ndim, up->shape, FSDP_TAG_OPTIM,
-                                          &states[i]);
+        status = fsdp_tensor_zeros_placed_like(up, FSDP_DTYPE_F32, up->ndim, up->shape,
+                                               FSDP_TAG_OPTIM, &states[i]);
         if (status == FSDP_OK)
             status = fsdp_tensor_begin_write(states[i]);
         if (status != FSDP_OK)

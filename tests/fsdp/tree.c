@@ -265,7 +265,7 @@ fsdp_tensor *tree_forward(trainee *t, fsdp_scope *s, fsdp_module *module, const 
     fsdp_tensor *x = NULL;
     if (!fsdp_scope_check(s, draw(t, t->dtype, 1, call, tree_of(module)->width, &x)))
         return NULL;
-    return fsdp_module_call1(s, module, fsdp_own(s, x));
+    return fsdp_module_call1(s, module, fsdp_scope_own(s, x));
 }
 
 fsdp_status tree_backward(trainee *t, fsdp_tensor *const *outputs, const tree_call *calls, int n)

@@ -346,10 +346,10 @@ TEST(required_options_and_checks_are_enforced)
     ASSERT_ERROR(parse_with(&other, &s, ""), FSDP_ERR_INVALID, "--model is missing: a folder");
     ASSERT_OK(parse_with(&other, &s, "--model m"));
     ASSERT_OK(parse_with(&other, &s, "--print-config"));
-    ASSERT_INT(fsdp_options_wanted(kept), FSDP_OPTIONS_PRINT_CONFIG);
+    ASSERT_INT(fsdp_options_requested_action(kept), FSDP_OPTIONS_PRINT_CONFIG);
     ASSERT_ERROR(fsdp_options_check(kept, &s), FSDP_ERR_INVALID, "--model is missing");
     ASSERT_OK(parse_with(&other, &s, "--help --unknown"));
-    ASSERT_INT(fsdp_options_wanted(kept), FSDP_OPTIONS_HELP);
+    ASSERT_INT(fsdp_options_requested_action(kept), FSDP_OPTIONS_HELP);
 }
 
 TEST(flags_win_over_files_over_environment_over_defaults)

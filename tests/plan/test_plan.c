@@ -562,7 +562,7 @@ TEST(the_schedule_names_what_is_in_progress)
     gather = find_event(p, unshard, FSDP_PLAN_GATHER, 3, FSDP_PLAN_BACKWARD);
     unshard = find_event(p, begin, FSDP_PLAN_UNSHARD, 3, FSDP_PLAN_BACKWARD);
     ASSERT(gather >= 0 && gather < begin && begin < unshard);
-    int published = find_event(p, begin, FSDP_PLAN_PUBLISH, 3, FSDP_PLAN_BACKWARD);
+    int published = find_event(p, begin, FSDP_PLAN_POST, 3, FSDP_PLAN_BACKWARD);
     int reduced = find_event(p, begin, FSDP_PLAN_REDUCE, 4, FSDP_PLAN_BACKWARD);
     ASSERT(published >= 0 && published < reduced);
     fsdp_plan *last = plan_of(t, dir, "--fp16 --gradient-accumulation-steps 3", 4, 4);

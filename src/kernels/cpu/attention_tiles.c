@@ -180,8 +180,8 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
     return (const char *)x + (row * ld + h * head->args->head_dim) * size_of(head);
 }
 
-void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
-                        int64_t rows)
+void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
+                             int64_t query, int64_t rows)
 {
     const int64_t bytes = head->args->head_dim * size_of(head);
     rows = min(rows, head->queries - query);
@@ -369,7 +369,7 @@ static void softmax_of_rows(const fsdp_attention_head *head, const forward *s,
 {
     const fsdp_attention_args *args = head->args;
     const int64_t row = query + first, tokens = args->q_offsets[args->n_sequences];
-    fsdp_attention_ask(head, args->q, args->q_ld, row + head->strip, rows);
+    fsdp_attention_prefetch(head, args->q, args->q_ld, row + head->strip, rows);
     fsdp_attention_strip strip = fsdp_attention_strip_at(head, row, rows, range);
     strip.columns = (int)fsdp_attention_round(range.end - range.first, 32);
     strip.scores = s->scores + first * s->scores_ld;

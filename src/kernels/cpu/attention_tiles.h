@@ -138,8 +138,8 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
 
 /* Prefetch up to `rows` rows of x. The hardware prefetcher does not predict them, since rows are
  * short and far apart. */
-void fsdp_attention_ask(const fsdp_attention_head *head, const void *x, int64_t ld, int64_t query,
-                        int64_t rows);
+void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
+                             int64_t query, int64_t rows);
 
 /* Note [Bias tables]. Entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN of a sequence's table
  * is the bias of the difference key - query, times log2(e). A strip also reads and changes entries

@@ -209,9 +209,9 @@ static void gradient_of_strip(const fsdp_attention_head *head, const backward_sc
                           s->left, s->d_p, s->scores_ld);
     for (int64_t first = 0; first < p->rows; first += ROWS) {
         const int64_t next = p->query + first + head->strip, ld = args->heads * args->head_dim;
-        fsdp_attention_ask(head, args->q, args->q_ld, next, ROWS);
-        fsdp_attention_ask(head, args->d_out, ld, next, ROWS);
-        fsdp_attention_ask(head, args->out, ld, next, ROWS);
+        fsdp_attention_prefetch(head, args->q, args->q_ld, next, ROWS);
+        fsdp_attention_prefetch(head, args->d_out, ld, next, ROWS);
+        fsdp_attention_prefetch(head, args->out, ld, next, ROWS);
         gradient_of_rows(head, s, p, lse, first, (int)min(p->rows - first, ROWS));
     }
 }

@@ -216,8 +216,8 @@ static command *reserve(fsdp_fake_stream *s, size_t bytes)
     return c;
 }
 
-static void fill(command *c, fsdp_fake_command *run, const void *args, size_t bytes,
-                 const fsdp_fake_array *arrays, int n_arrays)
+static void fill_command(command *c, fsdp_fake_command *run, const void *args, size_t bytes,
+                         const fsdp_fake_array *arrays, int n_arrays)
 {
     unsigned char *to = (unsigned char *)(c + 1), *end = to + aligned(bytes);
     c->run = run;
@@ -257,7 +257,7 @@ void fsdp_fake_launch(fsdp_fake_stream *s, fsdp_fake_command *run, const void *a
         return;
     }
     pthread_mutex_lock(&s->lock);
-    fill(reserve(s, all), run, args, bytes, arrays, n_arrays);
+    fill_command(reserve(s, all), run, args, bytes, arrays, n_arrays);
     s->launched++;
     pthread_cond_signal(&s->queued);
     pthread_mutex_unlock(&s->lock);
