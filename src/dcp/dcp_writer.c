@@ -245,7 +245,7 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
 
 /* Check the claims of all ranks. If some rank does not know all of them, the ranks exchange them
  * first. `all` [world_size] contains the greetings of all ranks; it is the same on all ranks. */
-static fsdp_status settle_claims(fsdp_dcp_job *run, const greeting *all)
+static fsdp_status check_all_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
     return is_known(run, all) ? check_claims(run) : exchange_claims(run);
@@ -469,7 +469,7 @@ static fsdp_status agree_on_manifest(fsdp_status mine, const fsdp_group_place *p
     status = fsdp_agree_gather(group, status, &own, sizeof own, all);
     if (status == FSDP_OK) {
         memcpy((*job)->dir, all[0].dir, sizeof(*job)->dir);
-        status = settle_claims(*job, all);
+        status = check_all_claims(*job, all);
     }
     fsdp_free(all);
     return status;

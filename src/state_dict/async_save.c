@@ -133,14 +133,6 @@ static void join(fsdp_async_save *s)
     s->runs = false;
 }
 
-/* Abandon the save: no caller waits for this rank's file. */
-static void abandon(fsdp_async_save *s)
-{
-    if (s->snapshot)
-        fsdp_snapshot_close(s->snapshot);
-    join(s);
-}
-
 /* --- begin --- */
 
 static fsdp_status open_save(const fsdp_state_dict *dict, fsdp_group *group,
@@ -327,7 +319,9 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
 {
     if (!s)
         return;
-    abandon(s);
+    if (s->snapshot)
+        fsdp_snapshot_close(s->snapshot); /* no caller waits for this rank's file any more */
+    join(s);
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_manifest_destroy(s->manifest);
     fsdp_snapshot_destroy(s->snapshot);

@@ -297,11 +297,6 @@ static fsdp_status read_config(fsdp_tokenizer *tokenizer, bool unigram, fsdp_jso
     return fsdp_added_tokens_decoder(&tokenizer->added, config, is_not_encoded, tokenizer);
 }
 
-static fsdp_status read_added(fsdp_tokenizer *tokenizer, fsdp_json_node root)
-{
-    return fsdp_added_tokens_map(&tokenizer->added, root, is_not_encoded, tokenizer);
-}
-
 /* Reads `folder`/`name`; *doc stays NULL if there is no such file. */
 static fsdp_status read_json_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
@@ -329,7 +324,8 @@ static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
     if (status == FSDP_OK)
         status = read_json_if_exists(folder, "added_tokens.json", &added);
     if (status == FSDP_OK && added)
-        status = read_added(tokenizer, fsdp_json_root(added));
+        status = fsdp_added_tokens_map(&tokenizer->added, fsdp_json_root(added), is_not_encoded,
+                                       tokenizer);
     fsdp_json_destroy(added);
     fsdp_json_destroy(config);
     fsdp_free(folder);

@@ -25,20 +25,15 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is constant once it is b
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
     } while (0)
 
-static void fill_shared(fsdp_kernels *k)
-{
-    k->gemm = fsdp_cpu_gemm;
-    k->attention = fsdp_cpu_attention_forward;
-    k->attention_backward = fsdp_cpu_attention_backward;
-}
-
 /* A table is built on the first request for it, because the code that fills it is also compiled for
  * its ISA and may use instructions that this CPU lacks. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \
         tables[id].name = "cpu " text;                                                             \
-        fill_shared(&tables[id]);                                                                  \
+        tables[id].gemm = fsdp_cpu_gemm;                                                           \
+        tables[id].attention = fsdp_cpu_attention_forward;                                         \
+        tables[id].attention_backward = fsdp_cpu_attention_backward;                               \
         FILL_TABLE(&tables[id], isa);                                                              \
     }
 DEFINE_BUILD(FSDP_CPU_ISA_V1, x86_64, "x86-64")
