@@ -68,6 +68,13 @@ void fsdp_free(void *p)
     free(p);
 }
 
+int fsdp_compare_addresses(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (const void *const *)a,
+                    y = (uintptr_t) * (const void *const *)b;
+    return (x > y) - (x < y);
+}
+
 bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size)
 {
     if (need <= *cap)

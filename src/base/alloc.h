@@ -17,6 +17,10 @@ void fsdp_free(void *p); /* accepts NULL */
 /* Set the error message for an allocation that failed, and return FSDP_ERR_NOMEM. */
 fsdp_status fsdp_error_nomem(void);
 
+/* Order two elements of an array of pointers by the addresses that they contain, for qsort() and
+ * bsearch(). */
+int fsdp_compare_addresses(const void *a, const void *b);
+
 /* Grow an array by doubling until it has room for `need` items; *cap is the number of items that it
  * has room for. Returns false when out of memory. */
 bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size);

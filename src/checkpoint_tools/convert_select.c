@@ -175,18 +175,11 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     return note_kept(run, n_kept, kept);
 }
 
-static int by_address(const void *a, const void *b)
-{
-    const uintptr_t x = (uintptr_t) * (const void *const *)a,
-                    y = (uintptr_t) * (const void *const *)b;
-    return (x > y) - (x < y);
-}
-
 static bool has_place(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const fsdp_convert_options *o = run->options;
-    return !o->used ||
-           bsearch(&item, o->used, o->n_used, sizeof(const fsdp_source_item *), by_address);
+    return !o->used || bsearch(&item, o->used, o->n_used, sizeof(const fsdp_source_item *),
+                               fsdp_compare_addresses);
 }
 
 static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char *first,

@@ -136,14 +136,6 @@ struct fsdp_csv {
     fsdp_csv_row header;
 };
 
-static bool is_blank(const fsdp_line *line)
-{
-    for (size_t i = 0; i < line->length; i++)
-        if (line->text[i] != ' ' && line->text[i] != '\t')
-            return false;
-    return true;
-}
-
 static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *line)
 {
     row->size += line->bytes;
@@ -174,7 +166,7 @@ static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
         if (!line.text && !row->line)
             return FSDP_OK;
         if (!row->line) {
-            if (is_blank(&line))
+            if (fsdp_line_is_blank(&line))
                 continue;
             row->line = line.number;
             row->offset = line.offset;

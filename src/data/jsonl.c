@@ -79,14 +79,6 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     return status;
 }
 
-static bool is_blank(const fsdp_line *line)
-{
-    for (size_t i = 0; i < line->length; i++)
-        if (line->text[i] != ' ' && line->text[i] != '\t')
-            return false;
-    return true;
-}
-
 static fsdp_status read_rows(jsonl_dataset *d, const char *path,
                              const fsdp_dataset_options *options)
 {
@@ -99,7 +91,7 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
         status = fsdp_lines_next(lines, &line);
         if (status != FSDP_OK || !line.text)
             break;
-        if (is_blank(&line))
+        if (fsdp_line_is_blank(&line))
             continue;
         status = parse_row(&line, options, path, &example, &d->of_file);
         if (status == FSDP_OK)

@@ -168,3 +168,11 @@ fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
     l->number++;
     return FSDP_OK;
 }
+
+bool fsdp_line_is_blank(const fsdp_line *line)
+{
+    for (size_t i = 0; i < line->length; i++)
+        if (line->text[i] != ' ' && line->text[i] != '\t')
+            return false;
+    return true;
+}

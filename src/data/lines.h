@@ -26,3 +26,5 @@ void fsdp_lines_close(fsdp_lines *lines); /* accepts NULL */
 /* Read the next line. At the end of the file, line->text is NULL. Returns FSDP_ERR_FORMAT, naming
  * path and line, if the line is not UTF-8, contains a NUL character or is too long. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_next(fsdp_lines *lines, fsdp_line *line);
+/* Does the line contain only spaces and tabs? */
+bool fsdp_line_is_blank(const fsdp_line *line);

@@ -62,7 +62,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
 
 /* ---- plain text ---- */
 
-static bool is_blank(const fsdp_line *line)
+static bool is_white_space(const fsdp_line *line)
 {
     for (size_t i = 0; i < line->length; i++)
         if (!strchr(" \t\r\f\v", line->text[i]))
@@ -95,7 +95,7 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
     FSDP_TRY(fsdp_lines_open(path, &lines));
     fsdp_status status;
     while ((status = fsdp_lines_next(lines, &line)) == FSDP_OK && line.text) {
-        if (is_blank(&line))
+        if (is_white_space(&line))
             continue;
         status = append_line(&line, &whole, &text, &example, s);
         if (status == FSDP_OK)

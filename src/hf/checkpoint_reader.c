@@ -240,13 +240,8 @@ static fsdp_status open_file(fsdp_checkpoint_reader *reader, const char *path)
 
 static fsdp_status open_directory(fsdp_checkpoint_reader *reader, const char *dir)
 {
-    static const char *const names[] = {
-        "model.safetensors",
-        "model.safetensors.index.json",
-        "pytorch_model.bin",
-        "pytorch_model.bin.index.json",
-    };
-    for (size_t i = 0; i < FSDP_LENGTH(names); i++) {
+    const char *const *names = fsdp_folder_weights;
+    for (size_t i = 0; names[i]; i++) {
         bool found;
         FSDP_TRY(has_file(dir, names[i], &found));
         if (!found)

@@ -129,15 +129,21 @@ static fsdp_status explain_deepspeed(const char *dir)
                       dir, dir, dir);
 }
 
-static bool has_weights(const char *dir)
+const char *const fsdp_folder_weights[] = {"model.safetensors", "model.safetensors.index.json",
+                                           "pytorch_model.bin", "pytorch_model.bin.index.json",
+                                           NULL};
+
+bool fsdp_folder_has_weights(const char *dir)
 {
-    return has_file(dir, "model.safetensors") || has_file(dir, "model.safetensors.index.json") ||
-           has_file(dir, "pytorch_model.bin") || has_file(dir, "pytorch_model.bin.index.json");
+    for (const char *const *name = fsdp_folder_weights; *name; name++)
+        if (has_file(dir, *name))
+            return true;
+    return false;
 }
 
 fsdp_status fsdp_folder_explain_foreign(const char *dir)
 {
-    if (has_weights(dir))
+    if (fsdp_folder_has_weights(dir))
         return FSDP_OK;
     FSDP_TRY(explain_adapter(dir));
     FSDP_TRY(explain_deepspeed(dir));
@@ -207,7 +213,7 @@ static fsdp_status explain_checkpoint(const char *dir)
                        : part && !*part ? "a checkpoint of torch.distributed.checkpoint"
                        : part           ? "a checkpoint"
                                         : NULL;
-    fsdp_status status = !what || (!part && has_weights(dir)) ? FSDP_OK
+    fsdp_status status = !what || (!part && fsdp_folder_has_weights(dir)) ? FSDP_OK
                          : part ? refuse_checkpoint(dir, what, part, model)
                                 : refuse_without_weights(dir, what);
     fsdp_free(part);
@@ -265,7 +271,7 @@ static fsdp_status explain_files(const char *dir)
 
 static fsdp_status explain_no_config(const char *dir)
 {
-    if (!has_weights(dir) || has_file(dir, "config.json"))
+    if (!fsdp_folder_has_weights(dir) || has_file(dir, "config.json"))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: weights without config.json, which says what model they are of: copy "

@@ -2,6 +2,11 @@
 #pragma once
 #include <fsdp/base.h>
 
+/* The files that the weights of a model's folder may begin with, in the order in which transformers
+ * searches for them. NULL-terminated. */
+extern const char *const fsdp_folder_weights[];
+/* Does the folder contain one of fsdp_folder_weights? */
+bool fsdp_folder_has_weights(const char *dir);
 /* Explain a folder that lacks config.json or weights. FSDP_ERR_INVALID saying what the folder is,
  * and which command makes a model's folder from it; FSDP_ERR_NOT_FOUND if only the index of its
  * weights is missing; FSDP_OK if the kind of the folder is unknown, or if it is a model's

@@ -153,22 +153,15 @@ static fsdp_status make_plan(fsdp_module *module, load_plan *plan)
 
 /* --- tensors that only the file or only the module has --- */
 
-static int by_address(const void *a, const void *b)
-{
-    const fsdp_checkpoint_entry *x = *(const fsdp_checkpoint_entry *const *)a;
-    const fsdp_checkpoint_entry *y = *(const fsdp_checkpoint_entry *const *)b;
-    return ((uintptr_t)x > (uintptr_t)y) - ((uintptr_t)x < (uintptr_t)y);
-}
-
 static fsdp_status list_unexpected(load_plan *plan, fsdp_load_report *report)
 {
     size_t cap = 0;
-    qsort(plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *), by_address);
+    qsort(plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *), fsdp_compare_addresses);
     for (size_t i = 0; i < fsdp_checkpoint_count(plan->reader); i++) {
         const fsdp_checkpoint_entry *entry = fsdp_checkpoint_at(plan->reader, i);
         if (!fsdp_load_is_old_buffer(entry->name) &&
             !bsearch(&entry, plan->found, plan->names.n, sizeof(fsdp_checkpoint_entry *),
-                     by_address))
+                     fsdp_compare_addresses))
             FSDP_TRY(fsdp_names_add(&report->unexpected, &report->n_unexpected, &cap, entry->name));
     }
     return FSDP_OK;

@@ -99,13 +99,6 @@ static fsdp_status check_shapes(const fitting *f)
 
 /* ---- weights that the model uses ------------------------------------------------------------- */
 
-static int by_address(const void *a, const void *b)
-{
-    const uintptr_t x = (uintptr_t) * (const void *const *)a,
-                    y = (uintptr_t) * (const void *const *)b;
-    return (x > y) - (x < y);
-}
-
 /* List the weights that the model uses. Every name of every parameter is searched, because a tied
  * weight may be stored twice. */
 static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
@@ -123,7 +116,7 @@ static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
     for (size_t i = 0; i < f->have.n; i++)
         if (fsdp_load_is_old_buffer(f->have.items[i].name))
             use->items[use->n++] = f->have.items[i].item;
-    qsort(use->items, use->n, sizeof(const fsdp_source_item *), by_address);
+    qsort(use->items, use->n, sizeof(const fsdp_source_item *), fsdp_compare_addresses);
     return FSDP_OK;
 }
 

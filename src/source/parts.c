@@ -11,34 +11,21 @@
 #include "src/base/assert.h"
 #include "src/base/io.h"
 #include "src/base/str.h"
+#include "src/hf/folder_kind.h"
 #include "src/hf/rank_shards.h"
 
 enum {
     MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */
 };
 
-static bool has_any(const char *dir, const char *const *names, size_t n)
-{
-    bool found = false;
-    for (size_t i = 0; i < n && !found; i++) {
-        char *path = fsdp_path_join(dir, names[i]);
-        found = path && fsdp_path_exists(path);
-        fsdp_free(path);
-    }
-    return found;
-}
-
 bool fsdp_parts_is_dcp(const char *path)
 {
-    static const char *const names[] = {".metadata"};
-    return fsdp_path_is_directory(path) && has_any(path, names, FSDP_LENGTH(names));
+    return fsdp_path_is_directory(path) && fsdp_directory_has_file(path, ".metadata");
 }
 
 bool fsdp_parts_is_model(const char *path)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
-    return has_any(path, names, FSDP_LENGTH(names));
+    return fsdp_folder_has_weights(path);
 }
 
 static bool is_weights_file(const char *path)

@@ -10,6 +10,7 @@
 #include "src/base/str.h"
 #include "src/comm/agree.h"
 #include "src/foreign/foreign.h"
+#include "src/hf/folder_kind.h"
 #include "src/source/source.h"
 #include "src/state_dict/accelerate.h"
 
@@ -17,15 +18,8 @@
 
 /* Names of files that are searched for, in this order. A folder of torch.distributed.checkpoint is
  * recognised by its .metadata. */
-static const char *const models[] = {"pytorch_model_fsdp_0/.metadata",
-                                     "pytorch_model_fsdp.bin",
-                                     "pytorch_model_0/.metadata",
-                                     "model_state_dict.pt",
-                                     "model.safetensors",
-                                     "model.safetensors.index.json",
-                                     "pytorch_model.bin",
-                                     "pytorch_model.bin.index.json",
-                                     NULL};
+static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
+                                     "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
                                          "optim_state_dict.pt", NULL};
 
@@ -59,7 +53,8 @@ bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts
         snprintf(parts->optimizer, PATH_MAX, "%s", path);
         return true;
     }
-    const bool model = find_first(path, models, parts->model);
+    const bool model = find_first(path, models, parts->model) ||
+                       find_first(path, fsdp_folder_weights, parts->model);
     const bool optimizer = find_first(path, optimizers, parts->optimizer);
     if (model && !optimizer)
         *lacks = "a model, but no optimizer (optimizer_0, optimizer.bin, optimizer.pt)";
