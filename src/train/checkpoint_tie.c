@@ -13,7 +13,8 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    END_BYTES = 1 << 16, /* number of last bytes of a torch.save file that are compared */
+    /* number of bytes, at the end of a torch.save file, that the checksum covers */
+    END_BYTES = 1 << 16,
     MAX_NAME = 64
 };
 
@@ -48,8 +49,8 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* A text that ends with its own checksum always has the same checksum, so leave out its last
-     * bytes. */
+    /* The CRC of data that ends with its own CRC is always the same, so leave out these last bytes.
+     */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;

@@ -13,7 +13,7 @@ enum {
 
 /* The result of a run, for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
-    int64_t steps;               /* steps done, skipped ones included */
+    int64_t steps;               /* steps done, including skipped ones */
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
@@ -23,7 +23,7 @@ typedef struct fsdp_train_result {
     double accuracy, f1; /* measures of a classifier in the last validation */
     bool saved;          /* config->output contains the model */
     /* the run was refused before it began, because of files at its outputs or the number of ranks;
-     * to start it again would not help */
+     * starting it again would not help */
     bool refused;
 } fsdp_train_result;
 
