@@ -100,8 +100,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* Return the variant of `strategy` that reshards after forward if `on`, or the variant that does
- * not. NO_SHARD has no variants. */
+/* Return the variant of `strategy` that reshards after forward exactly if `on` is true. NO_SHARD
+ * has no variants. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -350,7 +350,7 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_asked_for(options, rates[i]) ||
-            /* --lr and --lr-schedule are refused with any value */
+            /* even the default values of --lr and --lr-schedule are refused */
             (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "

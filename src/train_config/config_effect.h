@@ -4,11 +4,11 @@
 #pragma once
 #include "src/train_config/config.h"
 
-/* Refuse options without effect, except those that are accepted. The message of FSDP_ERR_INVALID
+/* Return FSDP_ERR_INVALID if an option without effect was given that must be refused. The message
  * names the option, what it needs, and the file that gives it, if any. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_effect_check(const fsdp_train_config *config,
                                                     const fsdp_options *options);
-/* Return why the accepted option `name` has no effect, or NULL if it has an effect or is not such
- * an option. This is the function without_effect of fsdp_options_spec. */
+/* Return why the option `name` has no effect, or NULL if it has an effect or would be refused. This
+ * is the function without_effect of fsdp_options_spec. */
 const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
                                              const char *name);

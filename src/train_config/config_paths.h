@@ -8,7 +8,7 @@ bool fsdp_train_is_same_file(const char *a, const char *b);
 /* Kinds of files that a run overwrites. The kind of an existing file is recognised by its first
  * bytes. */
 typedef enum fsdp_train_file {
-    FSDP_TRAIN_FILE_METRICS, /* lines of JSON with a "kind" */
+    FSDP_TRAIN_FILE_METRICS, /* lines of JSON, each with a "kind" */
     FSDP_TRAIN_FILE_PROFILE, /* JSON */
     FSDP_TRAIN_FILE_PICTURE, /* PNG or SVG */
 } fsdp_train_file;

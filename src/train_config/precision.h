@@ -1,5 +1,5 @@
-/* The dtypes of a run: --param-dtype and its counterparts for other fields, and the options that
- * imply them (--bf16, --fp16, --mixed-precision). */
+/* The dtypes of a run: --param-dtype and similar options, and the options that imply them (--bf16,
+ * --fp16, --mixed-precision). */
 #pragma once
 #include <fsdp/fsdp.h>
 
