@@ -92,7 +92,7 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
     return status;
 }
 
-/* --- due checkpoints --- */
+/* --- checkpoints that are due --- */
 
 /* Set *interrupted if any rank received a signal. End the save in progress if it has failed on any
  * rank or is finished on all ranks. Collective. */
@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Remove unfinished checkpoints again, as when the run began: at that time, threads of a rank that
- * had just been killed may still have been writing. */
+/* Unfinished checkpoints are removed a second time, because threads of a rank that was killed just
+ * before this run may still have been writing when the run began. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

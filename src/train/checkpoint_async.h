@@ -18,6 +18,6 @@ void fsdp_async_checkpoint_poll(const fsdp_trainer *t, bool *failed, bool *runs)
  * a failure on all; the error names file and cause. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t);
 /* Called when the run ends, also after a failure. Finish the checkpoint in progress, if any. It is
- * valid even after a failure, because its snapshot was taken before. If a peer is lost, the
+ * valid even after a failure, because its snapshot was taken earlier. If a peer is lost, the
  * checkpoint is abandoned (fsdp_async_save_finish()). May change the last error. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t);

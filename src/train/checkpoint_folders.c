@@ -241,7 +241,7 @@ static fsdp_status empty_checkpoint(const char *path)
 
 /* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
  * files. Else first rename the folder to a temporary name, so that a half-removed checkpoint never
- * has the name of a checkpoint. If this process is killed, no later run restores the temporary
+ * has the name of a checkpoint. If this process is killed, a later run removes the temporary
  * folder. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {

@@ -156,8 +156,8 @@ static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
     return x == y;
 }
 
-/* Return the value of field f in `options` as the user would write it after the flag; owned by the
- * caller. */
+/* Return the value of field f in `options` as the user would write it after the flag. The caller
+ * owns the text. */
 static char *text_of(const fsdp_train_config *config, const flag_field *f,
                      const fsdp_optimizer_options *options)
 {
@@ -179,9 +179,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Count the parameters whose field f has the same value in this run, and the same saved value, as
- * that of parameter i. Return 0 if such a parameter comes before i, since the difference has then
- * already been printed. */
+/* Count the parameters that agree with parameter i in field f: in this run's value and in the saved
+ * value. Return 0 if one of them comes before i, since the difference has then already been
+ * printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -247,8 +247,8 @@ static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_rep
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Read the loss scale of float16, if it was saved: Accelerate and Trainer save it in a file next to
- * the optimizer's. */
+/* Read the loss scale of float16, if it was saved. Accelerate and Trainer save it in a file of its
+ * own, next to the optimizer's file. */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))

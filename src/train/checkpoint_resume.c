@@ -91,8 +91,7 @@ static const char *why_unusable(const char *dir)
 
 /* Called if no checkpoint in `folder` can be resumed. Return an error if `folder` contains a
  * checkpoint folder that is not empty. Without this error, the run would silently start from the
- * beginning.
- */
+ * beginning. */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;
@@ -233,8 +232,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Before the run begins: refuse a folder in which a later step of this run would replace another
- * program's checkpoint. */
+/* Called before the first step. Refuse a folder in which a later step of this run would replace
+ * another program's checkpoint. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;

@@ -455,8 +455,8 @@ static bool begins_with_any(const char *name, const char *prefixes)
     return false;
 }
 
-/* Set t->was_frozen to a parameter that was frozen in the saved run and is trained now, if there is
- * one. The checkpoint has no optimizer state for such a parameter. */
+/* Set t->was_frozen to the name of a parameter that was frozen in the saved run and is trained now,
+ * if there is one. The checkpoint has no optimizer state for such a parameter. */
 static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node then;

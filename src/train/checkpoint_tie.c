@@ -13,7 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    /* number of bytes, at the end of a torch.save file, that the checksum covers */
+    /* the checksum of a torch.save file covers this many bytes at its end */
     END_BYTES = 1 << 16,
     MAX_NAME = 64
 };
@@ -34,8 +34,8 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Files that each rank writes. Their names are `begin`, the rank and `end`; ranks are counted up
- * until a file does not exist. */
+/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks are counted
+ * up until a file does not exist. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},

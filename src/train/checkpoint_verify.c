@@ -43,7 +43,7 @@ static fsdp_status require_file(const looking *l, const char *name)
     return FSDP_OK;
 }
 
-/* Check that the files of all ranks exist. Their names are `stem`, the rank and `ending`. */
+/* Check that the files of all ranks exist. Each name consists of `stem`, the rank and `ending`. */
 static fsdp_status require_files_of_ranks(const looking *l, const char *stem, const char *ending,
                                           int64_t ranks)
 {

@@ -10,10 +10,12 @@
 
 typedef struct fsdp_class_counts {
     int64_t classes;
-    int64_t *right; /* [classes]: rows whose label and prediction are this class; owned */
-    /* [classes]: rows whose prediction is this class; part of the allocation of `right` */
+    /* [classes]: numbers of rows whose label and prediction are this class; owned */
+    int64_t *right;
+    /* [classes]: numbers of rows whose prediction is this class; part of the allocation of `right`
+     */
     int64_t *predicted;
-    /* [classes]: rows whose label is this class; part of the allocation of `right` */
+    /* [classes]: numbers of rows whose label is this class; part of the allocation of `right` */
     int64_t *labels;
 } fsdp_class_counts;
 

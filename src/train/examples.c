@@ -13,8 +13,8 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    /* number of tokens that the model continues if a row has no prompt; fewer if this is more than
-     * half of the row */
+    /* number of tokens that the model continues if a row has no prompt, but at most half of the row
+     */
     FIRST_TOKENS = 32
 };
 

@@ -191,7 +191,7 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 /* --- tables --- */
 
 /* Set the headings of the columns that the table of epochs has for measures of this task, such as
- * accuracy. Return their number. */
+ * accuracy. Return the number of these columns. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";

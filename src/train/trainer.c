@@ -58,9 +58,9 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 }
 
 /* Save the model at the end of the run, if this run has not saved it. Without validation, save the
- * last state. With validation, the best state is the model, and it was saved when it was measured.
- * If it was measured before the checkpoint from which this run resumed, the earlier run may have
- * saved it elsewhere or not at all. If `output` does not exist, save the last state instead. */
+ * last state. With validation, the model is the best state, which was saved when it was measured.
+ * If that was before the checkpoint from which this run resumed, the earlier run may have saved it
+ * elsewhere or not at all. So if `output` does not exist, save the last state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -127,8 +127,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 
 /* --- epochs --- */
 
-/* Add a step to the sums of the epoch. A step that overflowed in float16 does not count in the mean
- * loss. */
+/* Add a step to the sums of the epoch. A step whose loss is not finite (float16) does not count in
+ * the mean loss. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {

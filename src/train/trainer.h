@@ -27,9 +27,9 @@ typedef struct fsdp_train_result {
     bool refused;
 } fsdp_train_result;
 
-/* Train as config says, on every rank of group. Rank 0 prints to `out` (NULL: nothing). Collective.
- * If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks fail, too.
- * config->memory_limit bounds the memory of tensors. The caller checks beforehand that the run fits
- * (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
+/* Train as `config` says. Called on every rank of `group`. Rank 0 prints to `out` (NULL: nothing).
+ * Collective. If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks
+ * fail, too. config->memory_limit bounds the memory of tensors. The caller checks beforehand that
+ * the run fits (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

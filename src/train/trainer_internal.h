@@ -79,7 +79,7 @@ typedef struct fsdp_trainer {
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
     char *resumed_from; /* NULL: not resumed */
-    /* a parameter that is trained now but was frozen in the checkpoint, or NULL */
+    /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
     /* this run has saved the model; an earlier run that it continues does not count */
     bool saved_model;
