@@ -76,8 +76,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
     return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* Save a checkpoint, after the previous save has ended. The last save of an interrupted run is
- * synchronous, since no training would continue during it. */
+/* Wait for the previous save to end, then save a checkpoint. The last save of an interrupted run is
+ * synchronous, since training does not continue after it. */
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
@@ -92,10 +92,10 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
     return status;
 }
 
-/* --- when --- */
+/* --- checkpoints that are due --- */
 
-/* Set *interrupted if any rank received a signal. End the checkpoint in progress if it has failed
- * on any rank or is finished on all ranks. Collective. */
+/* Set *interrupted if any rank received a signal. End the save in progress if it has failed on any
+ * rank or is finished on all ranks. Collective. */
 static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Sweep again: threads of a rank that was killed just before this run may still have been writing
- * when this run swept for the first time. */
+/* Unfinished checkpoints are removed a second time, because threads of a rank that was killed just
+ * before this run may still have been writing when the run began. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

@@ -17,13 +17,13 @@ struct fsdp_async_checkpoint {
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
     fsdp_checkpoint_rotation old; /* what to remove after this checkpoint has appeared */
-    /* used by rank 0. Its save thread writes `seconds`; the training thread may read `seconds`
-     * after the save thread has ended */
+    /* used on rank 0. The save thread writes `seconds`; the training thread may read it after the
+     * save thread has ended */
     fsdp_checkpoint_report report;
     double begin_s;
 };
 
-/* --- rank 0's thread --- */
+/* --- rank 0's save thread --- */
 
 static fsdp_status write_state(void *arg, const char *dir)
 {
@@ -51,7 +51,7 @@ static void destroy_checkpoint(fsdp_async_checkpoint *c)
 }
 
 /* Create the checkpoint *out, and *all, the state dict of model and optimizer. On failure, *out may
- * be set and belongs to the caller. */
+ * be set, and the caller must destroy it. */
 static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
                                       fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {
@@ -135,7 +135,7 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     return end_checkpoint(t, fsdp_async_save_wait);
 }
 
-/* This does not call fsdp_trainer_at(), so that messages of the peers still say where the run
+/* Does not call fsdp_trainer_at(), so that error messages of the peers still say where the run
  * failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {

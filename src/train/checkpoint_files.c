@@ -60,8 +60,7 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* Replace *optim by a dict that has only its entry "state", so that the optimizer's options are not
- * loaded. */
+/* Remove all entries except "state" from *optim, so that the optimizer's options are not loaded. */
 static fsdp_status drop_options(fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;
@@ -90,7 +89,8 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    dict->companion = FSDP_TRAINER_STATE; /* the caller writes this file */
+    /* the file that the caller writes next to the model and the optimizer */
+    dict->companion = FSDP_TRAINER_STATE;
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
         status = fsdp_state_dict_add(dict, "optim", s->optim);
@@ -102,7 +102,8 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Replace *s by the entries of `all`, which contain the plain values that were read. */
+/* Replace *s by the entries of `all`, because only `all` contains the plain values that were read.
+ */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
@@ -113,7 +114,7 @@ static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 
 /* --- one file for the model and one for the optimizer --- */
 
-/* Write or read both files. */
+/* Write both files, or read them if `reads`. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
 {
     char *model = fsdp_path_join(dir, MODEL), *optim = fsdp_path_join(dir, OPTIM);
@@ -171,7 +172,7 @@ static fsdp_status read_state(state *s, fsdp_state_dict_type type, const char *d
     return status;
 }
 
-/* --- Accelerate's --- */
+/* --- Accelerate's files --- */
 
 static fsdp_status write_accelerate(const fsdp_trainer *t, const char *dir)
 {
@@ -204,7 +205,7 @@ static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
     return fsdp_accelerate_load_state(&parts, dir, t->group, &options);
 }
 
-/* --- all --- */
+/* --- writing and reading by the trainer --- */
 
 fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
 {
@@ -265,10 +266,10 @@ static fsdp_status model_place(const char *dir, int form, char **path)
     return FSDP_OK;
 }
 
-/* Return an error if the checkpoint has weights that this run's model does not have. PyTorch
- * ignores such weights, so a run with fewer layers would silently continue without the other
- * layers. If the file cannot be opened or has no model, return FSDP_OK, since the reader will
- * report the error. */
+/* Return an error if the checkpoint has weights that this run's model does not have. Loading
+ * ignores such weights, as PyTorch does, so a run with fewer layers would silently continue without
+ * the other layers. If the file cannot be opened or has no model, return FSDP_OK, since the reader
+ * will report the error. */
 static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
 {
     fsdp_source *source = NULL;

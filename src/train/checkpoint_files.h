@@ -12,15 +12,17 @@
 
 #include "src/train/trainer_internal.h"
 
-/* Does `dir` hold a model and an optimizer in any of these forms? */
+/* Does `dir` contain a model and an optimizer in any form that can be read? */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Does this run write SHARDED_STATE_DICT checkpoints? If so, fsdp_checkpoint_files_state() returns
- * their content; if not, fsdp_checkpoint_files_write() writes the files. */
+/* Does this run write SHARDED_STATE_DICT checkpoints with --checkpoint-format fsdp? If so,
+ * fsdp_checkpoint_files_state() returns their content; if not, fsdp_checkpoint_files_write() writes
+ * the files. */
 bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
-/* Write the model and the optimizer into the existing folder `dir`. Not for SHARDED_STATE_DICT.
- * Collective. */
+/* Write the model and the optimizer into the existing folder `dir`. Not called if
+ * fsdp_checkpoint_files_are_sharded(). Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir);
-/* Create *all, the content of a SHARDED_STATE_DICT, owned by the caller. Not collective. */
+/* Create *all, the content of a SHARDED_STATE_DICT checkpoint. The caller owns it. Not collective.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all);
 /* Read `dir` into the run's model and optimizer. The optimizer keeps the options of this run.
  * Collective. */

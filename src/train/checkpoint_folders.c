@@ -18,7 +18,7 @@
 #include "src/train_config/config_paths.h"
 
 static const char PREFIX[] = "checkpoint-";
-/* Accelerate numbers its saves, so the number after this prefix is not a step */
+/* The number after this prefix counts Accelerate's saves, not steps. */
 static const char ACCELERATE_PREFIX[] = "checkpoint_";
 
 fsdp_status fsdp_checkpoint_folder_of_run(const fsdp_trainer *t, char **dir)
@@ -106,7 +106,7 @@ fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes)
     if (!path)
         return FSDP_ERR_NOMEM;
     if (count > 0 && fsdp_json_read(path, &doc) == FSDP_OK) {
-        /* transformers' file has no "format" */
+        /* the file that transformers' Trainer writes has no "format" */
         *yes = !fsdp_json_has(fsdp_json_root(doc), "format");
         fsdp_json_destroy(doc);
     }
@@ -241,7 +241,7 @@ static fsdp_status empty_checkpoint(const char *path)
 
 /* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
  * files. Else first rename the folder to a temporary name, so that a half-removed checkpoint never
- * has the name of a checkpoint. If this process is killed, no later run restores the temporary
+ * has the name of a checkpoint. If this process is killed, a later run removes the temporary
  * folder. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {

@@ -14,7 +14,7 @@
 #include "src/source/source.h"
 #include "src/state_dict/accelerate.h"
 
-/* ---- which files ----------------------------------------------------------------------------- */
+/* ---- search for the files -------------------------------------------------------------------- */
 
 /* Names of files that are searched for, in this order. A folder of torch.distributed.checkpoint is
  * recognised by its .metadata. */
@@ -31,7 +31,7 @@ static bool find_first(const char *dir, const char *const *names, char path[PATH
             continue;
         char *slash = strrchr(path, '/');
         if (strcmp(slash, "/.metadata") == 0)
-            *slash = '\0'; /* the folder */
+            *slash = '\0'; /* only the folder */
         return true;
     }
     *path = '\0';
@@ -151,8 +151,8 @@ static bool same_value(const flag_field *f, const fsdp_optimizer_options *a,
     return x == y;
 }
 
-/* Return the value of field f in `options` as the user would write it after the flag; owned by the
- * caller. */
+/* Return the value of field f in `options` as the user would write it after the flag. The caller
+ * owns the text. */
 static char *text_of(const fsdp_train_config *config, const flag_field *f,
                      const fsdp_optimizer_options *options)
 {
@@ -174,9 +174,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Return the number of parameters that have the same two values of field f, this run's and the
- * saved one, as parameter i. Return 0 if one of these parameters comes before i, since the
- * difference has then been printed. */
+/* Count the parameters that agree with parameter i in field f: in this run's value and in the saved
+ * value. Return 0 if one of them comes before i, since the difference has then already been
+ * printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -240,10 +240,10 @@ static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_rep
     return FSDP_OK;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
-/* Read the loss scale of float16, if it was saved: Accelerate and Trainer save it in a file next to
- * the optimizer's. */
+/* Read the loss scale of float16, if it was saved. Accelerate and Trainer save it in a file of its
+ * own, next to the optimizer's file. */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))

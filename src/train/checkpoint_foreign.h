@@ -13,15 +13,16 @@ typedef struct fsdp_checkpoint_parts {
 } fsdp_checkpoint_parts;
 
 /* Find the model and the optimizer of `path`. Return false if they cannot be found. If only one of
- * them was found, *lacks becomes a static text that names the missing one; else NULL. */
+ * them was found, set *lacks to a static text that names the missing one; otherwise set it to NULL.
+ */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
-/* Does `dir` have files that this program always writes together with trainer_state.json? Also true
- * if .metadata is damaged. Without trainer_state.json, the checkpoint is then incomplete. */
+/* Does `dir` have files that this program always writes together with trainer_state.json? If so,
+ * the checkpoint is incomplete without trainer_state.json. Also true if .metadata is damaged. */
 bool fsdp_checkpoint_needs_state(const char *dir);
-/* Check that a file given to --resume can be opened as a checkpoint. If not, return the error of
- * its reader for a file of torch.save (.pt, .pth, .bin), and for any other file FSDP_ERR_INVALID,
- * naming the accepted formats. */
+/* Check that a file given to --resume can be opened as a checkpoint. If a file of torch.save (.pt,
+ * .pth, .bin) cannot be opened, return the reader's error. For other files, return
+ * FSDP_ERR_INVALID, naming the accepted formats. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
 /* Read `path` into the run's model and optimizer. Saved options that differ from this run's, and
  * unused content, are printed to t->out. Collective. */

@@ -20,8 +20,8 @@
 /* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* another complete checkpoint that an error message can suggest, or "". If --resume names
-     * `path`, it is the newest other checkpoint in the same folder, else the one before `path` */
+    /* another complete checkpoint that an error message can suggest, or "": the newest other one in
+     * the same folder if --resume names `path`, otherwise the newest one before `path` */
     char previous[PATH_MAX];
 } choice;
 
@@ -89,9 +89,9 @@ static const char *why_unusable(const char *dir)
                : lacks;
 }
 
-/* Called if no checkpoint in `folder` can be resumed. Return an error if there is a checkpoint,
- * because otherwise the run would silently start from the beginning. Empty checkpoints are ignored.
- */
+/* Called if no checkpoint in `folder` can be resumed. Return an error if `folder` contains a
+ * checkpoint folder that is not empty. Without this error, the run would silently start from the
+ * beginning. */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;
@@ -232,8 +232,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Before the run begins: refuse a folder in which a later step of this run would replace another
- * program's checkpoint. */
+/* Called before the first step. Refuse a folder in which a later step of this run would replace
+ * another program's checkpoint. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
@@ -260,7 +260,7 @@ static fsdp_status refuse_foreign(const fsdp_trainer *t)
     return status;
 }
 
-/* Sources for the number of steps that the saved run had taken. */
+/* What trainer_state.json says about the steps that the saved run had taken. */
 typedef struct origin {
     fsdp_trainer_state_owner state;
     /* steps that the optimizer had counted, according to this program's trainer_state.json; -1:
@@ -269,7 +269,7 @@ typedef struct origin {
 } origin;
 
 /* Return an error if the number of steps taken is unknown: without trainer_state.json, the
- * optimizer's state or --resume-step must supply it. */
+ * optimizer's state or --resume-step must give it. */
 static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
     if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
@@ -360,9 +360,9 @@ static fsdp_status check_folder_is_whole(const char *path)
     return status;
 }
 
-/* Set *yes if the files at `path` must be read as another program's. Called if trainer_state.json
- * is not this program's. Then all forms count as another program's except LOCAL_STATE_DICT, which
- * only this program writes. Rank 0 decides. Collective. */
+/* Set *yes if the files at `path` must be read as another program's. Called if there is no
+ * trainer_state.json of this program. All forms then count as another program's, except
+ * LOCAL_STATE_DICT, which only this program writes. Rank 0 decides. Collective. */
 static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
 {
     fsdp_checkpoint_parts parts;
@@ -404,8 +404,8 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Whether an error may be due to damage, so that an older checkpoint may be intact. A damaged
- * pickle is reported as FSDP_ERR_UNSUPPORTED. */
+/* Whether an error may be due to damage. If so, another checkpoint may be intact. A damaged pickle
+ * is reported as FSDP_ERR_UNSUPPORTED. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||

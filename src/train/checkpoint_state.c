@@ -13,8 +13,8 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* The number of steps that the optimizer had counted; absent if it does not count them. When a run
- * resumes, this number is compared with the optimizer's state. */
+/* The number of steps that the optimizer had counted. The field is absent if the optimizer does not
+ * count steps. When a run resumes, this number is compared with the optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
 
 /* Compute the checksum of the document's text. `doc` must not contain the field CHECKSUM. */
@@ -200,7 +200,7 @@ fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **out)
     return status;
 }
 
-/* --- which program wrote the file --- */
+/* --- recognising the program that wrote the file --- */
 
 static fsdp_status recognise(fsdp_json *doc, fsdp_trainer_state_owner *owner)
 {
@@ -281,15 +281,15 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Read the scaler's state. It is missing if the saved run did not scale its losses, even if this
- * run scales them. */
+/* Read the scaler's state. It is missing if the saved run did not scale its losses. The scaler of
+ * this run then keeps its initial state. */
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
     FSDP_TRY(fsdp_json_opt_object(root, "scaler", &from));
     if (!from.value || !scaler)
         return FSDP_OK;
-    /* the growth options stay those of this run */
+    /* this run's growth options stay in effect */
     fsdp_grad_scaler_state s = fsdp_grad_scaler_get_state(scaler);
     FSDP_TRY(fsdp_json_get_f64(from, "scale", &s.scale));
     FSDP_TRY(fsdp_json_get_i64(from, "_growth_tracker", 0, INT64_MAX, &s.growth_tracker));
@@ -309,7 +309,7 @@ static fsdp_status get_epochs(fsdp_trainer *t, fsdp_json_node root)
     return FSDP_OK;
 }
 
-/* --- does the state fit this run? --- */
+/* --- comparing the state with this run --- */
 
 static fsdp_status check_number(fsdp_json_node position, const char *key, const char *what,
                                 int64_t now, const char *advice)
@@ -455,8 +455,8 @@ static bool begins_with_any(const char *name, const char *prefixes)
     return false;
 }
 
-/* Set t->was_frozen to a parameter that was frozen in the saved run and is trained now, if there is
- * one. Its optimizer state, if this optimizer keeps any, is not in the checkpoint. */
+/* Set t->was_frozen to the name of a parameter that was frozen in the saved run and is trained now,
+ * if there is one. The checkpoint has no optimizer state for such a parameter. */
 static fsdp_status find_unfrozen(fsdp_trainer *t, fsdp_json_node root)
 {
     fsdp_json_node then;

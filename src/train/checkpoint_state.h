@@ -6,8 +6,8 @@
 #define FSDP_TRAINER_STATE "trainer_state.json"
 
 /* fsdp_trainer_state_json() returns the current content of trainer_state.json, owned by the caller.
- * fsdp_trainer_state_write() writes this content into `dir`, and adds the sizes and checksums of
- * the files of model and optimizer that are already in `dir` (checkpoint_tie.h). @{ */
+ * fsdp_trainer_state_write() adds the sizes and checksums of the files of model and optimizer that
+ * are already in `dir` (checkpoint_tie.h), and writes the content into `dir`. @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 /* @} */
@@ -33,12 +33,12 @@ typedef struct fsdp_trainer_state_owner {
  * nor transformers' Trainer wrote it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_find(const char *dir,
                                                     fsdp_trainer_state_owner *owner);
-/* Open trainer_state.json in `dir` as *state, owned by the caller. FSDP_ERR_FORMAT if its text,
- * without the checksum, does not match its checksum. */
+/* Open trainer_state.json in `dir` as *state, owned by the caller. FSDP_ERR_FORMAT if it has a
+ * wrong checksum. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **state);
 /* Read position, sums, records and results into *t. FSDP_ERR_INVALID, naming both values, if an
- * option or a size has changed that must not change, for example because the next steps would use
- * other rows. Other options that differ are printed to t->out. *counted becomes the saved
+ * option or a size that must not change has changed, for example one that determines the rows of
+ * the next steps. Other options that differ are printed to t->out. *counted becomes the saved
  * fsdp_trainer_counted_steps(), or -1 if it is unknown. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir,
                                                     int64_t *counted);

@@ -13,7 +13,8 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    END_BYTES = 1 << 16, /* number of last bytes of a torch.save file that are compared */
+    /* the checksum of a torch.save file covers this many bytes at its end */
+    END_BYTES = 1 << 16,
     MAX_NAME = 64
 };
 
@@ -33,8 +34,8 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Files that each rank writes. Their names are `begin`, the rank and `end`; ranks are counted up
- * until a file does not exist. */
+/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks are counted
+ * up until a file does not exist. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -48,8 +49,8 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* A text that ends with its own checksum always has the same checksum, so leave out its last
-     * bytes. */
+    /* The CRC of data that ends with its own CRC is always the same, so leave out these last bytes.
+     */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;

@@ -43,7 +43,7 @@ static fsdp_status require_file(const looking *l, const char *name)
     return FSDP_OK;
 }
 
-/* Check that the files of all ranks exist. Their names are `stem`, the rank and `ending`. */
+/* Check that the files of all ranks exist. Each name consists of `stem`, the rank and `ending`. */
 static fsdp_status require_files_of_ranks(const looking *l, const char *stem, const char *ending,
                                           int64_t ranks)
 {
@@ -60,7 +60,7 @@ static fsdp_status require_files_of_ranks(const looking *l, const char *stem, co
 typedef struct form {
     const char *format, *type; /* values of --checkpoint-format and --state-dict-type */
     const char *files[4];
-    /* parts of the names of each rank's files; NULL: there are none */
+    /* texts before and after the rank in the names of each rank's files; NULL: no such files */
     const char *of_ranks, *ending;
     /* file with the scaler's state, if losses were scaled; NULL: that state is in
      * trainer_state.json */
@@ -105,7 +105,7 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Check that the files of the saved form exist. A form that only a later version knows is not
+/* Check that all files of the checkpoint's form exist. A form that only later versions know is not
  * checked. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
@@ -125,7 +125,7 @@ static fsdp_status check_files(const looking *l, fsdp_json_node root)
 
 /* ---- trainer_state.json ---------------------------------------------------------------------- */
 
-/* Set *yes if there is a trainer_state.json, even if it is a folder. */
+/* Set *yes if `dir` contains a file or folder named trainer_state.json. */
 static fsdp_status has_state(const char *dir, bool *yes)
 {
     struct stat st;
@@ -142,7 +142,7 @@ static fsdp_status check_folder(const looking *l)
     fsdp_json *state;
     FSDP_TRY(fsdp_trainer_state_open(l->dir, &state));
     fsdp_json_node root = fsdp_json_root(state);
-    /* transformers' file of the same name has no "format" */
+    /* the file that transformers' Trainer writes has no "format" */
     const bool own = fsdp_json_has(root, "format");
     fsdp_status status = own ? check_files(l, root) : FSDP_OK;
     if (status == FSDP_OK && own)

@@ -10,10 +10,13 @@
 
 typedef struct fsdp_class_counts {
     int64_t classes;
-    int64_t *right; /* [classes]: rows whose label and prediction are this class; owned */
-    /* [classes]: rows whose prediction is this class; in the block of `right` */
+    /* [classes]: numbers of rows whose label and prediction are this class; owned */
+    int64_t *right;
+    /* [classes]: numbers of rows whose prediction is this class; part of the allocation of `right`
+     */
     int64_t *predicted;
-    int64_t *labels; /* [classes]: rows whose label is this class; in the block of `right` */
+    /* [classes]: numbers of rows whose label is this class; part of the allocation of `right` */
+    int64_t *labels;
 } fsdp_class_counts;
 
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_init(fsdp_class_counts *counts, int64_t classes);
@@ -32,6 +35,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *count
 /* Replace the counts by their sums over all ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_reduce(fsdp_class_counts *counts, fsdp_group *group);
 
-/* Return the accuracy, and the F1. Each is 0 if no rows were added. */
+/* fsdp_class_accuracy() returns the accuracy, fsdp_class_f1() the F1. Both are 0 if no rows were
+ * added. */
 double fsdp_class_accuracy(const fsdp_class_counts *counts);
 double fsdp_class_f1(const fsdp_class_counts *counts);

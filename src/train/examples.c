@@ -1,7 +1,7 @@
 /* Prints texts that the trained model generates for the first rows of the validation data, next to
- * the references. A causal model continues the prompt of a row, which is its part without loss. If
- * a row has no prompt, the model continues the first tokens of the row. Only rank 0 reads the rows.
- * Its peers take part with empty batches, since the model is sharded. */
+ * the references. A causal model continues the prompt of a row, that is, its first tokens, which
+ * have no loss. If a row has no prompt, the model continues the first tokens of the row. Only rank
+ * 0 reads the rows. The other ranks take part with empty batches, since the model is sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -13,7 +13,8 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    /* number of tokens to continue if there is no prompt; at most half of the row */
+    /* number of tokens that the model continues if a row has no prompt, but at most half of the row
+     */
     FIRST_TOKENS = 32
 };
 
@@ -46,8 +47,7 @@ static fsdp_status make_batch(const fsdp_trainer *t, int64_t row, fsdp_batch **b
     return status;
 }
 
-/* Print a text on one line: line ends in it are replaced by spaces, since an example has three
- * lines. */
+/* Print a text on one line, with its line ends replaced by spaces. */
 static void print_line(FILE *out, const char *what, const char *text)
 {
     fprintf(out, "%s", what);
@@ -70,7 +70,8 @@ static fsdp_status decode(const fsdp_trainer *t, const int32_t *ids, size_t n, c
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Return the text that the model is given, and the reference; both are owned by the caller. */
+/* Set *source to the text that the model is given, and *target to the reference. The caller owns
+ * both. */
 static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **source, char **target)
 {
     if (t->task != FSDP_TASK_CAUSAL_LM)
@@ -86,8 +87,8 @@ static fsdp_status example_texts(const fsdp_trainer *t, int64_t row, char **sour
     return status;
 }
 
-/* Print an example: source, reference and generated text, or without a tokenizer the generated ids
- * only. */
+/* Print an example: source, reference and generated text. Without a tokenizer, print only the
+ * generated ids. */
 static fsdp_status print_example(const fsdp_trainer *t, int64_t row, const fsdp_generated *output)
 {
     char *source = NULL, *target = NULL, *text = NULL;

@@ -16,8 +16,8 @@ static fsdp_status forward(fsdp_scope *s, fsdp_module *model, float factor, fsdp
     return fsdp_device_is_meta(fsdp_scope_device(s)) ? FSDP_OK : fsdp_tensor_item(*out, loss);
 }
 
-/* Run the forward. If o->training is set, also run the backward on o->tape, which must be set in
- * this case. */
+/* Run the forward. If o->training is set, also run the backward on o->tape, which must then not be
+ * NULL. */
 static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
                            const fsdp_forward_backward_options *o, double *loss)
 {

@@ -6,7 +6,7 @@
  * there is none. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop,
                                                  const fsdp_named_parameter **found);
-/* Return FSDP_ERR_NUMERIC for step `step`, counted from 0. The message begins with `what` ("the
- * loss is NaN") and names the first parameter that is not finite, if any. Collective. */
+/* Return FSDP_ERR_NUMERIC for step `step`, counted from 0. The message contains the step and `what`
+ * ("the loss is NaN"), and names the first parameter that is not finite, if any. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what,
                                             int64_t step, double lr);

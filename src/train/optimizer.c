@@ -43,7 +43,7 @@ static group_options options_of(const fsdp_train_config *c, double weight_decay)
                       .warmup_init = c->warmup_init}};
 }
 
-/* Create the optimizer with one group, the parameters of `module`, or without a group if `module`
+/* Create the optimizer. It has one group with the parameters of `module`, or no group if `module`
  * is NULL. */
 static fsdp_status create_optimizer(const fsdp_train_config *c, fsdp_module *module,
                                     fsdp_optimizer **optimizer)
@@ -69,7 +69,7 @@ static fsdp_status add_group(const fsdp_train_config *c, double weight_decay,
     return fsdp_adamw_add_group(optimizer, list, &o.adamw);
 }
 
-/* --- which parameters decay --- */
+/* --- groups with and without weight decay --- */
 
 static bool contains_any(const char *name, const fsdp_option_list *words)
 {

@@ -2,8 +2,8 @@
 #pragma once
 #include "src/train_config/config.h"
 
-/* Create the optimizer for the parameters of `module`. It has one group, or with --no-decay also a
- * second group without weight decay. FSDP_ERR_INVALID, naming the flag and the nearest name, if no
+/* Create the optimizer for the parameters of `module`. It has one group. With --no-decay it has a
+ * second group, without weight decay. FSDP_ERR_INVALID, naming the flag and the nearest name, if no
  * parameter's name contains a word of --no-decay. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *config,
                                                         fsdp_module *module,

@@ -1,4 +1,4 @@
-/* Reports of a training run: metrics lines, memory, the tables at the end. */
+/* Reports of a training run: lines of metrics, memory, and the tables at the end. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
 
 /* --- memory --- */
 
-/* Create the sampler of host memory, with which rank 0 samples the processes of all ranks and the
- * children of these processes. Collective. */
+/* Create the sampler of host memory. It covers the processes of all ranks and their child
+ * processes; rank 0 takes the samples. Collective. */
 static fsdp_status open_hostmem(fsdp_trainer *t)
 {
     int world_size = fsdp_group_world_size(t->group);
@@ -149,8 +149,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Return the median of the seconds per step. If there are more than two steps, the first step is
- * left out, since it warms up. */
+/* Return the median of the seconds per step. If there are more than two steps, leave out the first
+ * one, since it includes the warm-up. */
 static double median_step(const fsdp_trainer *t)
 {
     size_t n = (size_t)(t->step - t->first_step), skip = n > 2 ? 1 : 0;
@@ -190,8 +190,8 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
-/* Return the number of columns that the table of epochs has in addition to losses, and set their
- * headings. Both depend on the task. */
+/* Set the headings of the columns that the table of epochs has for measures of this task, such as
+ * accuracy. Return the number of these columns. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";
@@ -199,7 +199,7 @@ static size_t metric_columns(fsdp_task task, const char *headings[2])
     return task == FSDP_TASK_CAUSAL_LM ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
 }
 
-/* Add a cell for a result of validation, empty if there was no validation. */
+/* Add a cell with a result of validation, or with "-" if there was no validation. */
 static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, double value)
 {
     if (isnan(e->validation_loss))

@@ -8,7 +8,7 @@
 #include "src/train_config/config_sources.h"
 
 /* Choose how the texts of a source are cleaned. --wikihow-cleaning cleans only pairs of texts in
- * CSV; other sources of a mixture stay as they are. */
+ * CSV. Texts of other sources stay as they are. */
 static fsdp_status choose_cleaning(const fsdp_train_config *c, const fsdp_train_source *source,
                                    fsdp_cleaning *cleaning)
 {
@@ -35,7 +35,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* 0 means the same default, but does not cut rows of token ids */
+        /* If the option is not given, pass 0: texts are then cut to the same default length, but
+         * rows of token ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length
@@ -74,7 +75,8 @@ fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Print a source, unless the run has only one source and its task is not span corruption. */
+/* Print a source if the run has several sources, or if the task of this source is span corruption.
+ */
 static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, const fsdp_dataset *set)
 {
     const fsdp_train_config *c = t->config;

@@ -14,7 +14,7 @@
 
 /* What one leaf adds to the loss and the counts of a step. Ranks gather it as raw bytes. */
 typedef struct leaf_sum {
-    double loss; /* sum of the losses of the leaf's labels, or mean of these losses */
+    double loss; /* sum of the losses of the leaf's labels; with mean_of_means, their mean */
     int64_t labels, tokens, rows;
 } leaf_sum;
 
@@ -65,8 +65,8 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Set result->not_finite to the rows of the first of n leaves whose loss is not finite.
- * result->rows is the number of rows before the first leaf. */
+/* Find the first of n leaves that has a loss that is not finite, and set result->not_finite to its
+ * rows. result->rows must be the number of rows before all[0]. */
 static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -129,16 +129,16 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is the loss not finite for another reason than the loss scale? Multiplying a finite loss by the
+/* Is the loss not finite for a reason other than the loss scale? Multiplying a finite loss by the
  * scale never gives NaN, and gives infinity only if the scale itself is nearly infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Skip a step whose loss is not finite, since another batch may not overflow. End the run if a
- * parameter is not finite, since it will stay so, or if MOST_IN_A_ROW steps in a row overflow,
- * since then nothing is trained. */
+/* Skip a step whose loss is not finite, since the next batch may not overflow. End the run if a
+ * parameter is not finite, since no later update can repair it. Also end the run after
+ * MOST_IN_A_ROW such steps in a row, since they train nothing. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -158,8 +158,8 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
     return fsdp_not_finite(loop, what, step, lr);
 }
 
-/* Skip a step whose gradients overflow, if a smaller scale can help. If the scale is below 1, it
- * cannot help, since the scale is not the cause of the overflow. */
+/* Skip a step whose gradients overflow, if a smaller scale can help. It cannot help if the scale is
+ * already below 1, since the scale is then not the cause of the overflow. */
 static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
                              fsdp_step_result *result)
 {
@@ -176,7 +176,7 @@ static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
                       (long long)step + 1, result->loss_scale);
 }
 
-/* Unscale the gradients and decide whether to update. */
+/* Unscale the gradients, and decide whether to skip the update. */
 static fsdp_status unscale_gradients(fsdp_train_loop *loop, int64_t step, double lr,
                                      fsdp_step_result *result)
 {

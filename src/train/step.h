@@ -5,23 +5,23 @@
  * its labels, and the number of its labels. With token-mean, the loss is the sum over all leaves
  * divided by the number of all labels. The gradients of all leaves are added first and then divided
  * once by this number. With mean-of-means, the sum of each leaf is first divided by the number of
- * its labels, and the sum over all leaves is then divided by the number of leaves, as in PyTorch's
- * scripts. Leaf losses are gathered and added in leaf order, so the printed loss does not depend on
- * the number of ranks.
+ * its labels, and the sum over all leaves is then divided by the number of leaves that have labels,
+ * as in PyTorch's scripts. Leaf losses are gathered and added in leaf order, so the printed loss
+ * does not depend on the number of ranks.
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
- * the scaler's scale. PyTorch scales the mean loss. Here, gradients are those of a sum until they
- * are divided by a number n (of labels or of leaves) at the end of the step. So the loss of each
+ * the scaler's scale. PyTorch scales the mean loss. Here, gradients are those of a sum. They are
+ * divided only at the end of the step, by the number n of labels or leaves. So the loss of each
  * leaf is multiplied by scale / P, and the gradients are divided by n / P, where P is the smallest
  * power of two that is not below n. If the scale is a power of two, the scale and P change only
  * exponents, so the result has the same bits as without them.
  *
  * A step whose gradients overflow updates nothing: not the parameters, not the moments, not the
  * optimizer's own count of steps. It counts as a step of the run, and the schedule advances, as in
- * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). If a loss is NaN
- * before it is scaled, the scale is not the cause. As with GradScaler, the step is then skipped,
- * too, since another batch may not overflow. It is reported as an overflow of the forward, and
- * several such steps in a row end the run. */
+ * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). If the loss is not
+ * finite even before it is scaled, the scale is not the cause. As with GradScaler, such a step is
+ * skipped, too, since the next batch may not overflow. It is reported as an overflow of the
+ * forward, and several such steps in a row end the run. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -40,14 +40,14 @@ typedef struct fsdp_train_loop {
     bool mean_of_means, training_dropout;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
-    bool unshard_first; /* begin to gather the root at the beginning of a step */
-    /* keep gathered parameters from a backward to the next forward */
+    bool unshard_first; /* start gathering the root at the beginning of a step */
+    /* keep parameters gathered between the micro-steps of a step */
     bool keep_between_micro_steps;
-    /* call fsdp_set_is_last_backward(), true at the last micro-step only */
+    /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
     /* divisor of the gradients, which are sums over all leaves; 0: the divisor of the loss */
     double gradient_divide_factor;
-    double max_grad_norm;  /* 0: no clipping; the norm is reported all the same */
+    double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the gradient norm; 0 means 2 */
     double clip_value;     /* limit of each element of the gradients; 0: no clipping */
     /* if the gradient norm is not finite, scale by it instead of ending the run */
@@ -60,22 +60,23 @@ typedef struct fsdp_train_loop {
 typedef struct fsdp_step_result {
     double loss;      /* loss of the global batch */
     double grad_norm; /* norm before clipping; NAN if the step was skipped */
-    bool skipped;     /* gradients overflowed: nothing was updated */
+    bool skipped;     /* nothing was updated, because the gradients or the loss overflowed */
     /* the step was skipped because the loss was not finite even before it was scaled */
     bool forward_overflowed;
-    double loss_scale;   /* scale in this step; 1 without a scaler */
-    int64_t tokens;      /* number of source and target tokens on all ranks */
-    int64_t labels;      /* number of labels that counted, on all ranks */
-    int64_t rows;        /* number of sequences on all ranks */
-    double accuracy, f1; /* measures of a classifier (classification.h); set by a validation only */
+    double loss_scale; /* loss scale in this step; 1 without a scaler */
+    int64_t tokens;    /* number of source and target tokens on all ranks */
+    int64_t labels;    /* number of labels that count in the loss, on all ranks */
+    int64_t rows;      /* number of sequences on all ranks */
+    /* measures of a classifier (classification.h); set only by fsdp_validate() */
+    double accuracy, f1;
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
         int64_t first, n; /* first row, counted from 0, and number of rows; n 0: none */
     } not_finite;
 } fsdp_step_result;
 
-/* Return FSDP_ERR_INVALID, naming `data`, if `labels`, the number of its labels, is 0: the loss
- * would be undefined. */
+/* Return FSDP_ERR_INVALID, naming `data`, if it has no labels (`labels` is 0), since the loss would
+ * be undefined. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
 /* Take micro_steps batches from the loader and do one step with learning rate lr. `step` counts
@@ -95,7 +96,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_b
 
 /* Compute the loss over all rows of the loader on all ranks, without gradients: a mean over label
  * tokens, or a mean of means. For a classifier, also compute accuracy and F1 from the same forward.
- * `each` is called after each batch on every rank (progress) and may be NULL. Collective. */
+ * `each` is called after each batch on every rank, for example to show progress; it may be NULL.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,
                                           fsdp_step_result *result);

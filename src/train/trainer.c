@@ -48,8 +48,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* check_outputs() has refused a folder that this run may not replace, so what is in it now may
-     * be overwritten. */
+    /* check_outputs() has refused a folder that this run may not replace, so the content of
+     * `output` may be overwritten. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -57,11 +57,10 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Save the model at the end of the run, if it is not saved yet. Without validation, the last state
- * is the model. With validation, the best state is the model, and it was saved when it was
- * measured. If that was before the checkpoint that this run resumed from, the model may not be in
- * `output`: the earlier run may have saved it elsewhere or not at all. In this case, save the last
- * state. */
+/* Save the model at the end of the run, if this run has not saved it. Without validation, save the
+ * last state. With validation, the model is the best state, which was saved when it was measured.
+ * If that was before the checkpoint from which this run resumed, the earlier run may have saved it
+ * elsewhere or not at all. So if `output` does not exist, save the last state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -128,8 +127,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 
 /* --- epochs --- */
 
-/* Add a step to the sums of the epoch. A step that overflowed in float16 does not count in the mean
- * loss. */
+/* Add a step to the sums of the epoch. A step whose loss is not finite (float16) does not count in
+ * the mean loss. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {

@@ -13,7 +13,7 @@ enum {
 
 /* The result of a run, for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
-    int64_t steps;               /* steps done, skipped ones included */
+    int64_t steps;               /* steps done, including skipped ones */
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
@@ -23,13 +23,13 @@ typedef struct fsdp_train_result {
     double accuracy, f1; /* measures of a classifier in the last validation */
     bool saved;          /* config->output contains the model */
     /* the run was refused before it began, because of files at its outputs or the number of ranks;
-     * to start it again would not help */
+     * starting it again would not help */
     bool refused;
 } fsdp_train_result;
 
-/* Train as config says, on every rank of group. Rank 0 prints to `out` (NULL: nothing). Collective.
- * If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks fail, too.
- * config->memory_limit bounds the memory of tensors. The caller checks beforehand that the run fits
- * (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
+/* Train as `config` says. Called on every rank of `group`. Rank 0 prints to `out` (NULL: nothing).
+ * Collective. If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks
+ * fail, too. config->memory_limit bounds the memory of tensors. The caller checks beforehand that
+ * the run fits (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

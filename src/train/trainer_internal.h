@@ -1,4 +1,4 @@
-/* Declarations that trainer.c shares with trainer_open.c, checkpoint.c, report.c and plan.c. */
+/* Declarations that the files of src/train share with each other and with src/plan/plan.c. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/text.h>
@@ -16,7 +16,7 @@
 /* One line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
-    double accuracy, f1; /* measures of a classifier in its validation */
+    double accuracy, f1; /* measures of a classifier in the validation of this epoch */
     bool saved;
 } fsdp_epoch_record;
 
@@ -33,9 +33,10 @@ typedef struct fsdp_epoch_sum {
 typedef struct fsdp_checkpoint_report {
     int64_t step;
     double seconds; /* time from the call until the folder appeared */
-    /* duration of the call that saves, and of that call plus the step before it */
+    /* call_s: duration of the call that saves; step_s: call_s plus the duration of the step before
+     * it */
     double call_s, step_s;
-    double held_s; /* time that later steps spent on copies and on waiting */
+    double held_s; /* time that later steps spent copying and waiting */
     uint64_t copied_bytes;
 } fsdp_checkpoint_report;
 
@@ -48,13 +49,13 @@ typedef struct fsdp_trainer {
     fsdp_task task; /* the model's task; set when the model is opened */
     fsdp_group *group;
     FILE *out; /* NULL on ranks other than 0 */
-    /* the progress bar of the steps that are running, else NULL; borrowed */
+    /* the progress bar of the current epoch; NULL while no steps run; borrowed */
     fsdp_progress *progress;
     fsdp_train_result *result;
     fsdp_device *device;
     int threads; /* threads of this rank */
     fsdp_model_tokenizer tokenizer;
-    /* HYBRID_SHARD: dimensions (replicas, ranks of a replica), else NULL */
+    /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
     fsdp_activation_offload *offload; /* --activation-offload, else NULL */
     fsdp_model *model;
@@ -78,7 +79,7 @@ typedef struct fsdp_trainer {
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
     char *resumed_from; /* NULL: not resumed */
-    /* a parameter that is trained now but was frozen in the checkpoint, or NULL */
+    /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
     /* this run has saved the model; an earlier run that it continues does not count */
     bool saved_model;
@@ -103,26 +104,26 @@ bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* Open all that is needed before a checkpoint can be resumed. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open(fsdp_trainer *t);
-/* After resuming: open metrics and profile, and print the model, the ranks and the data.
+/* Called after resuming. Open metrics and profile, and print the model, the ranks and the data.
  * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t);
 /* Parts of fsdp_trainer_open() that a plan of the run also calls. fsdp_trainer_open_model() opens
- * the model with its units, and needs `group` and `device`. After it, fsdp_trainer_open_loop()
- * opens tape and optimizer. */
+ * the model with its units, and needs t->group and t->device. fsdp_trainer_open_loop() is called
+ * next, and opens tape and optimizer. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the form of --print-model. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever was opened, including the device */
 
-/* Record what this rank is doing after its last finished step. If the rank is lost, the error
- * message says what was recorded. */
+/* Record what this rank is doing after its last finished step. If the rank is lost, error messages
+ * contain this text. */
 static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 {
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
-/* Print a line on rank 0's output and flush it, so that it is there even if the run is killed next.
+/* Print a line to rank 0's output and flush it, so that it appears even if the run is then killed.
  */
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -134,12 +135,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_re
                                              double lr, double seconds, int64_t epoch);
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch);
-/* Count a checkpoint that was saved, and write a JSON line to --metrics. Rank 0. */
+/* Called by rank 0. Count a checkpoint that was saved, and write a JSON line to --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
-/* Before the first step: find out whether texts can be generated at the end (--generate-examples).
- * If not, the reason is printed; it is not an error, because the training matters more than its
- * examples. Collective. */
+/* Called before the first step. Find out whether texts can be generated at the end
+ * (--generate-examples). If not, print the reason as a warning. The run continues, because training
+ * matters more than examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * fsdp_examples_prepare() has set makes_examples. Collective. */

@@ -40,7 +40,7 @@ static fsdp_status make_output(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Create --offload-dir, but not its parents, so that a typing error in them is reported. */
+/* Create --offload-dir, but not its parents, so that a mistyped path is reported. */
 static fsdp_status make_offload_dir(const fsdp_trainer *t)
 {
     const char *dir = t->config->offload_dir;
@@ -58,8 +58,8 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Check before the training that all outputs can be written, since some are written only after
- * hours. */
+/* Check before training that all outputs can be written, since some are written only after hours.
+ */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -135,7 +135,7 @@ static fsdp_status choose_task(fsdp_trainer *t)
     return fsdp_train_config_set_task(&t->completed, t->task);
 }
 
-/* Return the number of trained elements. */
+/* Return the number of elements in trained parameters. */
 static int64_t count_trained(const fsdp_trainer *t)
 {
     const fsdp_parameter_list *list = &t->loop.parameters;
@@ -266,8 +266,8 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
-/* Does a label of the example count in the loss? In a causal model the first label does not count,
- * since the model shifts the labels. */
+/* Does any label of the example count in the loss? In a causal model the first label does not
+ * count, since the model shifts the labels. */
 static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
@@ -279,8 +279,9 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Check that a row has a label. Without labels there is no loss, and the run would notice this only
- * at the end of an epoch. The search is short, since most sets have a label in their first row. */
+/* Check that at least one row has a label. Without labels there is no loss, and the run would
+ * notice this only at the end of an epoch. The search is short, since most sets have a label in
+ * their first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -295,8 +296,8 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
-/* Set the number of steps. --max-steps may end the run before --epochs do; if only --max-steps is
- * given, it is the number of steps. */
+/* Set the number of steps. It is the smaller of --max-steps and the steps of --epochs. If only
+ * --max-steps is given, c->epochs is infinite. */
 static void count_steps(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -405,7 +406,7 @@ static fsdp_status open_training(fsdp_trainer *t)
 }
 
 /* Open the metrics file. A resumed run keeps the lines of the steps up to its checkpoint, and
- * appends its own. */
+ * appends new lines. */
 static fsdp_status open_metrics(fsdp_trainer *t)
 {
     const char *metrics = t->config->metrics;

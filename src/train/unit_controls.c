@@ -32,7 +32,7 @@ static size_t at_most(size_t n, int most)
 }
 
 /* Set the prefetch lists of all units. The backward list of a unit contains the units before it,
- * nearest first; `before` is scratch space for it, with room for all units. */
+ * nearest first; `before` is scratch space for this list, with room for all units. */
 static fsdp_status set_prefetch(const unit_list *units, int forward, int backward,
                                 fsdp_module **before)
 {

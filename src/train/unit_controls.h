@@ -2,9 +2,10 @@
 #pragma once
 #include "src/train_config/config.h"
 
-/* Apply --forward-prefetch-depth, --backward-prefetch-depth and --no-unshard-in-backward. Each
- * depth becomes one prefetch list for each unit below `root`, as in the FSDP2 tutorial. The lists
- * are in tree order, which is the order of forward. FSDP_ERR_INVALID, naming the unit and the
- * nearest name, if --no-unshard-in-backward names a unit that does not exist. */
+/* Apply --forward-prefetch-depth, --backward-prefetch-depth and --no-unshard-in-backward. For each
+ * depth, each unit below `root` gets a prefetch list, as in the FSDP2 tutorial: the next units in
+ * tree order, which is the order of forward, or the units before it, nearest first.
+ * FSDP_ERR_INVALID, naming the unit and the nearest name, if --no-unshard-in-backward names a unit
+ * that does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_set_unit_controls(const fsdp_train_config *config,
                                                          fsdp_module *root);

@@ -1,5 +1,5 @@
-/* The configuration of `fsdp train`: derives values that were not given from other values, and
- * checks whether values agree. */
+/* The configuration of `fsdp train`: derives values that were not given, and checks whether values
+ * agree. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -16,8 +16,7 @@
 #include "src/train_config/precision.h"
 
 /* Set the learning rate and the task prefix, if they were not given. The rate for seq2seq is that
- * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT, which
- * the tutorial on Llama uses. */
+ * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
@@ -34,7 +33,7 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
     const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
                        : c->asked_for.max_source_length ? "max-source-length"
                        : c->asked_for.max_target_length && c->generate_examples == 0
-                           /* with --generate-examples, this option also limits the examples */
+                           /* with --generate-examples, this also limits the generated texts */
                            ? "max-target-length"
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
@@ -101,8 +100,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* Return the strategy that reshards after forward if `on`, or does not if not `on`, and is
- * otherwise equal to `strategy`. NO_SHARD stays NO_SHARD. */
+/* Return the variant of `strategy` that reshards after forward exactly if `on` is true. NO_SHARD
+ * has no variants. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -112,8 +111,8 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Set the strategy if --reshard-after-forward names a strategy: Accelerate writes the strategy of
- * FSDP version 1 there. The option table stores it as -1 - strategy. */
+/* Set the strategy if --reshard-after-forward names one, as Accelerate does with FSDP version 1. In
+ * this case, the option parser has set reshard_after_forward to -1 - strategy. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -121,14 +120,14 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
         return;
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV) /* Accelerate's launcher exports both */
+    /* `accelerate launch` exports both options */
+    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV)
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }
 
-/* Derive the strategy from --shard-size and --replicas, and the reverse. torchtitan has these two
- * degrees instead of strategies. Its shard degree may be -1, which means all remaining ranks and is
- * stored as 0. */
+/* Derive the strategy from --shard-size and --replicas, which torchtitan has instead of strategies.
+ * A shard size of -1 means all remaining ranks and is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -139,8 +138,8 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
         c->replicas = 0;
 }
 
-/* Derive --explicit-prefetching from the depths, and the reverse. The default depth is two units,
- * as in the FSDP2 tutorial. */
+/* Derive --explicit-prefetching from the depths, and the depths from --explicit-prefetching. The
+ * default depth is two units, as in the FSDP2 tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -156,8 +155,8 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Derive the kind of forward prefetching and the mode of gradient accumulation. In files and
- * variables, false counts as not given (false_is_silence), because FSDP1 gathers the next unit
- * ahead with false, too. */
+ * variables, --forward-prefetch false counts as not given (false_is_silence), because FSDP1 gathers
+ * the next unit ahead even with false. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -229,7 +228,7 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }
 
-/* Set values that were not given and depend on others, and convert other tools' spellings. */
+/* Derive values that were not given, and convert other tools' spellings. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -257,8 +256,8 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* Accelerate exports both variables. It exports the strategy even if the user chose only
-     * reshard_after_forward. */
+    /* If both options come from the environment, reshard_after_forward decides, because Accelerate
+     * exports the strategy even if the user chose only reshard_after_forward. */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -351,7 +350,7 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_asked_for(options, rates[i]) ||
-            /* --lr and --lr-schedule are refused with any value */
+            /* even the default values of --lr and --lr-schedule are refused */
             (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
@@ -406,7 +405,8 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Return the value in the form in which --reshard-after-forward is given; static or in `text`. */
+/* Return the value as it is written after --reshard-after-forward. The result is static or in
+ * `text`. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -487,8 +487,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Refuse flags that say when and where to save if nothing will be saved, because --save-strategy is
- * then more likely to be wrong than these flags. */
+/* Refuse flags about checkpoints that have no effect with this --save-strategy. The user has
+ * probably chosen the wrong strategy. */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -622,7 +622,7 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
 }
 
 /* Return the offload policy. --offload-dir implies offloading of master weights and optimizer
- * state, unless it is for --activation-offload. */
+ * state, unless the folder is only for --activation-offload. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

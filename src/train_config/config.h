@@ -1,11 +1,12 @@
-/* The configuration of `fsdp train`: a field for each option of its table (config_table.c). The
- * defaults are those of the tutorials. fsdp_options_parse() fills and checks the configuration:
+/* The configuration of `fsdp train`, with one field for each option in config_table.c. Most
+ * defaults are those of PyTorch's FSDP tutorials. fsdp_options_parse() fills and checks the
+ * configuration:
  *
  *     fsdp_train_config config;
  *     fsdp_options *options;
  *     FSDP_TRY(fsdp_options_parse(fsdp_train_options(), argc, argv, &config, &options));
  *
- * Strings belong to the fsdp_options and are valid until it is destroyed. */
+ * Strings belong to `options` and are valid until it is destroyed. */
 #pragma once
 #include <stdatomic.h>
 
@@ -33,7 +34,7 @@ typedef enum fsdp_optimizer_kind {
     FSDP_OPTIMIZER_ADAMW,
     FSDP_OPTIMIZER_SGD,
     FSDP_OPTIMIZER_ADAFACTOR,
-    FSDP_OPTIMIZER_ADAM /* AdamW whose weight decay is added to the gradient */
+    FSDP_OPTIMIZER_ADAM /* unlike AdamW, adds weight decay to the gradient */
 } fsdp_optimizer_kind;
 
 typedef enum fsdp_auto_wrap_policy {
@@ -42,11 +43,11 @@ typedef enum fsdp_auto_wrap_policy {
     FSDP_AUTO_WRAP_NO
 } fsdp_auto_wrap_policy;
 
-/* What a micro-step communicates, unless it is the last micro-step of its step. */
+/* What each micro-step of a step communicates, except the last one. */
 typedef enum fsdp_accumulation_mode {
     /* all gradients: the result has the same bits however the batch is split */
     FSDP_ACCUMULATION_REDUCE,
-    /* HYBRID: gradients within a replica, nothing between replicas */
+    /* HYBRID_SHARD: gradients within a replica, but nothing between replicas */
     FSDP_ACCUMULATION_REDUCE_SCATTER,
     FSDP_ACCUMULATION_NO_SYNC /* nothing: every rank keeps whole gradients */
 } fsdp_accumulation_mode;
@@ -57,7 +58,7 @@ typedef enum fsdp_print_model {
     FSDP_PRINT_MODEL_FSDP1
 } fsdp_print_model;
 
-/* An index of fsdp_device_names. */
+/* Index into fsdp_device_names. */
 typedef enum fsdp_train_device {
     FSDP_TRAIN_CPU,
     FSDP_TRAIN_META, /* computes shapes only, to plan the schedule and the memory of a run */
@@ -73,7 +74,7 @@ typedef enum fsdp_loss_reduction {
 typedef enum fsdp_checkpoint_format {
     FSDP_CHECKPOINT_FSDP,
     FSDP_CHECKPOINT_ACCELERATE,    /* the files of Accelerate's save_state() */
-    FSDP_CHECKPOINT_ACCELERATE_024 /* the files of Accelerate's versions up to 0.24 */
+    FSDP_CHECKPOINT_ACCELERATE_024 /* the files of Accelerate up to version 0.24 */
 } fsdp_checkpoint_format;
 
 typedef enum fsdp_save_strategy {
@@ -96,27 +97,28 @@ typedef struct fsdp_train_config {
     bool from_config;             /* random weights from the seed instead of the folder's weights */
     int64_t num_labels;           /* number of classes; 0: the number in config.json */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
-    /* draw random values for weights whose shape differs from the model's */
+    /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
     const char *tokenizer; /* SentencePiece file, or folder with one; NULL: the model's */
     const char *data;      /* file or folder; never NULL */
     double data_weight;    /* weight of `data` relative to the weights in mix_data */
-    /* additional sources, each given as TASK:WEIGHT:PATH (sources.h); empty: `data` is the only
-     * source */
+    /* additional sources, each given as TASK:WEIGHT:PATH (config_sources.h); empty: `data` is the
+     * only source */
     fsdp_option_list mix_data;
     double noise_density, mean_noise_span_length; /* span corruption */
     const char *validation_data;                  /* NULL: none */
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
-    bool wikihow_cleaning;                   /* clean pairs of texts as the tutorial does */
-    int64_t max_train_samples;               /* number of rows to use, from the first; 0: all */
+    bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
+    int64_t max_train_samples;               /* use only the first N rows; 0: all */
     int64_t max_validation_samples;
-    int max_source_length; /* SEQ2SEQ: tokens, end of sequence included */
+    int max_source_length; /* SEQ2SEQ: tokens of a source, including the end of sequence */
     int max_target_length;
     int val_max_target_length; /* limit for validation rows; 0: max_target_length */
-    /* Not options. The length was given, so rows of token ids are cut to it, too. */
+    /* Not options. --max-source-length or --max-target-length was given, so rows of token ids are
+     * cut to this length, too. */
     bool cut_sources, cut_targets;
-    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, and at most 1024 in token
+    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, but at most 1024 in token
      * files */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
@@ -125,7 +127,7 @@ typedef struct fsdp_train_config {
     fsdp_option_list frozen_prefixes;
 
     /* training */
-    double epochs; /* above 0; a fraction ends in the middle of an epoch */
+    double epochs; /* passes over the training rows, above 0; may be a fraction */
     /* optimizer steps; <= 0: until `epochs` end. If max_steps is given and --epochs is not,
      * `epochs` is infinite */
     int64_t max_steps;
@@ -135,7 +137,7 @@ typedef struct fsdp_train_config {
     int64_t seed;
     int sampler;        /* fsdp_sampler_kind */
     bool shuffle;       /* false: file order */
-    bool drop_last;     /* leave out the rows that do not fill a batch */
+    bool drop_last;     /* leave out the last rows if they do not fill a batch */
     int num_workers;    /* loader threads per rank; 0: the training thread loads */
     int loss_reduction; /* fsdp_loss_reduction */
 
@@ -153,15 +155,16 @@ typedef struct fsdp_train_config {
     bool scale_parameter, relative_step, warmup_init;
     double max_grad_norm;    /* 0: no clipping */
     bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
-    double grad_norm_type;   /* p of the norm that is printed and used to clip; may be INFINITY */
-    double clip_value;       /* 0: no clipping */
-    double init_scale;       /* initial loss scale with float16 */
+    /* p of the gradient norm that is printed and clipped; may be INFINITY */
+    double grad_norm_type;
+    double clip_value; /* 0: no clipping */
+    double init_scale; /* initial loss scale with float16 */
     /* the loss scale is multiplied by growth_factor after growth_interval steps, and by
      * backoff_factor after an overflow */
     double growth_factor, backoff_factor;
     int growth_interval; /* steps without overflow before the loss scale grows */
-    bool lr_decay;       /* true: lr_schedule decays; another spelling of lr_schedule */
-    bool given_lr_decay; /* the value of lr_decay as given; not an option */
+    bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
+    bool given_lr_decay; /* not an option: the value given for --lr-decay */
     int lr_schedule;     /* fsdp_lr_schedule_kind */
     /* fsdp_schedule_unit; if not given: EPOCH for the step schedule, else STEP */
     int schedule_unit;
@@ -177,7 +180,7 @@ typedef struct fsdp_train_config {
     int sharding_strategy; /* fsdp_sharding_strategy */
     const char *fsdp;      /* sharding and offload in transformers' words; NULL: not given */
     /* 0: no; 1: yes; above 1: number of ranks among which parameters stay sharded after forward.
-     * Agrees with sharding_strategy */
+     * Always consistent with sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
     bool forward_prefetch;
@@ -192,13 +195,14 @@ typedef struct fsdp_train_config {
     bool reshard_after_backward;
     /* only the last micro-step waits for the last reduce of its backward */
     bool set_is_last_backward;
-    /* 0: the number of label tokens, or of micro-batches, in a step */
+    /* divisor of the gradients; 0: the number of label tokens, or of micro-batches, in a step */
     double gradient_divide_factor;
     int accumulation_mode; /* fsdp_accumulation_mode */
-    bool sync_each_batch;  /* agrees with accumulation_mode */
-    /* HYBRID: number of ranks of a replica; 0: the ranks of a host, or derived from `replicas` */
+    bool sync_each_batch;  /* true exactly if accumulation_mode is REDUCE */
+    /* HYBRID_SHARD: number of ranks per replica; 0: derived from `replicas`, or if that is 0, the
+     * ranks of a host */
     int shard_size;
-    int replicas;         /* HYBRID: number of replicas of the model; 0: derived from shard_size */
+    int replicas;         /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
     int auto_wrap_policy; /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
     /* SIZE_BASED: number of parameters that make a module a unit; 0: FSDP1's default */
@@ -212,7 +216,7 @@ typedef struct fsdp_train_config {
     bool activation_offload;            /* write kept activations to a file */
     /* offload master weights and optimizer state, to offload_dir if it is set */
     bool cpu_offload;
-    /* folder of offload files; NULL: activations go to $TMPDIR, else /tmp */
+    /* folder of offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
     const char *offload_dir;
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
     fsdp_dtype output_dtype; /* dtype of the model's loss */
@@ -238,37 +242,39 @@ typedef struct fsdp_train_config {
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* "A:B"; NULL: after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    /* number of validation rows, from the first, for which texts are generated at the end */
+    /* at the end of the run, generate texts for the first N validation rows */
     int generate_examples;
 
     /* checkpoints that a run can be resumed from */
-    int save_strategy;        /* fsdp_save_strategy; if not given: STEPS if save_steps is set */
+    /* fsdp_save_strategy; if not given: STEPS if save_steps is set, else NO */
+    int save_strategy;
     double save_steps;        /* optimizer steps between checkpoints */
     int64_t save_total_limit; /* number of newest checkpoints to keep; 0: all */
     bool async_save;          /* write checkpoints while training continues */
     /* fsdp_state_dict_type: the form of a checkpoint's model and optimizer */
     int state_dict_type;
-    int checkpoint_format;      /* fsdp_checkpoint_format: names of the files of a checkpoint */
-    const char *checkpoint_dir; /* folder of checkpoint-<step>; NULL: <output>-checkpoints */
-    const char *resume;         /* "auto", a folder or a file; NULL: start from the beginning */
+    int checkpoint_format; /* fsdp_checkpoint_format: names of the files of a checkpoint */
+    /* folder of the checkpoint-<step> folders; NULL: <output>-checkpoints */
+    const char *checkpoint_dir;
+    const char *resume; /* "auto", a folder or a file; NULL: start from the beginning */
     /* the checkpoint that `--resume true` means; NULL: the newest one */
     const char *checkpoint;
-    /* number of steps that the saved run had taken; -1: the checkpoint contains this number */
+    /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* Not an option. When it becomes true, the run ends: after a last checkpoint, or, if
-     * checkpoints are not saved, before the next save of the model. NULL: never */
+    /* Not an option. When it becomes true, the run saves a last checkpoint and ends. If the run
+     * saves no checkpoints, it ends before it next saves the model. NULL: never interrupted */
     const atomic_bool *interrupted;
 
     /* Not an option. Whether the user asked for each of these options (fsdp_options_asked_for()).
-     * Only some tasks or rows use them; they are refused if they change nothing. */
+     * Only some tasks or kinds of rows use these options; elsewhere they are refused. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;
 
-    /* spellings of other tools, from which fields above are set */
+    /* other tools' spellings of options above */
     bool bf16, fp16, tutorial_loss;
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;
@@ -280,8 +286,7 @@ const fsdp_options_spec *fsdp_train_options(void);
 const char *fsdp_train_task_name(fsdp_task task);
 /* Return the name that --task uses for a fsdp_train_task other than AUTO; static. */
 const char *fsdp_train_given_task_name(int task);
-/* Return the task of a model that is trained with --task `task`, a fsdp_train_task other than AUTO.
- */
+/* Return the task of a model for `task`, a fsdp_train_task other than AUTO. */
 fsdp_task fsdp_train_model_task(int task);
 /* Return the default of --task-prefix for a task; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
@@ -304,7 +309,7 @@ static inline bool fsdp_sharding_is_hybrid(int strategy)
 /* Set all fields of *options except the mesh. */
 void fsdp_train_config_shard_options(const fsdp_train_config *config,
                                      fsdp_fully_shard_options *options);
-/* HYBRID: set *shard_size to the number of ranks over which each replica is sharded.
+/* HYBRID_SHARD: set *shard_size to the number of ranks over which each replica is sharded.
  * FSDP_ERR_INVALID, naming the numbers, if shard size, number of replicas and number of ranks do
  * not agree. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *config,

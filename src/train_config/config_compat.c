@@ -18,8 +18,8 @@ static const char *const only_1[] = {"1", NULL};
     "the same model; no rank ever has the whole model"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
 /* Options of other tools. An option that is ACCEPTED changes nothing here, for the given reason. An
- * option that is REFUSED is an error with any value except `only`; its text is the reason or says
- * what to use instead. Both kinds of options are hidden from --help. */
+ * option that is REFUSED is an error with any value except `only`; its `reason` says why, or what
+ * to use instead. Both kinds of options are hidden from --help. */
 #define ACCEPTED(flag, kind, reason)                                                               \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \

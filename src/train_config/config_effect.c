@@ -1,6 +1,6 @@
-/* See config_effect.h. config.c checks options that belong to one optimizer, and options whose own
- * value shows the mistake. Options that depend on the rows are checked when the rows are opened
- * (sources.h). */
+/* See config_effect.h. config.c checks options that belong to one optimizer, and options whose
+ * value alone shows that they were given. Options that depend on the rows are checked when the rows
+ * are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* ---- when an option has an effect ---- */
+/* ---- conditions under which options have an effect ---- */
 
 typedef bool acts_fn(const fsdp_train_config *c);
 

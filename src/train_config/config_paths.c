@@ -19,7 +19,7 @@ static bool is_same_place(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Whether two paths, which need not exist yet, have the same name in the same folder. */
+/* Whether two paths have the same file name in the same folder. The files need not exist yet. */
 static bool will_be_same(const char *a, const char *b)
 {
     struct stat st_a, st_b;

@@ -8,23 +8,23 @@ typedef struct fsdp_train_source {
     const char *path; /* borrowed */
 } fsdp_train_source;
 
-/* Parse a source of --mix-data: "span-corruption:0.7:corpus.txt". The path in *out points into
- * `text`. FSDP_ERR_INVALID, naming `text`, if it is not of this form. */
+/* Parse a source of --mix-data, such as "span-corruption:0.7:corpus.txt". The path in *out points
+ * into `text`. FSDP_ERR_INVALID, naming `text`, if it is not of this form. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out);
 
-/* The number of sources: --data, and those of --mix-data. */
+/* Return the number of sources: --data, and those of --mix-data. */
 size_t fsdp_train_sources_count(const fsdp_train_config *config);
 /* Set *out to source `i`: source 0 is --data, the others are those of --mix-data. This cannot fail
  * after fsdp_train_sources_check() has succeeded. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_get(const fsdp_train_config *config, size_t i,
                                                   fsdp_train_source *out);
-/* The options of --task span-corruption. */
+/* Return the options of --task span-corruption. */
 fsdp_span_corruption fsdp_train_span_corruption(const fsdp_train_config *config);
 
-/* Check the sources and their options; called by fsdp_train_config_check(). */
+/* Called by fsdp_train_config_check(). Check the sources and their options. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *config,
                                                      const fsdp_options *options);
-/* Called when the model's task is known: check that all sources are for this task. */
+/* Called when the model's task is known. Check that all sources are for this task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 

@@ -11,7 +11,7 @@
 
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch)
 {
-    const double limit = 0x1p53; /* a double represents all integers up to here */
+    const double limit = 0x1p53; /* a double represents all integers up to this one */
     const double steps = ceil(epochs * (double)steps_per_epoch);
     return steps < limit ? (int64_t)steps : (int64_t)limit;
 }
@@ -54,15 +54,15 @@ fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
     return check_whole("save-steps", c->save_steps);
 }
 
-/* ---- when to validate and to log ---- */
+/* ---- times of validation and logging ---- */
 
 enum {
-    /* Trainer's default number of logging steps, and of steps between validations */
+    /* Trainer's default number of steps between log lines, and between validations */
     TRAINER_LOGGING_STEPS = 500
 };
 
-/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" concerns only
- * the training: Trainer's scripts evaluate once after it if --do_eval is given. */
+/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" applies only
+ * during training: if --do_eval is given, Trainer's scripts evaluate once after training. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool says_steps = fsdp_options_given(options, "evaluation-steps");
@@ -195,7 +195,7 @@ static fsdp_status check_fsdp(const fsdp_train_config *c, const fsdp_options *op
     return FSDP_OK;
 }
 
-/* ---- all ---- */
+/* ---- checks ---- */
 
 fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c, const fsdp_options *options)
 {

@@ -14,15 +14,15 @@ static inline bool fsdp_train_set_by_user(const fsdp_options *options, const cha
 /* Return the number of optimizer steps in `epochs` epochs, rounded up. */
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch);
 
-/* Replace each number of steps below 1, which is a fraction of all steps, by this fraction of
- * `total`. */
+/* A number of steps below 1 is a fraction of all steps. Replace each such number by this fraction
+ * of `total`. */
 void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total);
 
 /* Return the number of warmup steps in a run of `total` optimizer steps. */
 int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
 
-/* Derive --eval-strategy and --evaluation-steps from each other, and --logging-strategy and
- * --logging-steps. */
+/* Derive --eval-strategy and --evaluation-steps from each other, and --logging-steps from
+ * --logging-strategy. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
 /* Set the strategy and offload that --fsdp names, unless their own options are given. */

@@ -19,7 +19,7 @@ static const char *const field_options[FIELD_COUNT] = {"param-dtype", "reduce-dt
 enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
-    FIRST_PRESET = 5 /* the first of FSDP1's policies */
+    FIRST_PRESET = 5 /* bfSixteen, the first of the FSDP tutorials' policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
@@ -33,7 +33,7 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* The dtypes that a precision sets, unless it is a preset. -1: the precision does not set this
+/* The dtypes that each precision before FIRST_PRESET sets. -1: the precision does not set this
  * field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
@@ -98,8 +98,8 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* Does --mixed-precision make requests? "no" does so only on the command line, since files and
- * Accelerate contain it routinely. */
+/* Does --mixed-precision make requests? The value "no" does so only on the command line, since
+ * configuration files and Accelerate's variables contain it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -203,8 +203,8 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* Does a unit's own policy compute in float16, or if `reduces` also reduce in it?
- * fsdp_train_precision_check() has already parsed the policies. */
+/* Does any unit have a policy of its own that computes in float16? If `reduces`, a policy that
+ * reduces in float16 counts, too. fsdp_train_precision_check() has already parsed the policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;

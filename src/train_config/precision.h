@@ -1,5 +1,5 @@
-/* The dtypes of a run: --param-dtype and its counterparts for other fields, and the options that
- * imply them (--bf16, --fp16, --mixed-precision). */
+/* The dtypes of a run: --param-dtype and similar options, and the options that imply them (--bf16,
+ * --fp16, --mixed-precision). */
 #pragma once
 #include <fsdp/fsdp.h>
 
@@ -17,7 +17,7 @@ void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
-/* Is some of the forward computed in float16? */
+/* Is any part of the forward computed in float16? */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);
 /* Are gradients computed or reduced in float16, so that losses must be scaled? */
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);
