@@ -33,8 +33,8 @@ typedef struct fsdp_convert_options {
     const fsdp_source_item *const *used;
     size_t n_used;
     const fsdp_name_change *names; /* changes of the tensors' names, in addition to removing the
-                                      prefixes of wrappers. Must be NULL (no changes) unless only a
-                                      model is written */
+                                      prefixes of wrappers; only if the target contains just a
+                                      model. NULL: no changes */
     bool overwrite; /* replace an existing target; by default, an existing target is an error */
     fsdp_source_progress_fn *progress;             /* may be NULL */
     void (*note)(const char *note, void *context); /* called before the first or after the last call

@@ -30,8 +30,7 @@ typedef struct fsdp_conversion {
     bool is_sparse;        /* the source has holes, so the target gets holes too */
     int64_t n_too_large;   /* number of finite elements that became infinite in float16 */
     const char *too_large; /* name of the tensor that contains the first of these elements */
-    fsdp_str replaced;     /* names of old files that are removed without a replacement: "'a', 'b'"
-                            */
+    fsdp_str replaced;     /* old files that are removed without a replacement: "'a', 'b'" */
 } fsdp_conversion;
 
 enum {
@@ -45,6 +44,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_converted_read(const fsdp_converted *item, uint
 /* Receives the bytes [offset, offset + bytes) of a tensor. */
 typedef fsdp_status fsdp_convert_write_fn(void *context, uint64_t offset, const void *data,
                                           size_t bytes);
+/* Pass the whole tensor to `write`, piece by piece, and count it as written. */
 FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
                                                   fsdp_convert_write_fn *write, void *context);
 /* Count an item as written and report progress. */
