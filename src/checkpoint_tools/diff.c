@@ -79,8 +79,8 @@ static double distance(double a, double b)
 }
 
 /* Are the bits of elements compared instead of their values? They are if the dtypes are the same
- * and there is no tolerance, so that the sign of a zero or the last bit of a large integer counts.
- */
+ * and there is no tolerance. Zeros of different sign are then different, and so are large integers
+ * that differ only in the last bit. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;

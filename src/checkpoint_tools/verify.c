@@ -20,7 +20,7 @@ enum {
 typedef struct verifying {
     const fsdp_verify_options *options;
     fsdp_verify_result *result;
-    size_t done, total;  /* number of items that were checked, and of all items in the files of the
+    size_t done, total;  /* number of items checked so far, and of items in all files of the
                             checkpoint; total is 0 until it is known */
     fsdp_device *device; /* its kernels convert to double */
     unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
@@ -50,8 +50,8 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* Like take_failure(), but for a part of the checkpoint: also report a part in a form that this
- * library does not read, and return FSDP_OK, so that the other parts are checked. */
+/* Like take_failure(), but for the failure of a part of the checkpoint. A part in a form that this
+ * library does not read is also reported and gives FSDP_OK, so that the other parts are checked. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)

@@ -19,11 +19,11 @@ typedef struct fsdp_verify_result {
 } fsdp_verify_result;
 
 /* Read every byte of the checkpoint `path`. Checks that tensors and chunks are within their bounds,
- * without holes and overlaps; that the data match their checksums; that everything exists that an
- * index or another file names; and that all floating-point elements are finite. All damages are
- * found, unless one of them prevents the checkpoint from being opened. Returns FSDP_OK even if the
- * checkpoint is damaged, FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED if
- * the checkpoint has a form that this library does not read. */
+ * without holes and overlaps; that the data match their checksums; that all files and tensors exist
+ * that an index or another file names; and that all floating-point elements are finite. All damages
+ * are found, unless one of them prevents the checkpoint from being opened. Returns FSDP_OK even if
+ * the checkpoint is damaged, FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED
+ * if the checkpoint has a form that this library does not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
                                                    const fsdp_verify_options *options,
                                                    fsdp_verify_result *result);
