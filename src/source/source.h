@@ -71,8 +71,7 @@ typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to whether one of the files that are named by the items has holes
- * (fsdp_path_is_sparse()). */
+/* Set *is_sparse to whether a file that an item names has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
 /* Is `path`, a result of realpath(), a file that contains items of the checkpoint? The files that
  * an index names and the files of other ranks count, too. */
@@ -82,8 +81,8 @@ size_t fsdp_source_count(const fsdp_source *source);
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);
 
 /* Read bytes [offset, offset + bytes) of a row-major tensor. This range must consist of whole
- * elements. Reading with increasing offsets is fast, because the rows that were last read from
- * several files are kept. */
+ * elements. Reading with increasing offsets is fast: if a tensor is in several files, rows are read
+ * ahead and kept. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item,
                                              uint64_t offset, void *out, size_t bytes);
 /* Read a plain value; the source owns *value. */

@@ -30,7 +30,7 @@ struct fsdp_source {
         const fsdp_source_item *item; /* NULL if the window is empty */
         unsigned char *rows;          /* rows [begin, end) of the item; owned */
         int64_t begin, end;
-    } window; /* the rows that were last read of a DCP tensor or of a joined tensor */
+    } window; /* rows of a DCP tensor or a joined tensor, kept after the last read */
 };
 
 /* Append an item and set its name and its keys, which are copied. The caller sets the other
@@ -65,8 +65,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* Open the source and list its items; its path and format are set. There is one function for each
- * format. On failure, fsdp_source_close() frees what was opened. */
+/* Open the source, whose path and format must be set, and list its items. There is one function for
+ * each format. On failure, fsdp_source_close() frees what was opened. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);
 /* For a path that is a folder with a safetensors file for each rank (rank_shards.h). */
