@@ -148,8 +148,8 @@ static bool is_printed_by_another_rank(void)
     return rank && atoi(rank) > 0;
 }
 
-/* Ignore --local-world-size if it comes from the environment, but --world-size comes from the user:
- * it then belongs to a launch with another world size. */
+/* If --world-size comes from the user, ignore a --local-world-size from the environment: it belongs
+ * to a launch with another world size. */
 static void derive(void *config, const fsdp_options *options)
 {
     plan_config *c = config;
