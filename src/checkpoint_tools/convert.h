@@ -17,15 +17,15 @@ typedef enum fsdp_convert_format {
 /* A field that is zero has its default value. */
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
-    bool model_only; /* write only the model's state dict, without the keys that it is stored below.
-                        SAFETENSORS and HF always do this. By default, TORCH and DCP contain the
-                        whole checkpoint */
+    bool model_only; /* write only the model's state dict, without the keys above it. SAFETENSORS
+                        and HF always do this. By default, TORCH and DCP contain the whole
+                        checkpoint */
     bool has_dtype; /* convert the model's floating-point tensors to `dtype`. An optimizer's tensors
                        keep their dtype. Floating-point tensors of 8 bits or fewer keep it too, and
                        note() reports them */
     fsdp_dtype dtype;
-    int64_t max_shard_bytes; /* HF: largest size of a file, unless a single tensor is larger; 0:
-                                50e9 */
+    int64_t max_shard_bytes; /* HF: largest size of a file, unless a single tensor is larger
+                                (default: 50e9) */
     const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
                                 tokenizer are copied; NULL: copy the source's files if it is HF */
     /* [n_used] sorted by address: the tensors of the model that are written. All other tensors are
