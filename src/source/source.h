@@ -41,8 +41,9 @@ typedef struct fsdp_source_item {
     const struct fsdp_dcp_item *dcp;
     const struct fsdp_joined *joined; /* set if the parts of a tensor are in the files of several
                                          ranks */
-    const fsdp_pickle_value *value;   /* set for other tensors and plain values in a file of
-                                         torch.save; plain values of DCP are read on request */
+    const fsdp_pickle_value *value;   /* set for plain values and for tensors that are not joined,
+                                         in a file of torch.save; plain values of DCP are read on
+                                         request */
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -51,10 +52,10 @@ typedef struct fsdp_source fsdp_source;
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
 /* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps;
- * data are not read. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats, and
- * FSDP_ERR_INVALID if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only
- * contains checkpoints. Otherwise returns the errors of the reader of the format, such as
- * fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
+ * data are not read. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats, FSDP_ERR_INVALID
+ * if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only contains
+ * checkpoints, and also the errors of the reader, such as fsdp_dcp_reader_open() and
+ * fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
 const char *fsdp_source_path(const fsdp_source *source);

@@ -46,7 +46,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
  * checkpoints, which the message names. Otherwise it is FSDP_ERR_NOT_FOUND, and the message says
  * what was searched for. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
-/* A file of torch.save, if each rank has saved its own. */
+/* One rank's file of torch.save, if each rank has saved a file. */
 typedef struct fsdp_source_rank {
     char *path; /* NULL for a missing file, and for the file that fsdp_source_open() opened */
     fsdp_mapping map;
