@@ -211,8 +211,8 @@ static fsdp_status assert_holds(bool holds, const char *what)
 }
 
 /* The modules have no memory until they are sharded (as on the tutorial's meta device), so no rank
- * ever has memory for the whole model. The layers are sharded first; the root's unit gets the
- * remaining parameters. */
+ * allocates the unsharded model. The layers are sharded first; the root's unit gets the remaining
+ * parameters. */
 static fsdp_status shard(run *r)
 {
     fsdp_fully_shard_options fsdp_kwargs = {0};

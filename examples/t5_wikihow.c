@@ -9,7 +9,7 @@
  *
  * with wikihowAll.csv in the folder data/ and t5-base in the Hugging Face cache, or with --data-dir
  * and --model. Functions, variables, flags, printed lines and file names are those of
- * T5_training.py. Start reading at fsdp_main() at the end, with the Python next to it. FSDP_TRY()
+ * T5_training.py. Start reading at fsdp_main() at the end, next to T5_training.py. FSDP_TRY()
  * returns from a function if the call fails; main() prints the reason.
  *
  * There are two definitions of the loss. By default this program prints the mean over all label
@@ -108,7 +108,7 @@ static fsdp_status setup(job *j)
 }
 
 /* from_pretrained() without the weights: the model is a tree without memory, as on torch's meta
- * device. The weights are loaded after sharding, so no rank ever has memory for the whole model. */
+ * device. The weights are loaded after sharding, so no rank allocates the unsharded model. */
 static fsdp_status setup_model(job *j)
 {
     FSDP_TRY(fsdp_pretrained_open(j->args.model, false, &j->pretrained));
@@ -316,7 +316,7 @@ static void print_memory(const job *j)
 
 /* FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and torch.save(). The state dict is
  * sharded; fsdp_torch_save() gathers the tensors one after another, and rank 0 writes them. No rank
- * ever has the whole model in memory. torch.load(weights_only=True) can read the file. */
+ * gathers the whole model in memory. torch.load(weights_only=True) can read the file. */
 static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
 {
     char curr_epoch[64], save_name[256];

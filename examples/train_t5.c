@@ -41,8 +41,7 @@ static fsdp_status shard(job *j)
     return fsdp_fully_shard(j->model, j->group, j->device, &options);
 }
 
-/* The modules have no memory until they are sharded, so no rank ever has memory for the whole
- * model. */
+/* The modules have no memory until they are sharded, so no rank allocates the unsharded model. */
 static fsdp_status open_model(job *j, const char *folder)
 {
     fsdp_t5_config config;
