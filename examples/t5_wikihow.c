@@ -9,7 +9,7 @@
  *
  * with wikihowAll.csv in the folder data/ and t5-base in the Hugging Face cache, or with --data-dir
  * and --model. Functions, variables, flags, printed lines and file names are those of
- * T5_training.py. Start reading at fsdp_main() at the end, next to T5_training.py. FSDP_TRY()
+ * T5_training.py. Start reading at fsdp_main() at the end, with the original at hand. FSDP_TRY()
  * returns from a function if the call fails; main() prints the reason.
  *
  * There are two definitions of the loss. By default this program prints the mean over all label
