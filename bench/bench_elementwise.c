@@ -1,5 +1,6 @@
-/* Rates of the memory-bound CPU kernels at the sizes of T5-small, compared with memcpy on the same
- * machine. GB/s count the bytes that an operation must read and write, each operand once.
+/* Measures the rates of the memory-bound CPU kernels at the sizes of T5-small, and compares them
+ * with memcpy on the same machine. For GB/s, each byte that an operation must read or write is
+ * counted once.
  *
  *     bench_elementwise [threads] [isa] */
 #include <stdio.h>
@@ -23,7 +24,7 @@ enum {
 typedef struct bench {
     const fsdp_kernels *k;
     fsdp_kernel_context *c;
-    char *x[OPERANDS]; /* [4 * LOSS_ROWS * VOCAB + ...] bytes each */
+    char *x[OPERANDS]; /* each has 4 * LOSS_ROWS * VOCAB bytes + 4 MiB */
     int32_t *ids;
     double memcpy_rate;
 } bench;
@@ -245,10 +246,9 @@ static void sgd(bench *b)
                                      .grad_scale = 1.0f});
 }
 
-/* --- running them --- */
+/* --- measurements --- */
 
-/* Fill the operands with values that suit any dtype: every 16-bit pattern that occurs is a small
- * number. */
+/* Fill the operands with 16-bit patterns that are small numbers in every dtype. */
 static bool prepare(bench *b)
 {
     size_t bytes = (size_t)4 * LOSS_ROWS * VOCAB + (1 << 22);

@@ -1,9 +1,9 @@
-/* Measures the speed of saving and loading a checkpoint. It is compared with the speed of plain
- * write() and fsync(), or read(), as in dd, for the same number of bytes and processes on the same
- * disk. The measurements alternate, in a different order in each round, and are compared within a
- * round, because the disk of a virtual machine may be three times as fast in one minute as in the
- * next. The data that is read is not in the page cache of this machine, but a virtual disk may have
- * caches of its own.
+/* Measures the speed of saving and loading a checkpoint, and compares it with plain write() and
+ * fsync(), or with plain read(), as in dd. These transfer the same number of bytes, in the same
+ * number of processes, on the same disk. The measurements alternate, in a different order in each
+ * round, and are compared within a round, because the disk of a virtual machine may be three times
+ * as fast in one minute as in the next. The data that is read is not in the page cache of this
+ * machine, but a virtual disk may have caches of its own.
  *
  *     fsdp launch -n 2 build/bench/checkpoint DIR [MIB] [ROUNDS] */
 #include <errno.h>
@@ -45,7 +45,7 @@ static int64_t bytes_per_rank(const bench *b)
     return b->mib * (1 << 20) / fsdp_group_world_size(b->group) / BLOCK * BLOCK;
 }
 
-/* Add this rank's rows of tensor `i`, which have different values, to the state dict. */
+/* Add this rank's rows of tensor `i` to the state dict. Their elements have different values. */
 static fsdp_status add_tensor(bench *b, int i)
 {
     const int64_t own = bytes_per_rank(b) / TENSORS / WIDTH / (int64_t)sizeof(float);
@@ -67,7 +67,7 @@ static fsdp_status add_tensor(bench *b, int i)
 
 /* ---- measured operations --------------------------------------------------------------------- */
 
-/* Write this rank's share of the bytes to a file of its own, as dd bs=1M conv=fsync does. */
+/* Write this rank's share of the bytes to its own file, as dd bs=1M conv=fsync does. */
 static fsdp_status write_plain(const bench *b)
 {
     const int fd = open(b->plain, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -118,15 +118,15 @@ typedef struct figure {
     fsdp_status (*run)(const bench *b);
 } figure;
 
-/* In each list, the first operation is the one with which the others are compared. */
+/* The other operations of a list are compared with the first one. */
 static const figure writes[] = {{"write", write_plain}, {"save", save}, {"async save", save_async}};
 static const figure reads[] = {{"read", read_plain}, {"load", load}};
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Before a write, remove the files that would be overwritten. Before a read, remove the pages of
- * the file from the page cache. In both cases wait until the disk is idle, because freed blocks and
- * old pages are also work for the disk. */
+/* Before a write, remove the files that would be overwritten. Before a read, remove the file's
+ * pages from the page cache. In both cases wait until the disk is idle, because it also has to free
+ * blocks and write old pages. */
 static fsdp_status prepare(const bench *b, bool is_read)
 {
     if (!is_read) {
@@ -196,7 +196,7 @@ static void print_medians(const figure *figures, int n, int rounds, double (*rat
 }
 
 /* Measure each operation in each round. The order changes between rounds, because the speed of the
- * disk changes from one second to the next: each operation is equally often the first, and follows
+ * disk changes from one second to the next. Each operation is equally often the first, and follows
  * each of the others. */
 static fsdp_status measure(const bench *b, const figure *figures, int n, int rounds)
 {

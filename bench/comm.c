@@ -1,5 +1,7 @@
-/* Measures what a process group between processes on this host costs: phases, barriers, small
- * reductions, and the creation of buffers. usage: comm [ranks] */
+/* Measures the costs of a process group whose ranks are processes on this host: of phases,
+ * barriers, small reductions, and the creation of buffers.
+ *
+ *     comm [ranks] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -30,7 +32,7 @@ static fsdp_status bench_phases(fsdp_group *group, int count)
     report(group, "WRITE + READ, ranks in lock step", count, fsdp_clock_s() - start);
     double without_wait = 0;
     for (int i = 0; i < count; i++) {
-        if (i % 20 == 0) /* 20 is less than the number of records that a rank may be ahead */
+        if (i % 20 == 0) /* ranks stay so close that READ never waits (FSDP_PHASE_RING) */
             FSDP_TRY(fsdp_barrier(group));
         start = fsdp_clock_s();
         FSDP_TRY(fsdp_phase_begin(buffer, FSDP_PHASE_READ, &info));

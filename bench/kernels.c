@@ -2,9 +2,9 @@
  *
  * Measures GFLOP/s of matrix products and of attention with the shapes of T5-small: the products of
  * its layers for 512 and 2048 tokens, and attention for long and short sequences. Each figure is
- * the best of the runs within S seconds (by default 0.2), on N threads (by default one). Attention
- * counts 4 (forward) and 10 (backward) times queries x keys x head width, and half of that if
- * causal. */
+ * the best of the runs within S seconds (by default 0.2), on N threads (by default one). The
+ * floating-point operations of attention are counted as 4 (forward) or 10 (backward) times queries
+ * x keys x head width, and as half of that if attention is causal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +46,8 @@ static void exit_on_failure(fsdp_status status)
     exit(1);
 }
 
-/* A function that best_of() measures. best_of() returns the best duration of a call in seconds, and
- * sets *first to the duration of the first call. */
+/* A function that best_of() measures. best_of() returns the shortest duration of a call after the
+ * first, in seconds, and sets *first to the duration of the first call. */
 typedef fsdp_status run_fn(const bench *b, const void *args);
 
 static double best_of(const bench *b, run_fn *run, const void *args, double *first)

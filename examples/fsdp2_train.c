@@ -6,8 +6,8 @@
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --mixed-precision
  *     fsdp launch --nproc-per-node 2 build/examples/fsdp2_train --dcp-api
  *
- * The first run initialises the weights and saves a checkpoint in checkpoints/. The next one
- * resumes from it, on any number of ranks. Without `fsdp launch` there is one rank. */
+ * The first run initialises the weights and saves a checkpoint in checkpoints/. The next run
+ * resumes from this checkpoint, on any number of ranks. Without `fsdp launch` there is one rank. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 #include <fsdp.h>
 
-/* The tutorial's ModelArgs and batch. */
+/* The tutorial's ModelArgs and the sizes of its batches. */
 enum {
     N_LAYERS = 10,
     N_HEADS = 4,
@@ -170,7 +170,7 @@ static fsdp_status transformer(fsdp_module **model)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-/* A row of the table `flags` replaces a call of argparse's add_argument(). */
+/* The values of the flags, whose table replaces argparse's add_argument(). */
 typedef struct arguments {
     bool explicit_prefetching, mixed_precision, dcp_api;
 } arguments;
@@ -210,8 +210,8 @@ static fsdp_status assert_holds(bool holds, const char *what)
     return FSDP_ERR_STATE;
 }
 
-/* The tree has no memory until it is sharded (the tutorial's meta device), so no rank ever has
- * memory for the whole model. The layers are sharded first; the root's unit gets the remaining
+/* The modules have no memory until they are sharded (as on the tutorial's meta device), so no rank
+ * allocates the unsharded model. The layers are sharded first; the root's unit gets the remaining
  * parameters. */
 static fsdp_status shard(run *r)
 {
@@ -329,8 +329,8 @@ static fsdp_status train_step(run *r, int step, uint32_t *random, double *loss)
 
 /* ---- checkpoints -----------------------------------------------------------------------------
  *
- * checkpoints/<dtensor_api or dcp_api>/<milliseconds>/{model,optim}_state_dict.pt. torch.load can
- * read these files, and this program can read the tutorial's. */
+ * The files are checkpoints/<dtensor_api or dcp_api>/<milliseconds>/{model,optim}_state_dict.pt.
+ * torch.load can read them, and this program can read the tutorial's files. */
 
 enum {
     PATH_BYTES = 512
@@ -341,8 +341,8 @@ static const char *checkpoint_folder(const run *r)
     return r->args.dcp_api ? "checkpoints/dcp_api" : "checkpoints/dtensor_api";
 }
 
-/* Get the time of the newest run, or 0 if there is none. Rank 0 reads the folder and broadcasts the
- * time, so all ranks agree. */
+/* Get the time of the newest checkpoint, or 0 if there is none. Rank 0 reads the folder and
+ * broadcasts the time, so all ranks agree. */
 static fsdp_status last_training_time(const run *r, int64_t *time_ms)
 {
     int64_t newest = 0;
@@ -362,9 +362,9 @@ static void file_path(const run *r, int64_t time_ms, const char *name, char path
     snprintf(path, PATH_BYTES, "%s/%lld/%s", checkpoint_folder(r), (long long)time_ms, name);
 }
 
-/* With the DTensor API, every rank reads the file, and each full tensor is split into DTensors with
- * the mesh and placements of the parameter. With the DCP API, only rank 0 reads the file, and
- * broadcasts what the other ranks need. */
+/* With the DTensor API, every rank reads the file and splits each full tensor into DTensors with
+ * the mesh and the placements of the parameter. With the DCP API, only rank 0 reads the file, and
+ * it broadcasts what the other ranks need. */
 static fsdp_state_dict_options loading(const run *r)
 {
     return (fsdp_state_dict_options){
@@ -401,8 +401,8 @@ static fsdp_status load_optim(const run *r, int64_t time_ms)
     return status;
 }
 
-/* Sharded state dicts cost nothing. Saving gathers the tensors one after another, and rank 0 writes
- * them. */
+/* The state dicts are sharded, so no tensor is gathered for them. Saving gathers the tensors one
+ * after another, and rank 0 writes them. */
 static fsdp_status save(const run *r)
 {
     char path[PATH_BYTES];
@@ -491,7 +491,7 @@ static void cleanup(run *r)
 int main(int argc, char **argv)
 {
     run r = {0};
-    bool wanted = false; /* false with --help */
+    bool wanted = false; /* stays false with --help */
     fsdp_status status = fsdp_parse_args(&parser, argc, argv, &r.args, &r.options, &wanted);
     if (status == FSDP_OK && wanted)
         status = main_of_rank(&r);
@@ -500,7 +500,7 @@ int main(int argc, char **argv)
         if (r.group)
             fsdp_group_abort(r.group, status); /* stops the peers immediately, with this message */
     }
-    const int code = status == FSDP_OK ? 0 : r.options ? 1 : 2; /* argparse's exit code */
+    const int code = status == FSDP_OK ? 0 : r.options ? 1 : 2; /* 2 for misuse, as in argparse */
     cleanup(&r);
     return code;
 }

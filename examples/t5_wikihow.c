@@ -9,7 +9,7 @@
  *
  * with wikihowAll.csv in the folder data/ and t5-base in the Hugging Face cache, or with --data-dir
  * and --model. Functions, variables, flags, printed lines and file names are those of
- * T5_training.py. Start reading at fsdp_main() at the end, with the Python next to it. FSDP_TRY()
+ * T5_training.py. Start reading at fsdp_main() at the end, with the original at hand. FSDP_TRY()
  * returns from a function if the call fails; main() prints the reason.
  *
  * There are two definitions of the loss. By default this program prints the mean over all label
@@ -26,14 +26,14 @@
 
 #include <fsdp.h>
 
-/* ---- arguments: a struct; a row of a table replaces argparse's add_argument() ---------------- */
+/* ---- arguments: a table replaces argparse's add_argument() ----------------------------------- */
 
 typedef struct arguments {
     int batch_size, test_batch_size, epochs, seed;
     double lr, gamma;
     bool no_cuda, track_memory, run_validation, save_model;
     const char *model, *data_dir;
-    int sharding_strategy, mixed_precision, backward_prefetch; /* index of the choice */
+    int sharding_strategy, mixed_precision, backward_prefetch; /* indices of the choices */
     bool activation_checkpointing, tutorial_loss;
 } arguments;
 
@@ -43,8 +43,7 @@ static const char *const precisions[] = {"auto",        "bfSixteen", "fpSixteen"
 #define ADD(flag, kind, field, preset, text)                                                       \
     .name = flag, .type = FSDP_OPTION_##kind, .offset = offsetof(arguments, field),                \
     .value = preset, .help = text
-/* In the original these flags are store_false: there a flag turns off what the same flag turns on
- * here. */
+/* In T5_training.py these flags are store_false: they turn off what they turn on here. */
 #define STORE_FALSE .note = "is on by default; in T5_training.py this flag turns it off"
 #define N .bounds = FSDP_AT_LEAST(1), .metavar = "N"
 static const fsdp_option flags[] = {
@@ -78,7 +77,7 @@ static const fsdp_options_spec parser = {.program = "t5_wikihow",
                                          .table = flags,
                                          .count = sizeof flags / sizeof *flags};
 
-/* State that the Python functions pass to each other. */
+/* State that the Python functions pass to each other as arguments. */
 typedef struct job {
     arguments args;
     fsdp_options *options;
@@ -109,7 +108,7 @@ static fsdp_status setup(job *j)
 }
 
 /* from_pretrained() without the weights: the model is a tree without memory, as on torch's meta
- * device. The weights are loaded after sharding, so no rank ever has memory for the whole model. */
+ * device. The weights are loaded after sharding, so no rank allocates the unsharded model. */
 static fsdp_status setup_model(job *j)
 {
     FSDP_TRY(fsdp_pretrained_open(j->args.model, false, &j->pretrained));
@@ -151,9 +150,9 @@ static fsdp_status wikihow(const job *j, fsdp_split type_path, int64_t num_sampl
 }
 
 /* DataLoader(dataset, sampler=DistributedSampler(dataset, rank, world_size), num_workers=2).
- * Batches have no padding, so only real tokens are computed. For validation each row is used once;
- * a DistributedSampler would repeat some rows if the number of ranks does not divide the number of
- * rows. */
+ * Batches have no padding, so only real tokens are computed. Unless --tutorial-loss is given,
+ * validation uses each row once; a DistributedSampler would repeat some rows if the number of ranks
+ * does not divide the number of rows. */
 static fsdp_status data_loader(const job *j, const fsdp_dataset *dataset, bool shuffle,
                                int batch_size, fsdp_loader **loader)
 {
@@ -181,7 +180,7 @@ static fsdp_status load_data(job *j)
     return data_loader(j, j->val_dataset, false, j->args.test_batch_size, &j->val_loader);
 }
 
-/* ---- the model, sharded ---------------------------------------------------------------------- */
+/* ---- sharding the model ---------------------------------------------------------------------- */
 
 /* mp_policy = bfSixteen if bf16_ready else None, unless another policy is requested. A CPU without
  * instructions for bfloat16 products widens the operands before each product. */
@@ -233,7 +232,7 @@ static fsdp_status setup_optimizer(job *j)
     return fsdp_grad_scaler_create(&scaler, &j->scaler);
 }
 
-/* ---- train and validate ---------------------------------------------------------------------- */
+/* ---- training and validation ----------------------------------------------------------------- */
 
 /* Run one batch. Adds its loss to fsdp_loss[0], and the divisor for the mean of the losses to
  * fsdp_loss[1]. */
@@ -300,7 +299,7 @@ static fsdp_status validation(const job *j, double *val_loss)
     return FSDP_OK;
 }
 
-/* ---- save and stats -------------------------------------------------------------------------- */
+/* ---- saving and statistics ------------------------------------------------------------------- */
 
 /* Print rank 0's memory. "allocated" is the memory that tensors have now, and "at most" is its
  * maximum in this epoch, which shows the difference between strategies. "reserved" is the memory
@@ -316,8 +315,8 @@ static void print_memory(const job *j)
 }
 
 /* FullStateDictConfig(offload_to_cpu=True, rank0_only=True) and torch.save(). The state dict is
- * sharded; fsdp_torch_save() gathers the tensors one after another, and rank 0 writes them. The
- * whole model is only in the file, which torch.load(weights_only=True) can read. */
+ * sharded; fsdp_torch_save() gathers the tensors one after another, and rank 0 writes them. No rank
+ * gathers the whole model in memory. torch.load(weights_only=True) can read the file. */
 static fsdp_status save_model(const job *j, int epoch, double curr_val_loss)
 {
     char curr_epoch[64], save_name[256];
@@ -409,7 +408,7 @@ int main(int argc, char **argv)
         if (j.group)
             fsdp_group_abort(j.group, status); /* stops the peers immediately, with this message */
     }
-    const int code = status == FSDP_OK ? 0 : j.options ? 1 : 2; /* argparse's exit code */
+    const int code = status == FSDP_OK ? 0 : j.options ? 1 : 2; /* 2 for misuse, as in argparse */
     cleanup(&j);
     return code;
 }

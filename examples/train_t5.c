@@ -41,7 +41,7 @@ static fsdp_status shard(job *j)
     return fsdp_fully_shard(j->model, j->group, j->device, &options);
 }
 
-/* The tree has no memory until it is sharded, so no rank ever has memory for the whole model. */
+/* The modules have no memory until they are sharded, so no rank allocates the unsharded model. */
 static fsdp_status open_model(job *j, const char *folder)
 {
     fsdp_t5_config config;
@@ -74,8 +74,8 @@ static fsdp_status open_data(job *j, const char *folder, const char *csv)
     return fsdp_loader_create(j->data, &options, &j->loader);
 }
 
-/* Forward and backward of one batch. Hooks gather and free the units. The gradients are those of
- * the mean of the ranks' losses, as in PyTorch. */
+/* Run forward and backward on one batch. Hooks gather and free the units. As in PyTorch, gradients
+ * are averaged over the ranks. */
 static fsdp_status forward_backward(job *j, const fsdp_batch *batch, double *loss)
 {
     fsdp_scope *s;
@@ -128,7 +128,7 @@ static fsdp_status train(job *j, int epochs)
     return FSDP_OK;
 }
 
-/* The weights are gathered one by one, and rank 0 writes them. */
+/* Save the model: the weights are gathered one by one, and rank 0 writes them. */
 static fsdp_status save(const job *j, const char *source, const char *output)
 {
     const fsdp_t5_config *config = fsdp_t5_get_config(j->model);

@@ -1,5 +1,5 @@
-/* What the writers of all formats call: they read tensors in pieces, in their new dtype, and report
- * what happens. */
+/* Functions that the writers of all formats call to read tensors in pieces, in their new dtype, and
+ * to report notes and progress. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -9,9 +9,9 @@
 #include "src/tensor/device.h"
 
 /* Count the elements that are finite in `raw` but infinite in `halves`. `raw` contains n elements
- * of the wider floating-point type `from`, whose exponent is in the last two bytes of an element,
- * and `halves` contains these elements as float16. No other target type has a range that is too
- * small for weights. */
+ * of the floating-point type `from`, whose exponent is in the last two bytes of an element.
+ * `halves` contains the same elements as float16. Overflow is not counted for other target types,
+ * whose range is large enough for weights. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {

@@ -68,8 +68,8 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* Add a note if tensors below other keys are left out because no key leads to a model. The tensors
- * at the top were then selected as the model, but the model may be below one of these keys. */
+/* Add a note if no key leads to a model. The tensors at the top were then selected as the model,
+ * and the tensors below keys are left out, although the model may be below one of these keys. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -91,8 +91,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Find an object in a plain value: an instance of a class, which is not read. *object is NULL if
- * there is none. */
+/* Find an instance of a class in the value of `item`. The contents of such objects are not read.
+ * *object is NULL if there is none. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -113,8 +113,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Report values that are left out because they are, or contain, objects of classes, which are not
- * read. */
+/* Report the values that are left out because they are or contain instances of classes, which are
+ * not read. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];
@@ -164,7 +164,8 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
         if (to->from->item != model.items[k].item)
-            continue; /* both selections are in the order of the source */
+            continue; /* not a tensor of the model, since both selections are in the order of the
+                         source */
         k++;
         if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
             set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
@@ -192,8 +193,8 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove two kinds of tensors from the selection: the state of an optimizer that is stored flat
- * next to the model, and tensors that are not in options->used. The selection stays in the order of
+/* Remove two kinds of tensors from the selection: those of an optimizer's state that is stored flat
+ * next to the model, and those that are not in options->used. The selection stays in the order of
  * the source. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {

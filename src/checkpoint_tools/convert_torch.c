@@ -7,7 +7,7 @@
 #include "src/dcp/dcp_writer.h"
 #include "src/torchfile/torch_writer.h"
 
-/* Prepend the path of the source and the name of `item`, which cannot be written, to the error. */
+/* Prepend the path of the source and the name of `item` to the error message. */
 static void add_name(const fsdp_converted *item, fsdp_status status)
 {
     fsdp_error_context(status, "%s: '%s'", fsdp_source_path(item->run->source), item->from->name);
@@ -19,10 +19,11 @@ typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
     size_t *numbers; /* [n] number of each tensor in the file; tied tensors have the same number */
-    bool *is_tied;   /* [n] whether the data of the item are those of an earlier item */
+    bool *is_tied;   /* [n] whether the item has the same data as an earlier item */
 } writing;
 
-/* Are `a` and `b` one tensor with two names? Then they are the same bytes of the mapped file. */
+/* Are `a` and `b` one tensor with two names? If so, their data are the same bytes of the mapped
+ * file. */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
 {
     const fsdp_source_item *x = a->from->item, *y = b->from->item;
@@ -90,7 +91,7 @@ static fsdp_status put_all_items(writing *t)
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
 {
     writing *t = context;
-    (void)offset; /* offsets increase without gaps */
+    (void)offset; /* not needed: offsets increase without gaps */
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
@@ -149,7 +150,8 @@ static fsdp_status plan_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *
                                     .context = item};
     fsdp_status status = fsdp_dcp_manifest_tensor(manifest, keys, item->from->n_keys, &tensor);
     fsdp_error_context(status, "%s",
-                       fsdp_source_path(item->run->source)); /* the message names the tensor */
+                       fsdp_source_path(item->run->source)); /* the error message already names the
+                                                                tensor */
     return status;
 }
 

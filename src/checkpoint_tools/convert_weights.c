@@ -17,8 +17,8 @@ static int compare_items(const void *a, const void *b)
     return strcmp(((const fsdp_converted *)a)->from->name, ((const fsdp_converted *)b)->from->name);
 }
 
-/* Sort the items by name and make a spec for each of them. The caller owns the array; the specs
- * borrow from the selection. */
+/* Sort the items by name and make a spec for each of them. The caller owns the array, but not the
+ * names and shapes that it points to. */
 static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
 {
     const size_t n = run->selection.n;

@@ -1,5 +1,5 @@
-/* Compares the items of two selections that have the same name. Elements are read in pieces, so
- * that memory is bounded. */
+/* Compares two selections: the items with the same name are compared with each other. Elements are
+ * read in pieces, so that memory is bounded. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Return the number of bytes that are compared as one: the size of an element, or 1 if a byte
+/* Return the number of bytes that are compared as a unit: the size of an element, or 1 if a byte
  * contains several elements. */
 static size_t width_of(const fsdp_source_item *item)
 {
@@ -78,9 +78,9 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* Are the bits of elements compared, and not their values? This is so if the dtypes are the same
- * and there is no tolerance. Then neither the sign of a zero nor the last bit of a large integer is
- * lost. */
+/* Are the bits of elements compared instead of their values? They are if the dtypes are the same
+ * and there is no tolerance. Zeros of different sign are then different, and so are large integers
+ * that differ only in the last bit. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
@@ -161,8 +161,8 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* Report that two plain values differ. Their texts may still be equal, because texts are truncated
- * and do not show tensors. */
+/* Report that two plain values differ. The reported texts may be equal even so, because they are
+ * truncated and do not show the elements of tensors. */
 static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
                                  const fsdp_pickle_value *b)
 {
@@ -205,9 +205,9 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- whole selections ------------------------------------------------------------------------ */
 
-/* The next names in the two sorted selections. */
+/* Position of the next name in each of the two sorted selections. */
 typedef struct place {
     size_t i, k; /* index in A, index in B */
 } place;
@@ -270,8 +270,8 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select only the models if the options say so, or if the models are below different keys, since
- * one of the checkpoints may contain only a model. Otherwise select everything. */
+/* Select only the models if the options say so. Do the same if the models are below different keys,
+ * because one of the checkpoints may contain only a model. Otherwise select everything. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -283,7 +283,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* select again, for the error message */
+    if (d->options->model_only) { /* repeat the call that failed, for its error message */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -312,8 +312,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     return;
 }
 
-/* If the names of two models differ only in a prefix, as with a LightningModule, remove it. Both
- * selections are sorted. */
+/* If the names in the two selections differ only in a prefix, as with a LightningModule, remove
+ * this prefix. Both selections are sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

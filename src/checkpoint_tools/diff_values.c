@@ -1,4 +1,4 @@
-/* Compares two trees of values. Their depth is bounded and visits are counted; see
+/* Compares two trees of values. The depth of the trees and the number of visits are bounded; see
  * Note [Pickles that cannot hurt] in src/torchfile/pickle_reader.h. */
 #include <string.h>
 

@@ -11,7 +11,7 @@ typedef struct fsdp_diff_value {
 
 /* Set *same to whether all parts of the two values are the same. Floats and tensors must have the
  * same bits, and items of dicts must have the same order; the order of items in sets does not
- * matter. Returns FSDP_ERR_FORMAT for a hostile tree with endless paths, and the errors of reading
- * a tensor. */
+ * matter. Returns FSDP_ERR_FORMAT if a hostile tree makes the comparison too long, and the errors
+ * of reading a tensor. */
 FSDP_MUST_CHECK fsdp_status fsdp_diff_values(const fsdp_diff_value *a, const fsdp_diff_value *b,
                                              bool *same);

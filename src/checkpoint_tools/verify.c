@@ -20,7 +20,8 @@ enum {
 typedef struct verifying {
     const fsdp_verify_options *options;
     fsdp_verify_result *result;
-    size_t done, total;  /* items in all files of the checkpoint; total 0: not known yet */
+    size_t done, total;  /* number of items checked so far, and of items in all files of the
+                            checkpoint; total is 0 until it is known */
     fsdp_device *device; /* its kernels convert to double */
     unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
     double *numbers;     /* [PIECE_ELEMENTS] */
@@ -49,8 +50,8 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* Handle the failure of a part like take_failure(). In addition, report a part in a form that this
- * library does not read, and return FSDP_OK, so that the other parts are checked. */
+/* Like take_failure(), but for the failure of a part of the checkpoint. A part in a form that this
+ * library does not read is also reported and gives FSDP_OK, so that the other parts are checked. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -83,9 +84,9 @@ static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
 {
     static const not_finite types[] = {
         {"C64", 0x7f800000, 0x7f800000, 4}, /* the two parts are real and imaginary */
-        {"F8_E4M3", 0x7f, 0x7f, 1},         /* no infinity */
+        {"F8_E4M3", 0x7f, 0x7f, 1},         /* has a NaN, but no infinity */
         {"F8_E5M2", 0x7c, 0x7c, 1},         /* infinity and NaN as in float16 */
-        {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* only the bits of negative zero are NaN */
+        {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* the only NaN has the bits of negative zero */
         {"F8_E5M2FNUZ", 0xff, 0x80, 1},     {"F8_E8M0", 0xff, 0xff, 1},
     };
     for (size_t i = 0; i < FSDP_LENGTH(types); i++)
@@ -173,8 +174,8 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
 }
 
 /* Check the bytes between items: readers of this library refuse a file that is damaged there, even
- * if all items are intact. If damage has been found, the block of the damaged item would be
- * reported again, so nothing is checked. */
+ * if all items are intact. If damage was already found in an item, nothing is checked, because the
+ * same damage would be reported again. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
@@ -192,8 +193,8 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 
 static fsdp_status verify(verifying *v, const char *path);
 
-/* Check each file of a Hugging Face folder as a checkpoint of its own: some of the files have
- * checksums, others do not. */
+/* Check each file of a Hugging Face folder as a separate checkpoint, because some of the files may
+ * have checksums and others not. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)
@@ -215,7 +216,8 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
         FSDP_TRY(check_items(v, source));
-        return take_failure(v, fsdp_source_check_files(source)); /* other records too */
+        return take_failure(v, fsdp_source_check_files(source)); /* also checks records that are not
+                                                                    items */
     case FSDP_SOURCE_SAFETENSORS:
         break;
     }

@@ -10,20 +10,20 @@ typedef struct fsdp_verify_options {
 } fsdp_verify_options;
 
 typedef struct fsdp_verify_result {
-    size_t tensors, values; /* number of items that were checked, including damaged items */
+    size_t tensors, values; /* number of items that were checked, including damaged ones */
     int64_t bytes;
     size_t damages;
-    size_t unread; /* items and files in a form that this library does not read; found() was called
-                      with the reason */
-    bool has_checksums; /* some items have checksums; safetensors have none */
+    size_t unread; /* number of items and files in a form that this library does not read; found()
+                      was called with the reason */
+    bool has_checksums; /* whether some items have checksums; those of safetensors have none */
 } fsdp_verify_result;
 
-/* Read every byte of the checkpoint `path`. Checks bounds, holes and overlaps of tensors and
- * chunks, compares checksums, and checks that everything that indexes and files name exists and
- * that all floating-point elements are finite. All damages are found, unless one of them prevents
- * the checkpoint from being opened. Returns FSDP_OK even if the checkpoint is damaged,
- * FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED if the checkpoint has a
- * form that this library does not read. */
+/* Read every byte of the checkpoint `path`. Checks that tensors and chunks are within their bounds,
+ * without holes and overlaps; that the data match their checksums; that all files and tensors exist
+ * that an index or another file names; and that all floating-point elements are finite. All damages
+ * are found, unless one of them prevents the checkpoint from being opened. Returns FSDP_OK even if
+ * the checkpoint is damaged, FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED
+ * if the checkpoint has a form that this library does not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
                                                    const fsdp_verify_options *options,
                                                    fsdp_verify_result *result);

@@ -1,14 +1,14 @@
-/* What the kinds of `fsdp bench` share. Each kind starts its own ranks: the same command, run again
- * under the launcher. */
+/* Declarations that the kinds of `fsdp bench` share. Each kind starts its own ranks by running the
+ * same command again under the launcher. */
 #pragma once
 #include "src/launch/launch.h"
 
-/* The launching process sets this variable for its ranks. A process that has it is a rank, and its
- * value says where the rank must report (see bench_train.c). */
+/* The launching process sets this variable for its ranks. The value depends on the kind; see
+ * bench_train.c. */
 #define FSDP_BENCH_REPORT_ENV "FSDP_BENCH_REPORT"
 
-/* Run a kind of benchmark and return the exit code. argv[0] is "bench". Each kind has a file,
- * bench_<kind>.c. */
+/* Each of these functions runs a kind of benchmark and returns the exit code. argv[0] is "bench".
+ * The file of a kind is bench_<kind>.c. */
 int fsdp_bench_train_main(int argc, char **argv);
 int fsdp_bench_collectives_main(int argc, char **argv);
 

@@ -179,7 +179,7 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
 /* --- a rank --- */
 
 /* The value of FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of
- * the job, seconds of CLOCK_MONOTONIC>". It contains the number of threads because a rank that is
+ * the job in seconds of CLOCK_MONOTONIC>". It contains the number of threads because a rank that is
  * bound to its cores cannot count the cores of the job. */
 
 static void send_line(int fd, const char *line)
@@ -314,8 +314,8 @@ static fsdp_status start_listening(listener *l)
     return FSDP_OK;
 }
 
-/* Return the seconds since this process was started, with the resolution of the kernel, 10 ms; 0 if
- * there is no /proc. */
+/* Return the seconds since this process was started, to the resolution of the kernel, which is 10
+ * ms. Returns 0 if there is no /proc. */
 static double process_age_s(void)
 {
     unsigned long long started = 0;
@@ -326,7 +326,8 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    const char *p = strrchr(text, ')'); /* field 2, the name, may contain any character */
+    const char *p = strrchr(text, ')'); /* field 2 is the name, which may contain any character, so
+                                           fields are counted from its end */
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (!p || sscanf(p, "%llu", &started) != 1)

@@ -7,7 +7,7 @@
 typedef struct fsdp_checkpoint_bar {
     const char *description;
     fsdp_progress *progress; /* NULL until the first step */
-    size_t done;             /* items shown as done */
+    size_t done;             /* number of items that the bar shows as done */
 } fsdp_checkpoint_bar;
 
 /* Show that `done` of `total` items are done. The first call draws the bar. This is an

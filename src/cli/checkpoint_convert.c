@@ -131,9 +131,9 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Find the parts of names that must be removed besides the prefixes of wrappers. Weights that do
- * not fit the config.json next to them are accepted, but weights that do not fit --model are an
- * error. */
+/* Find the parts of names that must be removed in addition to the prefixes of wrappers. Weights
+ * that do not fit the config.json next to them are accepted, but weights that do not fit --model
+ * are an error. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -151,9 +151,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the initial model of the run that wrote `source`, for its configuration and tokenizer. This
- * is for a target that is a Hugging Face folder, if --model is not given. *model is NULL if the
- * model is unknown, is not there, or does not fit the weights; the caller owns it. */
+/* Find the initial model of the run that wrote `source`. If --model is not given and the target is
+ * a Hugging Face folder, this model's configuration and tokenizer are copied. *model is NULL if the
+ * model is unknown, is not there, or does not fit the weights. The caller owns *model. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -269,7 +269,7 @@ static bool names_a_file(const char *to)
 }
 
 /* Reject a target that would be a folder although its name has the ending of another file format,
- * since this must be a mistake. */
+ * because this must be a mistake. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {
     static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
@@ -284,8 +284,8 @@ static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format form
                       to);
 }
 
-/* Return the format to write. Whatever the source is, merge-weights writes the folder of a model,
- * unless `to` has the name of a file. */
+/* Return the format to write. By default, merge-weights writes the folder of a model, unless `to`
+ * has the name of a file. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

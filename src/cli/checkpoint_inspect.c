@@ -17,7 +17,7 @@
 #include "src/torchfile/torch_names.h"
 
 enum {
-    SHOWN_VALUE_BYTES = 60, /* longest value shown in a table */
+    SHOWN_VALUE_BYTES = 60, /* values in a table are truncated to this length */
     JSON_VALUE_BYTES = 1 << 20
 };
 
@@ -47,7 +47,7 @@ static const fsdp_options_spec spec = {
     .max_positional = 1,
 };
 
-/* --- shared by tables and JSON --- */
+/* --- helpers for tables and JSON --- */
 
 typedef struct totals {
     size_t tensors, values;
@@ -197,7 +197,7 @@ static void describe_tensor(const fsdp_source_item *item, fsdp_json_node to)
 }
 
 /* Describe a plain value. Numbers, strings, booleans and None are written as values of JSON, other
- * values as a text, as Python shows them. */
+ * values as strings, as Python shows them. */
 static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *item,
                                   fsdp_json_node to)
 {

@@ -80,7 +80,7 @@ static int verify_one(const char *path, bool is_given)
     return is_whole(&result) ? FSDP_EXIT_OK : FSDP_EXIT_FAILURE;
 }
 
-/* --- folders whose parts are checkpoints of their own --- */
+/* --- folders that contain checkpoints --- */
 
 static bool is_part(const fsdp_parts *parts, const char *path)
 {
@@ -90,8 +90,8 @@ static bool is_part(const fsdp_parts *parts, const char *path)
     return false;
 }
 
-/* Verify the files of a training checkpoint's folder and return the exit code. A folder that is a
- * part is skipped, because verify_one() has verified it. */
+/* Check that `path`, if it is the folder of a training checkpoint, is complete, and return the exit
+ * code. If it is in `parts`, it is skipped, because verify_one() has checked it. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};

@@ -1,4 +1,4 @@
-/* What the commands share: reading options and printing errors. Only src/cli prints
+/* Functions that the commands share to read options and print errors. Only src/cli prints
  * fsdp_last_error() and sets exit codes. */
 #pragma once
 #include <fsdp/comm.h>
@@ -23,17 +23,17 @@ int fsdp_cli_failed(const char *program);
  * --help, and return FSDP_EXIT_USAGE. */
 int fsdp_cli_misused(const char *program);
 
-/* Report an error as fsdp_cli_failed() does, but print nothing if task 0 reports it. For errors
- * that may come from fsdp_check_single_task(): all tasks have them, and only one must report
+/* Report an error as fsdp_cli_failed() does, but print nothing if task 0 reports it. Use this for
+ * errors that may come from fsdp_check_single_task(): all tasks get them, and only one must report
  * them. */
 int fsdp_cli_not_joined(const char *program);
 /* Call fsdp_init_process_group(). If a run of one rank is in a Slurm allocation of several tasks,
  * also print a note on stderr, because the user may have expected more ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_cli_join(const char *program, fsdp_group **group);
 
+typedef fsdp_status fsdp_cli_rank_fn(fsdp_group *group, void *arg);
 /* Run `body` on this rank and return the exit code. The job has one rank, or the ranks that a
  * launcher started. If `body` fails, its error is printed and the other ranks are stopped. */
-typedef fsdp_status fsdp_cli_rank_fn(fsdp_group *group, void *arg);
 int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg);
 
 /* Return the width of help texts: the width of the terminal, but at least 80 and at most 100

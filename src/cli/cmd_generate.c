@@ -14,7 +14,7 @@ typedef struct generate_config {
     const char *prompt;
     int64_t seed;
     bool json;
-    fsdp_options *options; /* the parsed options; owns the strings above */
+    fsdp_options *options; /* the parsed options, which own the strings above */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)

@@ -19,14 +19,14 @@
 #include "src/comm/task.h"
 #include "src/launch/launch.h"
 
-/* Values of the options, as the user gave them. */
+/* The values of the options as the user gave them. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
     double shutdown_timeout_s;
     bool standalone, module;
     fsdp_option_list local_ranks_filter;
-    int n_ranks; /* from nproc */
+    int n_ranks; /* computed from nproc */
 } launch_config;
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
@@ -114,8 +114,7 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* Check --nnodes. Only "1" is supported, and "1:1", which means the same in torchrun's elastic
- * form. */
+/* Check --nnodes. Only one host is supported: "1", or "1:1" in torchrun's elastic form. */
 static fsdp_status check_nnodes(const char *text)
 {
     if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
@@ -200,9 +199,9 @@ static const fsdp_options_spec spec = {
     .check = check_options,
 };
 
-/* Read one entry of --redirects or --tee, rank:number if `by_rank` and otherwise a number, and move
- * *at past the entry and its comma. *rank is set only if `by_rank`. Returns false if the text is
- * not such an entry. */
+/* Read one entry of --redirects or --tee, and move *at past the entry and its comma. The entry is
+ * rank:number if `by_rank`, otherwise only a number. *rank is set only if `by_rank`. Returns false
+ * if the text is not such an entry. */
 static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
 {
     char *end;
@@ -220,8 +219,8 @@ static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
     return true;
 }
 
-/* Read the value of --redirects or --tee into streams [n]: one number for all ranks, or
- * rank:number,rank:number. */
+/* Read the value of --redirects or --tee into streams [n]. The value is one number for all ranks,
+ * or a list of the form rank:number,rank:number. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {
     const char *at = text;
@@ -263,8 +262,8 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Search for a program as execvp() does, and return its path, owned by the caller. Returns NULL if
- * there is no program of this name, or if memory ran out. */
+/* Search for a program as execvp() does, and return its path, which the caller owns. Returns NULL
+ * if there is no program of this name or if memory ran out. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
@@ -365,12 +364,12 @@ static void launch_fini(fsdp_launch *launch)
     fsdp_free(launch->cpus);
 }
 
-/* Run attempts until one succeeds or none is left. */
+/* Run attempts until one succeeds or no restart is allowed. Returns the exit code. */
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* The reader of the output may end before the ranks: Ctrl-C also ends `| tee log` while the
-     * ranks still save. */
+    /* Without this, the launcher would be killed if the reader of its output ends before the ranks:
+     * Ctrl-C also ends `| tee log`, while the ranks may be saving. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)
@@ -385,8 +384,8 @@ static int run_attempts(const fsdp_launch *launch)
     }
 }
 
-/* Does the command ask for --help or --print-config? Then the launcher prints the text, since every
- * rank would print it. */
+/* Does the command ask for --help or --print-config? If so, the launcher prints the text itself,
+ * because otherwise every rank would print it. */
 static bool asks_for_text(const fsdp_launch *launch)
 {
     for (char **word = launch->command + 1; launch->is_subcommand && *word; word++)

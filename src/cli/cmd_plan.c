@@ -49,7 +49,8 @@ static const fsdp_option own[] = {
      .help = "print one JSON object instead of tables"},
 };
 
-/* Options of train that do not affect a plan: data (except its kind), duration, outputs. */
+/* Options of train that do not affect a plan, such as those about data (except its kind), duration
+ * and outputs. */
 static const char *const not_looked_at[] = {
     "from-config",
     "tokenizer",
@@ -117,7 +118,7 @@ static fsdp_option *make_table(size_t *count)
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
-            o->value = "false"; /* because saving requires --output */
+            o->value = "false"; /* by default, because saving requires --output */
         if (is_looked_at(o->name))
             continue;
         o->required = false;
@@ -139,16 +140,16 @@ static fsdp_status plan(const plan_config *c)
     return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
 }
 
-/* Does another rank print the plan? Under `fsdp launch`, all ranks would make the same plan, so
- * only rank 0 does. */
+/* Does another rank print the plan? Under `fsdp launch`, only rank 0 prints it, because the plans
+ * of all ranks are the same. */
 static bool is_printed_by_another_rank(void)
 {
     const char *rank = getenv("RANK");
     return rank && atoi(rank) > 0;
 }
 
-/* If the user gives --world-size, but the number of ranks of a host comes from the environment,
- * ignore this number: it belongs to a launch with another world size. */
+/* If --world-size comes from the user, ignore a --local-world-size from the environment: it belongs
+ * to a launch with another world size. */
 static void derive(void *config, const fsdp_options *options)
 {
     plan_config *c = config;

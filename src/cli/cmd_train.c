@@ -7,8 +7,8 @@
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
-/* Did `fsdp launch` restart this run? Restarts by other launchers do not count: these also restart
- * a run that was refused, so after a restart, files in the output folder may be from any run. */
+/* Did `fsdp launch` restart this run? Restarts by other launchers do not count: they also restart a
+ * run that was refused, so the files in the output folder may be from any earlier run. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -60,7 +60,7 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
 };
 
-/* --- lines --- */
+/* --- printing --- */
 
 static void print_text(const fsdp_verify_line *line)
 {

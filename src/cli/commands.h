@@ -28,7 +28,8 @@
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
 
-/* Is there a command of this name in the table of main.c? For commands that run other commands. */
+/* Is there a command of this name in the table of main.c? This is for commands that run other
+ * commands. */
 bool fsdp_command_exists(const char *name);
 /* Return the command whose name is nearest to `name`; NULL if none is near. */
 const char *fsdp_command_nearest(const char *name);

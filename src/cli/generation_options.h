@@ -7,7 +7,7 @@
 
 #include "src/models/generation_config.h"
 
-/* The choices for FSDP_OPTION_CHOICE, in the order of fsdp_early_stopping. */
+/* The choices of --early-stopping, in the order of the enum fsdp_early_stopping. */
 extern const char *const fsdp_early_stopping_choices[];
 
 /* The rows of an option table. `at` is the offset of an fsdp_generation_settings in the command's
@@ -62,5 +62,5 @@ extern const char *const fsdp_early_stopping_choices[];
 /* clang-format on */
 
 /* Record in *settings which generation options were given (on the command line, in a file or in an
- * environment variable), and which of these the user asked for explicitly. */
+ * environment variable), and which of these the user asked for (fsdp_options_asked_for()). */
 void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

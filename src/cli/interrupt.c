@@ -1,5 +1,5 @@
-/* One thread waits for the signals, which are blocked in all other threads. Unlike a signal
- * handler, this thread may call any function. */
+/* A thread waits for the signals, which are blocked in all other threads. Unlike a signal handler,
+ * this thread may call any function. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -27,9 +27,9 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* Wait until a save into `output` has finished, but not longer than patience_s, and then remove an
- * unfinished save. The limit is shorter than the time after which `fsdp launch` kills ranks
- * (supervisor.c). */
+/* Wait until a save into `output` has finished, but not longer than patience_s, and then remove the
+ * save if it is unfinished. The limit is shorter than the time after which `fsdp launch` kills
+ * ranks (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;
@@ -41,7 +41,7 @@ static void wait_for_save(const char *output)
     fsdp_atomic_directory_sweep(output, (int)getpid());
 }
 
-/* Wait for the run to end or for a second signal. `fsdp launch` also stops waiting after its
+/* Wait for the run to end or for a second signal. `fsdp launch` does not wait longer than its
  * --shutdown-timeout. If a sender signals all processes of a job (Slurm, a service manager), a rank
  * receives its signal twice, because the launcher also passes it on. So a second signal does not
  * count if it comes within same_signal_s. */
@@ -97,7 +97,8 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_attr_destroy(&attributes);
     if (!failure)
         return self;
-    sigprocmask(SIG_SETMASK, &before, NULL); /* signals then work as usual, even during a save */
+    sigprocmask(SIG_SETMASK, &before, NULL); /* without the thread, signals work as usual, even
+                                                during a save */
     fsdp_free(self);
     return NULL;
 }

@@ -90,8 +90,8 @@ int fsdp_cmd_help(int argc, char **argv)
 static int run_command(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit becomes an error of write() */
-    /* Keep the memory that a step frees in the process, since the system would return it page by
-     * page. */
+    /* Do not return freed memory to the system after each step: the next step would get it back one
+     * page fault at a time. */
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     if (argc < 2) {
@@ -128,7 +128,7 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
-/* If the descriptor of standard input, output or error is closed, open a placeholder with it.
+/* If the descriptor of standard input, output or error is closed, open a placeholder in its place.
  * Otherwise a file that is opened later would get this descriptor. The placeholder has the wrong
  * access mode, so that reads and writes fail. */
 static void fill_closed(void)

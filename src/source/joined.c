@@ -65,7 +65,7 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
         for (size_t k = 0; k < i; k++)
             if (overlap(part, &joined->parts[k], joined->ndim))
                 return bad_part(part, name, "is there twice");
-        covered += part->entry.numel; /* cannot overflow: the boxes do not overlap, so the sum is at
+        covered += part->entry.numel; /* cannot overflow: the boxes are disjoint, so the sum is at
                                          most the numel of the tensor */
     }
     if (covered == joined->numel)
@@ -79,8 +79,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* Return the place of a run in the destination, in elements. The run begins at index `at` of the
- * part; the destination begins with row `begin` of the tensor. */
+/* Return the offset, in elements, at which a run of elements is copied to the destination. The run
+ * begins at index `at` of the part; the destination begins with row `begin` of the tensor. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -90,9 +90,9 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
     return place;
 }
 
-/* Copy rows [first, last) of the part to `out`, which begins with row `begin` of the tensor. The
- * elements along the last dimension are a run, which is contiguous; `at` [ndim] is the index of its
- * first element. */
+/* Copy rows [first, last) of the part to `out`, which begins with row `begin` of the tensor.
+ * Elements along the last dimension are contiguous and are copied as a run; `at` [ndim] is the
+ * index of a run's first element in the part. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

@@ -6,18 +6,18 @@
 #include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_joined_part {
-    fsdp_checkpoint_entry entry; /* its shape is the box's size */
-    const int64_t *offsets;      /* [ndim] where the box begins in the whole tensor */
-    /* The archive, which has checksums, if the part is in a file of torch.save; NULL for other
-     * formats. */
+    fsdp_checkpoint_entry entry; /* its shape is the size of the box */
+    const int64_t *offsets;      /* [ndim] index in the whole tensor at which the box begins */
+    /* The archive that contains the part and its checksums, if this is a file of torch.save; NULL
+     * for other formats. */
     fsdp_torch_archive *archive;
     const fsdp_pickle_value *value;
 } fsdp_joined_part;
 
 typedef struct fsdp_joined {
-    fsdp_joined_part *parts; /* [n] owned by the arena */
+    fsdp_joined_part *parts; /* [n] allocated in the arena that fsdp_joined_add() gets */
     size_t n, cap;
-    const int64_t *shape; /* [ndim] of the whole tensor */
+    const int64_t *shape; /* [ndim] shape of the whole tensor */
     int ndim;
     int64_t numel;
     size_t width; /* bytes of an element */
@@ -25,11 +25,12 @@ typedef struct fsdp_joined {
 
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
-/* Check that all parts have the same dtype and the number of dimensions of the tensor, that they
- * are within the tensor and do not overlap, and that they cover it. If not, FSDP_ERR_FORMAT names a
- * file and `name`. */
+/* Check that all parts have the same dtype and the tensor's number of dimensions, that they are
+ * within the tensor and do not overlap, and that they cover it. If not, return FSDP_ERR_FORMAT,
+ * whose message names a file and the tensor `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
-/* Copy rows [begin, end) along dimension 0 to `out`, in row-major order; a scalar has one row. */
+/* Copy rows [begin, end) of the tensor, along dimension 0, to `out` in row-major order. A scalar
+ * has one row. */
 void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out);
-/* Compare the checksums of all parts whose format has checksums. */
+/* Verify the checksums of all parts whose format has checksums. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name);

@@ -48,7 +48,7 @@ bool fsdp_parts_is_checkpoint_name(const char *name)
     return name[1 + strspn(name + 1, "0123456789")] == '\0';
 }
 
-/* Compare names, and numbers in them by value: checkpoint-9 comes before checkpoint-10. */
+/* Compare names. Numbers in them are ordered by value: checkpoint-9 comes before checkpoint-10. */
 static int by_numbers(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
@@ -86,11 +86,11 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add `path` if it is a checkpoint. If it has the name of a checkpoint, but only contains
- * checkpoints, add these. */
+/* Add `path` if it is a checkpoint. If it only has the name of a checkpoint, add the checkpoints in
+ * it, or `path` itself if there are none. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
-    if (fsdp_atomic_directory_is_unfinished(name)) /* left by a killed run */
+    if (fsdp_atomic_directory_is_unfinished(name)) /* a killed run left it */
         return FSDP_OK;
     if (fsdp_parts_is_dcp(path) || is_weights_file(path))
         return fsdp_parts_add(parts, path);

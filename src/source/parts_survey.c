@@ -1,4 +1,4 @@
-/* Implements fsdp_parts_classify(), see parts.h. It opens the checkpoints that it finds. */
+/* Implements fsdp_parts_classify() of parts.h. It opens the checkpoints that it finds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +15,8 @@ enum {
     MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */
 };
 
-/* Is this a name that training programs use for files of torch.save? The endings of these names
- * alone do not identify the files. */
+/* Is this a name that training programs use for files of torch.save? These names must be known,
+ * because files of other kinds have the same endings. */
 static bool is_state_name(const char *name)
 {
     static const char *const names[] = {"optimizer.bin", "scheduler.bin", "pytorch_model_fsdp.bin",
@@ -55,9 +55,9 @@ typedef struct survey {
     fsdp_parts *parts, *others;
 } survey;
 
-/* Is `path` a file of the checkpoint in `dir`: is it needed to read the checkpoint, or did `fsdp
- * train` write it with the checkpoint? `main` is the opened checkpoint; NULL if there is none, or
- * if it cannot be opened. */
+/* Return whether `path` belongs to the checkpoint in `dir`: either it is needed to read the
+ * checkpoint, or `fsdp train` wrote it with the checkpoint. `main` is the opened checkpoint, or
+ * NULL if there is none or if it cannot be opened. */
 static bool is_of_main(const fsdp_source *main, const char *dir, const char *path, const char *name)
 {
     if (strcmp(name, "trainer_state.json") == 0)
@@ -111,7 +111,7 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     if (fsdp_parts_is_dcp(dir) || fsdp_parts_is_model(dir) || fsdp_shard_is_folder(dir)) {
         FSDP_TRY(fsdp_parts_add(s->parts, dir));
         if (fsdp_source_open(dir, &main) != FSDP_OK)
-            main = NULL; /* opening `dir` again reports the error */
+            main = NULL; /* the caller gets the error when it opens `dir` */
     }
     fsdp_status status = fsdp_directory_list(dir, &names, &n);
     if (status == FSDP_OK) {
@@ -121,7 +121,8 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     }
     fsdp_source_close(main);
     if (status == FSDP_OK && s->parts->n == before)
-        status = fsdp_parts_add(s->parts, dir); /* opening `dir` then reports what is missing */
+        status = fsdp_parts_add(s->parts, dir); /* when the caller opens `dir`, the error says what
+                                                   is missing */
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* Finds the model's state dict among the items of a checkpoint, and removes the parts of names that
- * wrappers added. */
+/* Finds the model's state dict among the items of a checkpoint, and removes the parts that wrappers
+ * added to names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int
     return FSDP_OK;
 }
 
-/* Give `keys` to item i, and the name that consists of these keys. */
+/* Set the keys of item i to `keys`, and its name to these keys joined with dots. */
 static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
@@ -58,7 +58,7 @@ static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_k
     return copy ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Remove `prefix` from those keys of item i that begin with it. */
+/* Remove `prefix` from the keys of item i that begin with it. */
 static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 {
     const fsdp_selected *of = &s->items[i];
@@ -78,7 +78,7 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 }
 
 /* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is "" if there is
- * no prefix, or if names consist of several keys. s->arena owns it. */
+ * no prefix or if a name consists of several keys; otherwise s->arena owns *wrapper. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -133,7 +133,7 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
 
 enum {
     MAX_MODEL_KEYS = 8, /* models whose tensors have more keys than this are not found */
-    MAX_TOP_KEYS = 8    /* keys listed in a message */
+    MAX_TOP_KEYS = 8    /* largest number of keys that a message lists */
 };
 
 static bool is_model_key(const fsdp_nesting_key *key, const char *name)
@@ -141,8 +141,8 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* Is `item` a tensor of a model's dict, with `n_keys` keys? The last but one of these is the key of
- * the dict. */
+/* Is `item` a tensor that has `n_keys` keys and is in a model's state dict? If so, the key before
+ * the last is that of the dict, such as "model". */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -152,22 +152,22 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
            is_model_key(key, "model_state_dict") || is_model_key(key, "module");
 }
 
-/* Return the length of the keys, joined with dots, that lead to the model's dict. `found` is a
- * tensor in this dict. If `found` is NULL, the model is at the top. */
+/* Return the length of the prefix that leads to the model's dict, which is its keys joined with
+ * dots. `found` is a tensor in this dict, or NULL if the model is at the top. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;
 }
 
-/* Do the same keys lead to `item` as to the model that contains `found`? The first `n` bytes of
- * found->fqn are these keys. */
+/* Is `item` below the same keys as the model that contains `found`? These keys are the first `n`
+ * bytes of found->fqn. */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
 /* Return an error if another model is as near to the top as the model that contains `found`,
- * because nothing says which of them is meant. */
+ * because it is not known which of them is meant. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -183,8 +183,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* Find a tensor of the model that is nearest to the top, since a deeper dict may be a moving
- * average of the model, or a teacher. *found is NULL if there is no model. */
+/* Find the model that is nearest to the top, because a deeper one may be a moving average of it, or
+ * a teacher. *found is a tensor of the model, or NULL if there is no model. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -259,8 +259,9 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* If the checkpoint has exactly one model, find the prefix that a wrapper added to the model's
- * names. The keys of an optimizer have this prefix too. */
+/* Find the prefix that a wrapper added to the names of the model, because the keys of an optimizer
+ * have this prefix, too. *wrapper is "" if there is no prefix, or if it is not known which of
+ * several models is meant. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

@@ -1,7 +1,7 @@
 /* The items of a checkpoint that a tool uses, and their names: all items, or only the model's
  * tensors.
  *
- * Parts of names that wrappers of modules added are removed (Note [Wrapped names] in
+ * Parts that wrappers of modules added to names are removed (Note [Wrapped names] in
  * wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
@@ -20,7 +20,7 @@ typedef struct fsdp_selection {
     fsdp_selected *items; /* [n], in the order of the source */
     size_t n;
     char *prefix; /* keys that lead to the model's state dict, joined with dots, such as "model"; ""
-                     if this dict is at the top; NULL if everything is selected */
+                     if this dict is at the top; NULL if all items are selected */
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
  * FSDP_ERR_INVALID if two of these dicts are equally near to the top; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Is `name` the name of an optimizer's tensor that torch's flatten_optimizer_state_dict writes next
- * to a model at the top? This name has the form "state.<parameter>.<key>", where <parameter> is the
- * name of a tensor of the selection. The selection must be sorted. */
+ * to a model at the top? Such a name has the form "state.<parameter>.<key>", where <parameter> is
+ * the name of a tensor of the selection. The selection must be sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
  * true. */

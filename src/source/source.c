@@ -13,10 +13,10 @@ enum {
     WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */
 };
 
-/* ---- which format ---------------------------------------------------------------------------- */
+/* ---- the format ------------------------------------------------------------------------------ */
 
-/* Does the directory have a file that only a directory of DCP has? The checkpoint may be
- * incomplete. */
+/* Does the directory have a file that only a directory of DCP has? An incomplete checkpoint may
+ * have only one of these files. */
 static bool is_dcp(const char *dir)
 {
     static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};
@@ -32,8 +32,8 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* Set *is to whether `path` is a file of torch.save: it has an ending of these files, or it is a
- * zip archive and does not end in .safetensors or .json. */
+/* Set *is to whether `path` is a file of torch.save: its name has an ending of such files, or it is
+ * a zip archive and its name does not end in .safetensors or .json. */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
@@ -80,7 +80,7 @@ static fsdp_status open_weights(fsdp_source *source)
     return FSDP_OK;
 }
 
-/* A folder has one file for each rank. */
+/* If the path is a folder, it contains one file for each rank. */
 static fsdp_status open_safetensors(fsdp_source *source)
 {
     return fsdp_path_is_directory(source->path) ? fsdp_source_open_shards(source)
@@ -242,7 +242,7 @@ const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Read rows of `item` into the window, beginning with the row that contains byte `offset`. */
+/* Fill the window with rows of `item`, beginning with the row that contains byte `offset`. */
 static fsdp_status fill_window(fsdp_source *source, const fsdp_source_item *item, uint64_t offset,
                                size_t row_bytes)
 {

@@ -5,7 +5,8 @@
  * The formats are:
  *
  * - a directory of torch.distributed.checkpoint (DCP);
- * - a file of torch.save, or a file for each rank, with DTensors; any of these files can be opened;
+ * - a file of torch.save;
+ * - files of torch.save with DTensors, one for each rank; opening one of them opens all;
  * - a file of safetensors, or a folder with one file for each rank;
  * - the folder or the index of a Hugging Face model.
  *
@@ -20,7 +21,7 @@ typedef enum fsdp_source_format {
     FSDP_SOURCE_DCP,
     FSDP_SOURCE_TORCH,
     FSDP_SOURCE_SAFETENSORS,
-    FSDP_SOURCE_HF, /* a folder, or the index in it */
+    FSDP_SOURCE_HF, /* a folder, or the index file in it */
 } fsdp_source_format;
 
 typedef struct fsdp_source_item {
@@ -31,25 +32,29 @@ typedef struct fsdp_source_item {
     const int64_t *shape;   /* [ndim] */
     int ndim;
     int64_t numel, bytes;
-    const char *file; /* the file that contains the item, or its first chunk */
+    const char *file; /* the file that contains the item or its first chunk; for DCP, relative to
+                         the folder */
     size_t n_chunks;  /* more than 1 only if a tensor is cut (DCP, files of several ranks) */
 
-    /* Private to the reader, which finds the data of the item by these fields. A plain value of DCP
-     * is not in `value`; it is read on request. */
+    /* Private: the reader finds the data of the item by these fields. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
-    const struct fsdp_joined *joined; /* a tensor whose parts are in the files of several ranks */
-    const fsdp_pickle_value *value;   /* in a file of torch.save; also set for a tensor */
+    const struct fsdp_joined *joined; /* set if the parts of a tensor are in the files of several
+                                         ranks */
+    const fsdp_pickle_value *value;   /* set for plain values and for tensors that are not joined,
+                                         in a file of torch.save; plain values of DCP are read on
+                                         request */
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
 
-/* Reports the progress of a tool: `done` of `total` items. The first call has `done` 0. */
+/* Reports the progress of a tool: `done` of `total` items. `done` is 0 in the first call. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
 /* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps;
  * data are not read. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats, FSDP_ERR_INVALID
- * for pipes and devices, and otherwise the errors of fsdp_dcp_reader_open() and
+ * if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only contains
+ * checkpoints, and also the errors of the reader, such as fsdp_dcp_reader_open() and
  * fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
@@ -60,14 +65,14 @@ const char *fsdp_source_format_name(fsdp_source_format format);
 /* Return the program that wrote the checkpoint, "fsdp.c" or "PyTorch", as a static string; NULL if
  * it is unknown. */
 const char *fsdp_source_writer(const fsdp_source *source);
-/* How a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes" if it is cut along
- * several dimensions. fsdp_source_placement_of() returns false if the format does not cut
- * tensors. */
+/* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes" if it
+ * is cut along several dimensions. fsdp_source_placement_of() returns false for a plain value, or
+ * if the format does not cut tensors. */
 typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to whether a file of the checkpoint has holes (fsdp_path_is_sparse()). */
+/* Set *is_sparse to whether a file that an item names has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
 /* Is `path`, a result of realpath(), a file that contains items of the checkpoint? The files that
  * an index names and the files of other ranks count, too. */
@@ -76,30 +81,30 @@ size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list follow each other. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);
 
-/* Read bytes [offset, offset + bytes) of a row-major tensor; this range must consist of whole
- * elements. To read with increasing offsets is fast, because the rows of a DCP tensor that were
- * read last are kept. */
+/* Read bytes [offset, offset + bytes) of a row-major tensor. This range must consist of whole
+ * elements. Reading with increasing offsets is fast: if a tensor is in several files, rows are read
+ * ahead and kept. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item,
                                              uint64_t offset, void *out, size_t bytes);
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* Get a tensor that is inside the plain value of `item`. The source owns what *entry points to; the
- * data are the bytes in the file. */
+/* Get a tensor that is inside the plain value of `item`. The source owns the memory that *entry
+ * points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,
                                                       struct fsdp_checkpoint_entry *entry);
-/* Read all bytes of the item and compare its checksums. If they differ, FSDP_ERR_FORMAT names the
- * file and the item. Nothing is read if the format has no checksums (safetensors), or for a folder
- * of pytorch_model.bin: open the files in that folder instead. */
+/* Read all bytes of the item and verify its checksums. If one does not match, FSDP_ERR_FORMAT names
+ * the file and the item. Nothing is read if the format has no checksums (safetensors), or if the
+ * source is a folder of pytorch_model.bin: open the files in that folder instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
-/* Compare the checksums of whole files if the format has them (block_sums.h), or of all records of
- * a file of torch.save. The bytes between items are thus compared, too. FSDP_ERR_FORMAT names the
- * first file that differs. */
+/* Verify the checksums of whole files if the format has them (block_sums.h), or of all records of a
+ * file of torch.save, so that the bytes between items are checked, too. FSDP_ERR_FORMAT names the
+ * first file that is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
-/* Check that the other files that the checkpoint names exist, such as trainer_state.json in a
- * folder of `fsdp train`. If one does not exist, returns FSDP_ERR_NOT_FOUND. */
+/* Check that the other files to which the checkpoint refers exist, such as trainer_state.json in a
+ * folder of `fsdp train`. Returns FSDP_ERR_NOT_FOUND if one does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
 /* Append a plain value to `text` as Python's repr() shows it. The value is truncated after about

@@ -1,5 +1,5 @@
-/* Error messages for a path that is not a checkpoint, but may be a part of one, or a folder that
- * contains checkpoints. */
+/* Error messages for a path that is not a checkpoint, but may be a part of a checkpoint, or a
+ * folder that contains checkpoints. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -48,8 +48,8 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
     return status;
 }
 
-/* Return an error if `path` contains a folder that Accelerate, or a run that saves in the same way,
- * did not complete. */
+/* Return an error if `path` contains an incomplete folder of Accelerate, or of a program that saves
+ * in the same way. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

@@ -1,4 +1,4 @@
-/* What the files that implement source.h share. */
+/* Declarations that the files that implement source.h share. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -11,7 +11,7 @@
 struct fsdp_source {
     char *path;
     fsdp_source_format format;
-    fsdp_arena arena;        /* names, keys, entries */
+    fsdp_arena arena;        /* contains names, keys and entries */
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
 
@@ -25,12 +25,12 @@ struct fsdp_source {
     fsdp_safetensors **shards; /* [n_shards] SAFETENSORS: the files of all ranks */
     size_t n_shards;
 
-    fsdp_torch_archive **values; /* [n] plain values of DCP, which are opened when first needed */
+    fsdp_torch_archive **values; /* [n] the plain values of DCP, opened when first needed */
     struct {
-        const fsdp_source_item *item; /* NULL: none */
+        const fsdp_source_item *item; /* NULL if the window is empty */
         unsigned char *rows;          /* rows [begin, end) of the item; owned */
         int64_t begin, end;
-    } window; /* the rows that were read last of a DCP tensor or of a joined tensor */
+    } window; /* rows of a DCP tensor or a joined tensor, kept after the last read */
 };
 
 /* Append an item and set its name and its keys, which are copied. The caller sets the other
@@ -39,14 +39,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nest
                                             int n_keys, fsdp_source_item **item);
 /* Set the fields of an item from the entry of a tensor. The entry must outlive the source. */
 void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry);
-/* Return FSDP_ERR_INVALID if `path` is one file of a DCP checkpoint; the message names the folder,
- * which is the checkpoint. */
+/* Return FSDP_ERR_INVALID if `path` is one file of a DCP checkpoint. The message names the folder
+ * that is the checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
-/* Return the error for a folder that is not a checkpoint: FSDP_ERR_INVALID if it contains
- * checkpoints, which the message names, otherwise FSDP_ERR_NOT_FOUND; the message then says what
- * was searched for. */
+/* Return the error for a folder that is not a checkpoint. This is FSDP_ERR_INVALID if it contains
+ * checkpoints, which the message names. Otherwise it is FSDP_ERR_NOT_FOUND, and the message says
+ * what was searched for. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
-/* The file of torch.save of one rank, if each rank has saved a file. */
+/* One rank's file of torch.save, if each rank has saved a file. */
 typedef struct fsdp_source_rank {
     char *path; /* NULL for a missing file, and for the file that fsdp_source_open() opened */
     fsdp_mapping map;
@@ -65,9 +65,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* Open the source, whose path and format are set, and list its items: one function for each format.
- * On failure, fsdp_source_close() frees what was opened. */
+/* Open the source, whose path and format must be set, and list its items. There is one function for
+ * each format. On failure, fsdp_source_close() frees what was opened. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);
-/* The path is a folder with a safetensors file for each rank (rank_shards.h). */
+/* For a path that is a folder with a safetensors file for each rank (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);

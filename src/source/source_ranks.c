@@ -35,8 +35,8 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     return found;
 }
 
-/* Return the path of the file of another rank, owned by the caller; NULL if `path` has no rank. If
- * the rank in `path` begins with a zero, the other rank gets the same number of digits. */
+/* Return the path of the file of `rank`, which the caller owns, or NULL if `path` contains no rank.
+ * If the rank in `path` begins with a zero, `rank` gets the same number of digits. */
 static char *path_of_rank(const char *path, size_t rank)
 {
     const char *name = fsdp_path_name(path);
@@ -108,10 +108,9 @@ typedef struct joining {
     fsdp_source *source;
     const fsdp_nesting_key *keys; /* [n_keys] */
     int n_keys;
-    const fsdp_pickle_value *value; /* the part in the file that was opened */
+    const fsdp_pickle_value *value; /* the part in the file that fsdp_source_open() opened */
     fsdp_source_item *item;
-    fsdp_torch_dtensor *parts; /* [n_ranks] parts in the files of all ranks; `local` is NULL if a
-                                  rank has no part */
+    fsdp_torch_dtensor *parts; /* [n_ranks] parts in the files of all ranks */
     int64_t mesh[FSDP_DTENSOR_MAX_MESH];
 } joining;
 
@@ -151,8 +150,8 @@ static fsdp_status refuse_tensor(const joining *j, const char *why)
 }
 
 /* Check that the dict or list of the tensor has the same number of keys in the file of `rank` as in
- * the opened file. In a pipeline, the ranks have different tensors, and those of the other ranks
- * would not be listed. */
+ * the opened file. In a pipeline, the ranks have different tensors, and those that only other ranks
+ * have would not be listed. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -183,7 +182,7 @@ static fsdp_status read_parts(joining *j)
 }
 
 /* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If the
- * files have no coordinates and the mesh has one dimension, the coordinate is the rank. */
+ * files have no coordinates and the mesh has one dimension, the rank is used as its coordinate. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)
@@ -205,7 +204,7 @@ static fsdp_status read_mesh(joining *j)
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {
-    bool is_first = true; /* whether the rank is the first that has this part */
+    bool is_first = true;
     memcpy(sizes, part->shape, (size_t)part->ndim * sizeof *sizes);
     for (int i = 0; i < part->mesh_ndim; i++) {
         const int d = part->shard_dims[i];

@@ -19,8 +19,8 @@ static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, "'", 1);
 }
 
-/* Divide `magnitude` [n], a number whose least significant byte is first, by 10, and return the
- * remainder as a character. */
+/* Divide `magnitude` by 10, and return the remainder as a digit. `magnitude` [n] is a number whose
+ * least significant byte is first. */
 static char take_digit(unsigned char *magnitude, size_t n)
 {
     unsigned rest = 0;
@@ -32,8 +32,8 @@ static char take_digit(unsigned char *magnitude, size_t n)
     return (char)('0' + rest);
 }
 
-/* Append an integer, which is in two's complement. An integer of more than MAX_BYTES bytes is only
- * described. */
+/* Append an integer in two's complement. If it has more than MAX_BYTES bytes, append a description
+ * instead of digits. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
     enum {
@@ -117,7 +117,7 @@ static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
                     counts ? ")" : "");
 }
 
-/* A truncated text ends with a complete UTF-8 character. */
+/* The text is truncated only between two UTF-8 characters. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text)
 {
     size_t begin = text->len;

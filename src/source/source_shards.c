@@ -1,8 +1,8 @@
-/* Reads a folder of safetensors with one file for each rank: shard-00001-model-00001-of-00001,
- * shard-00002-... HuggingFaceStorageWriter of torch.distributed.checkpoint writes this folder if it
- * does not consolidate. The header of a file has the offsets of its parts, as JSON below
- * DCP_SHARDING_INFO. The shape of the whole tensor is not recorded, so the smallest shape that
- * contains all parts is assumed. */
+/* Reads a folder of safetensors with one file for each rank, named like
+ * shard-00001-model-00001-of-00001. HuggingFaceStorageWriter of torch.distributed.checkpoint writes
+ * such a folder if it does not consolidate. The header of a file contains the offsets of its parts
+ * of tensors, as JSON below DCP_SHARDING_INFO. The shape of the whole tensor is not recorded, so
+ * the smallest shape that contains all parts is assumed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,9 +42,9 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
     return status;
 }
 
-/* Check that no file is missing before `name`, because the files of all ranks are needed:
- * shard-00001-..., shard-00002-... must be numbered without a gap. *last is the number of the
- * previous file, and is set to the number of this file. */
+/* Check that no file is missing before `name`, because the files of all ranks are needed: they must
+ * be numbered without a gap (shard-00001-..., shard-00002-...). *last is the number of the previous
+ * file, and is set to the number of this file. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {
     const long number = strtol(name + strlen(FSDP_SHARD_PREFIX), NULL, 10);
@@ -107,7 +107,7 @@ static fsdp_status list_file(listing *l, const fsdp_safetensors *file, fsdp_json
     return FSDP_OK;
 }
 
-/* List the parts in a file. A file without parts has no DCP_SHARDING_INFO. */
+/* List the parts of tensors in `file`. A file without parts has no DCP_SHARDING_INFO. */
 static fsdp_status list_shard(listing *l, const fsdp_safetensors *file)
 {
     fsdp_json *info;

@@ -1,4 +1,5 @@
-/* Lists the items of the value in a file of torch.save by their keys in dicts and lists. */
+/* Lists the items of a file of torch.save. The keys of an item are the keys of dicts and the
+ * indices of lists that lead to it. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -8,11 +9,11 @@
 typedef struct walk {
     fsdp_source *source;
     fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
-    size_t budget; /* number of values that may still be visited, because a hostile tree has endless
-                      paths */
+    size_t budget; /* number of values that may still be visited; limited because a hostile tree can
+                      have endless paths */
 } walk;
 
-/* ---- which values are taken apart ------------------------------------------------------------ */
+/* ---- the choice of values that are taken apart ----------------------------------------------- */
 
 static bool has_container(walk *w, const fsdp_pickle_value *list)
 {
@@ -39,8 +40,9 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Do the parts of the value become items? Dicts, and lists that contain dicts or tensors, are taken
- * apart, as in torch.distributed.checkpoint, but a Counter of plain values remains one value. */
+/* Do the parts of the value become items? As in torch.distributed.checkpoint, dicts are taken
+ * apart, and so are lists that contain dicts or tensors. But a Counter of plain values remains one
+ * value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -140,8 +142,8 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Check that the outermost value is a dict or a list, and that items can have its keys. Only this
- * value is checked: a dict inside it that has other keys is a plain value. */
+/* Check that the outermost value is a list, or a dict whose keys can be keys of items. Dicts inside
+ * it are not checked: if their keys cannot be keys of items, they are plain values. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
@@ -153,7 +155,7 @@ static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value
     return odd ? refuse_key(source, odd) : FSDP_OK;
 }
 
-/* List the value of the archive: dicts and lists become keys. */
+/* List the items of the archive. */
 static fsdp_status list_archive(fsdp_source *source)
 {
     const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);
