@@ -13,8 +13,10 @@ git ls-files 'src/*.[ch]' 'src/*.cc' 'include/*.h' | xargs awk '
         comment = ""
     }
     FNR == 1 { if (comment != "") comment = ""; open = 0 }
+    # A string such as "shards/*" does not begin a comment.
+    { outside = $0; gsub(/"([^"\\]|\\.)*"/, "", outside) }
     comment != "" && !open { code = $0; keep() }
-    !open && /\/\*/ {
+    !open && outside ~ /\/\*/ {
         line = FNR
         comment = $0
         open = $0 !~ /\*\//
