@@ -291,6 +291,14 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
+/* Is prefix [n] the beginning of the first key of `item`, and not the whole key? A dict around the
+ * tensors is not a prefix. */
+static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
+{
+    const char *key = item->keys[0].name;
+    return key && strncmp(key, prefix, n) == 0 && key[n];
+}
+
 /* Find the prefix that must be removed from all names of `longer` to make them the names of
  * `shorter`; change->prefix is "" if there is none. Both selections are sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
@@ -305,11 +313,10 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
         strcmp(name + all - n, rest) != 0)
         return;
     for (size_t i = 0; i < longer->n; i++)
-        if (strncmp(longer->items[i].name, name, all - n) != 0 ||
+        if (!begins_key(&longer->items[i], name, all - n) ||
             strcmp(longer->items[i].name + all - n, shorter->items[i].name) != 0)
             return;
     memcpy(change->prefix, name, all - n);
-    return;
 }
 
 /* If the names in the two selections differ only in a prefix, as with a LightningModule, remove

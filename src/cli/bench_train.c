@@ -309,9 +309,10 @@ static fsdp_status start_listening(listener *l)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&l->thread, NULL, listen_to_ranks, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error)
-        return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread: %s", strerror(error));
-    return FSDP_OK;
+    if (!error)
+        return FSDP_OK;
+    close(l->fds[0]);
+    return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread: %s", strerror(error));
 }
 
 /* Return the seconds since this process was started, to the resolution of the kernel, which is 10

@@ -218,9 +218,12 @@ bool fsdp_source_has_file(const fsdp_source *source, const char *path)
     const char *last = "";
     for (size_t i = 0; i < source->n; i++) {
         const char *file = source->items[i].file;
-        if (strcmp(last, file) == 0)
+        if (!file || strcmp(last, file) == 0)
             continue;
-        if (resolves_to(file, path))
+        char *whole = source->items[i].dcp ? fsdp_path_join(source->path, file) : NULL;
+        const bool yes = resolves_to(whole ? whole : file, path);
+        fsdp_free(whole);
+        if (yes)
             return true;
         last = file;
     }

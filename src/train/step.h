@@ -37,7 +37,7 @@ typedef struct fsdp_train_loop {
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
     int64_t num_labels; /* classes; 0: not a classifier */
-    bool mean_of_means, training_dropout;
+    bool mean_of_means;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
     bool unshard_first; /* start gathering the root at the beginning of a step */

@@ -278,7 +278,8 @@ static fsdp_status run_epochs(fsdp_trainer *t)
     if (!t->config->plot || !t->metrics)
         return FSDP_OK;
     FSDP_TRY(fsdp_plot_files(&t->config->metrics, 1, NULL, t->config->plot));
-    fprintf(t->out, "loss curve: %s\n", t->config->plot);
+    if (t->out)
+        fprintf(t->out, "loss curve: %s\n", t->config->plot);
     return FSDP_OK;
 }
 

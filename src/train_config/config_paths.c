@@ -61,8 +61,8 @@ static bool is_of_kind(const char *start, fsdp_train_file kind)
     case FSDP_TRAIN_FILE_PROFILE:
         return begins_with(start, "{\"displayTimeUnit\"");
     default:
-        return begins_with(start, "\x89PNG") || begins_with(start, "<?xml") ||
-               begins_with(start, "<svg");
+        return begins_with(start, "\x89PNG") || begins_with(start, "%PDF") ||
+               begins_with(start, "<?xml") || begins_with(start, "<svg");
     }
 }
 

@@ -8,6 +8,7 @@
 #include "src/base/assert.h"
 #include "src/checkpoint_tools/diff.h"
 #include "src/checkpoint_tools/diff_values.h"
+#include "src/tensor/offload.h"
 #include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/torch_names.h"
 #include "tests/test.h"
@@ -205,4 +206,46 @@ TEST(a_prefix_that_all_names_of_one_side_have_is_taken_off)
         fsdp_source_close(x);
         fsdp_source_close(y);
     }
+}
+
+/* Write {"net": {"w": tensor}}, or {"w": tensor} if `top` is NULL. */
+static fsdp_status write_dict(const char *path, const char *top, fsdp_tensor *tensor)
+{
+    const fsdp_state_key keys[] = {{.name = top}, {.name = "w"}};
+    fsdp_state_dict *dict;
+    FSDP_TRY(fsdp_state_dict_create(&dict));
+    fsdp_status status =
+        fsdp_state_dict_put_tensor(dict, top ? keys : &keys[1], top ? 2 : 1, tensor);
+    if (status == FSDP_OK)
+        status = fsdp_torch_save(dict, path, NULL);
+    fsdp_state_dict_destroy(dict);
+    return status;
+}
+
+/* The items of both sides have other keys, so the prefix could not be taken off. */
+TEST(a_dict_around_the_tensors_is_not_a_prefix)
+{
+    char a[300], b[300];
+    fsdp_device *device;
+    fsdp_tensor *tensor;
+    fsdp_source *x, *y;
+    fsdp_diff_result result;
+    size_t differences = 0;
+    snprintf(a, sizeof a, "%s/a.pt", fsdp_test_dir(t));
+    snprintf(b, sizeof b, "%s/b.pt", fsdp_test_dir(t));
+    ASSERT_OK(fsdp_device_create(&(fsdp_device_options){.name = "cpu"}, &device));
+    ASSERT_OK(
+        fsdp_tensor_zeros(device, FSDP_DTYPE_F32, 1, (const int64_t[]){2}, FSDP_TAG_COMM, &tensor));
+    ASSERT_OK(write_dict(a, "net", tensor));
+    ASSERT_OK(write_dict(b, NULL, tensor));
+    ASSERT_OK(fsdp_source_open(a, &x));
+    ASSERT_OK(fsdp_source_open(b, &y));
+    ASSERT_OK(fsdp_diff(x, y, &(fsdp_diff_options){0}, count_difference, &differences, &result));
+    ASSERT_STR(result.of_a.prefix, "");
+    ASSERT_STR(result.of_b.prefix, "");
+    ASSERT_INT(differences, 2);
+    fsdp_source_close(x);
+    fsdp_source_close(y);
+    fsdp_tensor_release(tensor);
+    fsdp_device_destroy(device);
 }

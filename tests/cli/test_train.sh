@@ -128,6 +128,14 @@ for flag in '--metrics notes.md:metrics file' '--profile notes.md:profile' '--me
     expect "a_run_does_not_overwrite_what_is_no_${flag##*:}" 2 "notes\.md: the existing file is not a ${flag##*:}"
 done
 check all_of_which_leave_it test "$(cat notes.md)" = notes
+lacks cairo || for kind in png svg pdf; do
+    for time in first second; do
+        run plot -o twice.$kind m.jsonl
+        check "a_${time}_plot_writes_a_$kind" [ "$rc" -eq 0 ]
+    done
+    run train --model tiny --from-config --data ids.jsonl --no-save-model --max-steps 1 --metrics new.jsonl --overwrite-output --plot twice.$kind
+    check "a_run_may_draw_over_a_$kind" [ "$rc" -eq 0 ]
+done
 check and_the_file_stays cmp -s m.jsonl kept.jsonl
 rm curve.png kept.jsonl
 "$fsdp" train --model tiny --from-config --data ids.jsonl --no-save-model --max-steps 1 --metrics closed.jsonl >&- 2>err
