@@ -238,16 +238,20 @@ pretrain: $(SETUP) deps-pretrain
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@sh tools/pretrain.sh $(BUILD)
 
-# Sanitizers check memory accesses, so they get fewer random cases. The tests on the fake device
-# run only under ThreadSanitizer, which finds races, and uses of freed memory as well.
+# Sanitizers check memory accesses, so they get fewer random cases, and kernels that compile faster.
+# ASan skips scripts whose programs run in other tests too, and the tests on the fake device: they
+# run only under TSan, which finds races, and uses of freed memory as well.
+ASAN_SKIP := tensor/test_on_fake|cli/test_(fsdp2_train|verify|evaluate|bench)
 asan:
-	@FSDP_TEST_CASES=20 TEST_SKIP='tensor/test_on_fake' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
-	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1"
-# Skips scripts whose threads (loaders, files, saves) are also covered by test_train.sh and C
-# tests (their ranks are processes), and plans, which compute nothing.
+	@FSDP_TEST_CASES=20 TEST_SKIP='$(ASAN_SKIP)' $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-asan DEBUG=1 \
+	    SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" OPT="-O1 -g1" ISA_OPT=-O1
+# TSan skips what has no threads of its own: scripts whose threads (loaders, files, saves) are also
+# covered by test_train.sh and C tests, since their ranks are processes; models, whose ranks meet in
+# the collectives that fsdp and comm test; kernels that share work as others do; plans and options.
+TSAN_SKIP := cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh|evaluate|bench|shipped_model)|(plan|bench|models|train_config)/|_shm|kernels/test_(gemm|norm|elementwise|optim|math|loss|rope)|train/test_(span_corruption|flags)
 tsan:
-	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='cli/test_(t5_wikihow|train_options|fsdp2_train|checkpoint|soak|resume|verify|plan|pretrain\.sh)|plan/test_plan' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
-	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1"
+	@FSDP_TEST_CASES=20 TEST_TIMEOUT=900 TEST_SKIP='$(TSAN_SKIP)' TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp $$TSAN_OPTIONS" $(MAKE) --no-print-directory run-tests BUILD=$(BUILD)-tsan DEBUG=1 \
+	    SANITIZE="-fsanitize=thread" OPT="-O1 -g1" ISA_OPT=-O1
 # Readers of untrusted bytes under libFuzzer (clang), FUZZ_S seconds each. New inputs go to
 # $(BUILD)-fuzz/corpus; -set_cover_merge=1 makes tests/fuzz/corpus from them.
 FUZZ_S ?= 60
