@@ -286,8 +286,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Return an error that names the rows whose loss is not finite, and the cause. `loop` must have the
- * model's parameters. Collective. */
+/* Return an error that names the rows whose loss is not finite, and the cause. `loop` must contain
+ * the model's parameters. Collective. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -417,7 +417,8 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
     return fsdp_agree(v->group, status);
 }
 
-/* Refuse a given seed if it has no effect, because neither weights nor texts are drawn with it. */
+/* Refuse a seed that the user gave but that has no effect, because neither weights nor texts are
+ * drawn with it. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;

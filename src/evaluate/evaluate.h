@@ -28,11 +28,11 @@ typedef struct fsdp_evaluate_config {
      * sentence */
     const char *baseline_data;
     const char *task_prefix;                 /* NULL: the default of `fsdp train` */
-    const char *text_column, *target_column; /* like the options of `fsdp train`; NULL: not given */
-    bool wikihow_cleaning;                   /* like the option of `fsdp train` */
+    const char *text_column, *target_column; /* as in `fsdp train`; NULL: not given */
+    bool wikihow_cleaning;                   /* as in `fsdp train` */
     int64_t max_samples;                     /* 0: all rows */
     int max_source_length, max_target_length;
-    /* true if the user gave the length; rows of token ids are then cut to it, too. Not options */
+    /* Not options. True if the user gave the length. Rows of token ids are then cut to it, too. */
     bool cut_sources, cut_targets;
     /* Options that the user asked for (fsdp_options_asked_for()). They are refused where they would
      * have no effect. This is not an option. */
@@ -40,7 +40,7 @@ typedef struct fsdp_evaluate_config {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
             generate;
     } asked_for;
-    int64_t max_seq_length; /* for other tasks than seq2seq; 0: the model's limit */
+    int64_t max_seq_length; /* for tasks other than seq2seq; 0: the model's limit */
     int batch_size;
     bool generate; /* for seq2seq: also generate texts and compute their ROUGE */
     /* Settings that override the models' generation_config.json. If no length is given,

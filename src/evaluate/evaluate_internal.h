@@ -17,7 +17,8 @@ typedef struct fsdp_evaluation {
     double accuracy, f1; /* accuracy and F1 of a classifier */
     int64_t labels, rows;
     double loss_s, generate_s;
-    fsdp_text_rows texts; /* generated texts, all of them on rank 0; empty if none were generated */
+    /* generated texts: on rank 0 those of all ranks; empty if none were generated */
+    fsdp_text_rows texts;
 } fsdp_evaluation;
 
 typedef struct fsdp_evaluations {

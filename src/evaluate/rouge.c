@@ -1,7 +1,7 @@
 /* Texts become lists of token numbers. All texts of a call share one table of tokens. An n-gram is
  * then an integer, too, and n-grams can be sorted. The longest common subsequence is computed with
  * bit arithmetic: one word contains 64 columns of the dynamic programming table (Hyyro 2004,
- * "Bit-Parallel LCS-length Computation Revisited"). A pair of summaries takes a few dozen
+ * "Bit-Parallel LCS-length Computation Revisited"). Comparing two summaries takes a few dozen
  * instructions. */
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +91,8 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
 }
 
 /* Return the character at *s in lower case, or 0 if it does not belong to a token, and move *s past
- * it. Python converts text to lower case before it looks for a-z, and two characters beyond ASCII
- * then become letters of a-z. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
+ * it. Python converts text to lower case before it looks for a-z, which turns two characters
+ * outside ASCII into letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
  * and a combining dot. The dot ends the token, so *ends is set to true. */
 static char token_char(const unsigned char **s, bool *ends)
 {
@@ -179,8 +179,8 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 /* --- longest common subsequence --- */
 
 /* A reference that is prepared for comparison with many predictions. Each distinct token of the
- * reference has a row of bits. Bit j is set if the token occurs at place j of the reference. Row 0
- * is for tokens that are not in the reference. */
+ * reference has a row of bits. Bit j is set if the token occurs at position j of the reference. Row
+ * 0 is for tokens that are not in the reference. */
 typedef struct lcs {
     uint64_t *rows;  /* [distinct + 1, words] */
     uint64_t *state; /* [words] */

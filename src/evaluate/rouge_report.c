@@ -7,7 +7,7 @@
 #include "src/report/terminal.h"
 
 enum {
-    EXAMPLE_COLUMNS = 100 /* columns of a text; longer texts are cut */
+    EXAMPLE_COLUMNS = 100 /* maximum width of a printed text, in columns; longer texts are cut */
 };
 
 static void add_row(fsdp_table *table, const char *name, const fsdp_rouge *rouge)

@@ -19,8 +19,8 @@ typedef struct fsdp_rouge_report_options {
 
 /* The scores of the table's rows, for callers that also write them elsewhere. */
 typedef struct fsdp_rouge_report_scores {
-    fsdp_rouge *of_sets; /* [n_sets], memory of the caller for the scores of the sets; NULL: not
-                            wanted */
+    /* [n_sets], provided by the caller to receive the sets' scores; NULL: not needed */
+    fsdp_rouge *of_sets;
     fsdp_rouge constant; /* scores of the best constant sentence */
     size_t best;         /* index of the best constant sentence among the candidates */
 } fsdp_rouge_report_scores;

@@ -95,7 +95,8 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    s->finished[at] = beam; /* continue_beam() may have moved the list of ids */
+    /* even on failure, since continue_beam() may have reallocated the ids */
+    s->finished[at] = beam;
     FSDP_TRY(status);
     beam.score = score;
     for (; at > 0 && s->finished[at - 1].score < score; at--)
@@ -119,8 +120,8 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
-/* Put the candidates, beginning with the best, among the finished beams or the beams of the next
- * step. Drop those that become neither. */
+/* Make the candidates finished beams or running beams of the next step, beginning with the best
+ * candidate. Drop those that become neither. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

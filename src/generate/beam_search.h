@@ -3,8 +3,8 @@
  * A step has one row of scores for each running beam. The continuations of all beams are ordered by
  * the sum of their scores. The best k * num_beams of them are candidates, where k is 1 + the number
  * of end-of-sequence ids, but at least 2. A candidate has ended if its last id is an end of
- * sequence, or if it has max_new new ids. A candidate that has ended, and that is among the first
- * num_beams, becomes a finished beam if it is good enough. There are at most num_beams finished
+ * sequence, or if it has max_new new ids. A candidate that has ended becomes a finished beam if it
+ * is among the first num_beams candidates and good enough. There are at most num_beams finished
  * beams: those with the largest sum / length ^ length_penalty, where length is the number of new
  * ids, including the end of sequence. The best num_beams candidates that have not ended continue.
  * Candidates with equal sums are ordered by beam, then by id.
@@ -38,7 +38,8 @@ typedef struct fsdp_beam_search {
     bool done;
 } fsdp_beam_search;
 
-/* Create a search with one running beam, the prompt's ids [n]. max_new must be above 0. */
+/* Create a search with one running beam, which consists of the prompt's ids [n]. max_new must be
+ * above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_create(const fsdp_generation_config *config,
                                                     const int32_t *ids, size_t n, int64_t max_new,
                                                     fsdp_beam_search **search);

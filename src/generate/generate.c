@@ -68,8 +68,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* If config.json has no end of sequence, use the model's. If generation_config.json has
-         * none, there is none. */
+        /* config.json has no end of sequence, so use the model's default. A generation_config.json
+         * without one means that there is no end of sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;

@@ -60,8 +60,8 @@ void fsdp_generate_warn(const fsdp_generation_config *config);
 FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 
-/* Return the limit of new ids after a prompt of `prompt_length` ids (T5: 1, the start token). The
- * result is below 1 if there is no room for new ids. */
+/* Return the limit of new ids after a prompt of `prompt_length` ids (for T5 this is 1, the start
+ * token). The result is below 1 if there is no room for new ids. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
                               int64_t prompt_length);
 
@@ -72,9 +72,9 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
  *
  * @param outputs out: [batch->rows * num_return_sequences], grouped by row, best first with beams;
  * owned by the caller (fsdp_generated_free)
- * @return FSDP_ERR_UNSUPPORTED for a model that does not generate; FSDP_ERR_INVALID, naming the
- * row, for a prompt that is empty or leaves no room for new ids; FSDP_ERR_NUMERIC if logits are
- * NaN */
+ * @return FSDP_ERR_UNSUPPORTED for a model that does not generate; FSDP_ERR_INVALID for a prompt
+ * that is empty or leaves no room for new ids, with a message that names the row; FSDP_ERR_NUMERIC
+ * if logits are NaN */
 FSDP_MUST_CHECK fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device,
                                           const fsdp_batch *batch,
                                           const fsdp_generate_options *options,

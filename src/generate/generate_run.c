@@ -32,7 +32,8 @@ typedef struct generate_run {
     size_t batch_size;
     size_t per_prompt; /* number of sequences per prompt */
     size_t row_bytes;  /* size of a gathered_row with the longest sequence */
-    /* number of prompts for which the model's positions end before the limit of new tokens */
+    /* number of prompts for which the model's last position is reached before the limit of new
+     * tokens */
     size_t n_short;
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;

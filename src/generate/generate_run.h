@@ -15,9 +15,9 @@ typedef struct fsdp_generate_config {
     const char *input;       /* file with one text per line; NULL: none */
     const char *input_ids;   /* file of JSON or JSON lines with ids; NULL: none */
     const char *task_prefix; /* put before every text; NULL: none */
-    int max_source_length;   /* limit of the ids of a prompt, if max_source_length_given is true; 0:
-                                no limit */
-    /* if false, the limit is 512 for texts of a seq2seq model; other prompts have no limit */
+    /* maximum number of ids of a prompt; 0: no limit. Valid if max_source_length_given */
+    int max_source_length;
+    /* if false, texts for a seq2seq model are limited to 512 ids; other prompts have no limit */
     bool max_source_length_given;
     fsdp_generation_settings generation; /* settings that override the model's
                                             generation_config.json */
@@ -31,7 +31,7 @@ typedef struct fsdp_generate_config {
     const char *isa;
 } fsdp_generate_config;
 
-/* One generated sequence. Pointers are valid during the report. */
+/* One generated sequence. Pointers are valid only during the call of the report function. */
 typedef struct fsdp_generate_result {
     /* index of the prompt; index of the sequence among the prompt's num_return_sequences */
     size_t index, sequence;

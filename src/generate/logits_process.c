@@ -18,10 +18,10 @@ static void ban(float *scores, int64_t vocab, int64_t id)
         scores[id] = (float)-INFINITY;
 }
 
-/* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1. Unlike there, a
- * negative score is multiplied by the penalty, not divided, so that the penalty always lowers the
- * score. An id that occurs twice is penalized once, because all scores are read before the first is
- * written. */
+/* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1. The paper divides every
+ * score by the penalty. Here, a negative score is multiplied by it, so that the penalty always
+ * lowers the score. An id that occurs twice is penalized only once, because all scores are read
+ * before any is written. */
 static void penalize_repetition(float penalty, const fsdp_token_list *ids, float *scores,
                                 int64_t vocab, float *scratch)
 {

@@ -123,8 +123,8 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* A row has n ids. Find the range [*first, *end) of those that its attention_mask keeps. Without a
- * mask, all are kept. */
+/* Set [*first, *end) to the range of a row's n ids that its attention_mask keeps. Without a mask,
+ * all ids are kept. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";

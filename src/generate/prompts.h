@@ -44,9 +44,10 @@ typedef struct fsdp_prompt_ids {
     int32_t eos_id;
 } fsdp_prompt_ids;
 
-/* Read rows of ids below vocab_size: a JSON array of rows, or one row per line. A row is [1, 2] or
- * {"input_ids": [1, 2]}. If an object also has "attention_mask", only the ids whose mask is one are
- * kept. Other keys are named in prompts->note. A key that fsdp_dataset_open() refuses is an error,
- * unless it is the key of a target, such as "labels". */
+/* Read rows of ids, which must be below vocab_size. The file is a JSON array of rows, or has one
+ * row per line. A row is [1, 2] or {"input_ids": [1, 2]}. If an object also has "attention_mask",
+ * only the ids whose mask is one are kept. Other keys are listed in prompts->note. A key that
+ * fsdp_dataset_open() would refuse is an error, unless it is the key of a target, such as "labels".
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_prompts_read_ids(fsdp_prompts *prompts,
                                                   const fsdp_prompt_ids *rows, const char *path);

@@ -85,8 +85,8 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
     if (isinf(best))
         return 0;
-    if (!isfinite(best / temperature)) /* the temperature is close to 0: the most likely id is
-                                          certain */
+    /* with a temperature this close to 0, the most likely id is certain */
+    if (!isfinite(best / temperature))
         return keep_best(scores, vocab, best, left);
     int64_t n = keep_top_k(scores, vocab, k, temperature, left);
     qsort(left, (size_t)n, sizeof *left, fsdp_candidate_order);
@@ -97,7 +97,7 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     return n;
 }
 
-/* Return a random number in [0, 1), uniform, with 53 bits. */
+/* Return a uniform random number in [0, 1) with 53 random bits. */
 static double uniform(const fsdp_draw *draw)
 {
     fsdp_philox bits = fsdp_philox4x32(fsdp_mix64(draw->seed), draw->row, draw->step);

@@ -10,8 +10,8 @@ typedef struct fsdp_candidate {
 } fsdp_candidate;
 
 typedef struct fsdp_top_k {
-    fsdp_candidate *items; /* [k], the caller's memory; a heap whose first item is the worst, until
-                              it is sorted */
+    /* [k], the caller's memory; until it is sorted, a heap whose first item is the worst */
+    fsdp_candidate *items;
     int64_t k, n;
 } fsdp_top_k;
 

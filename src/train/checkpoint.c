@@ -94,8 +94,8 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 
 /* --- checkpoints that are due --- */
 
-/* Set *interrupted if any rank received a signal. End the save in progress if it has failed on any
- * rank or is finished on all ranks. Collective. */
+/* Set *interrupted if any rank has received a signal. If the save in progress has failed on any
+ * rank, or is finished on all ranks, end it. Collective. */
 static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Unfinished checkpoints are removed a second time, because threads of a rank that was killed just
- * before this run may still have been writing when the run began. */
+/* Unfinished checkpoints were removed when the run began. Remove them again, since threads of a
+ * rank that was killed just before this run may still have been writing then. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

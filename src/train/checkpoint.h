@@ -25,8 +25,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of
  * checkpoints that killed runs left half written. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t);
 
-/* Return the duration of the last step plus `call_s`, the duration of the call that saved its
- * checkpoint. Both are in seconds. */
+/* Return the duration in seconds of the last step and of the call that saved a checkpoint after it.
+ * `call_s` is the duration of that call. */
 static inline double fsdp_checkpoint_step_seconds(const fsdp_trainer *t, double call_s)
 {
     return t->step_seconds[t->step - t->first_step - 1] + call_s;

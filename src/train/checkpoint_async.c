@@ -17,8 +17,8 @@ struct fsdp_async_checkpoint {
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
     fsdp_checkpoint_rotation old; /* what to remove after this checkpoint has appeared */
-    /* used on rank 0. The save thread writes `seconds`; the training thread may read it after the
-     * save thread has ended */
+    /* used on rank 0. The save thread writes `seconds`; the training thread may read it only after
+     * the save thread has ended */
     fsdp_checkpoint_report report;
     double begin_s;
 };
@@ -135,8 +135,8 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     return end_checkpoint(t, fsdp_async_save_wait);
 }
 
-/* Does not call fsdp_trainer_at(), so that error messages of the peers still say where the run
- * failed. */
+/* Does not call fsdp_trainer_at(), so that the peers' error messages still say what this rank was
+ * doing when the run failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)

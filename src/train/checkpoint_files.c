@@ -89,7 +89,7 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    /* the file that the caller writes next to the model and the optimizer */
+    /* the caller writes this file next to the model and the optimizer */
     dict->companion = FSDP_TRAINER_STATE;
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
@@ -102,8 +102,8 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Replace *s by the entries of `all`, because only `all` contains the plain values that were read.
- */
+/* Replace the state dicts of *s with those in `all`. Reading stores plain values (not tensors) in
+ * `all` only. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
@@ -205,7 +205,7 @@ static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
     return fsdp_accelerate_load_state(&parts, dir, t->group, &options);
 }
 
-/* --- writing and reading by the trainer --- */
+/* --- called by the trainer --- */
 
 fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
 {
@@ -235,8 +235,9 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* Find the form that rank 0 sees, so that all ranks read the same one. If there is none, *form is
- * 0, and the reader's error names what is missing. Collective. */
+/* Set *form to the form that rank 0 finds in `dir`, so that all ranks read the same form. If rank 0
+ * finds none, *form becomes 0; reading then fails with an error that names the missing file.
+ * Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);
@@ -245,7 +246,7 @@ static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *fo
     return fsdp_broadcast(t->group, form, sizeof *form, 0);
 }
 
-/* Find the path of the model in a checkpoint of form `form`. *path is owned by the caller, and NULL
+/* Find the path of the model in a checkpoint of form `form`. The caller owns *path, which is NULL
  * if a folder of Accelerate has no model. */
 static fsdp_status model_place(const char *dir, int form, char **path)
 {

@@ -1,5 +1,5 @@
-/* The files of a checkpoint that contain the model and the optimizer. --state-dict-type selects the
- * form that is written. All forms can be read.
+/* The files in a checkpoint's folder that contain the model and the optimizer. --state-dict-type
+ * selects the form in which they are written. All forms can be read.
  *
  * | SHARDED_STATE_DICT | .metadata, __<rank>_0.distcp: {"model", "optim"}          |
  * | FULL_STATE_DICT    | model_state_dict.pt, optim_state_dict.pt                  |

@@ -60,8 +60,8 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
     return fsdp_path_join(folder, name);
 }
 
-/* Return the number after `prefix` in `name`, or -1 if `name` has another form. *rest becomes the
- * text after the number. */
+/* Return the number after `prefix` in `name`, or -1 if `name` does not begin with `prefix` and a
+ * number. *rest becomes the text after the number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -240,8 +240,8 @@ static fsdp_status empty_checkpoint(const char *path)
 }
 
 /* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
- * files. Else first rename the folder to a temporary name, so that a half-removed checkpoint never
- * has the name of a checkpoint. If this process is killed, a later run removes the temporary
+ * files. Otherwise, first rename the folder to a temporary name, so that a half-removed checkpoint
+ * never has the name of a checkpoint. If this process is killed, a later run removes the temporary
  * folder. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {

@@ -16,8 +16,8 @@
 
 /* ---- search for the files -------------------------------------------------------------------- */
 
-/* Names of files that are searched for, in this order. A folder of torch.distributed.checkpoint is
- * recognised by its .metadata. */
+/* The files to look for, in this order. A folder of torch.distributed.checkpoint is recognised by
+ * its .metadata. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
@@ -164,7 +164,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     } else {
         memcpy(&number, (const char *)options + f->from, sizeof number);
         if (strcmp(f->flag, "adafactor-beta1") == 0 && number < 0.0)
-            number = (double)NAN; /* none */
+            /* no first moment: a negative value in the optimizer's options, NAN in the
+             * configuration */
+            number = (double)NAN;
         memcpy((char *)&copy + f->to, &number, sizeof number);
     }
     for (size_t i = 0; i < spec->count; i++)
@@ -174,9 +176,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Count the parameters that agree with parameter i in field f: in this run's value and in the saved
- * value. Return 0 if one of them comes before i, since the difference has then already been
- * printed. */
+/* Count the parameters that have the same two values in field f as parameter i: this run's value
+ * and the saved value. Return 0 if one of these parameters comes before i, since the difference has
+ * then already been printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -214,7 +216,7 @@ static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_re
     return status;
 }
 
-/* Refuse a state of Adam for AdamW, and the reverse. Both keep the same state; the options in
+/* Refuse a state of Adam for AdamW, and vice versa. Both save the same state, but the options in
  * param_groups show which class saved it. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {

@@ -21,8 +21,8 @@ bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts
  * the checkpoint is incomplete without trainer_state.json. Also true if .metadata is damaged. */
 bool fsdp_checkpoint_needs_state(const char *dir);
 /* Check that a file given to --resume can be opened as a checkpoint. If a file of torch.save (.pt,
- * .pth, .bin) cannot be opened, return the reader's error. For other files, return
- * FSDP_ERR_INVALID, naming the accepted formats. */
+ * .pth, .bin) cannot be opened, return the error from reading it. For other files, return
+ * FSDP_ERR_INVALID; the message names the accepted formats. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
 /* Read `path` into the run's model and optimizer. Saved options that differ from this run's, and
  * unused content, are printed to t->out. Collective. */

@@ -1,4 +1,5 @@
-/* Resumes a run from a checkpoint: chooses it, loads it, and explains what cannot be resumed. */
+/* Resumes a run from a checkpoint: chooses and loads the checkpoint, and explains why a checkpoint
+ * cannot be used. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +21,9 @@
 /* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* another complete checkpoint that an error message can suggest, or "": the newest other one in
-     * the same folder if --resume names `path`, otherwise the newest one before `path` */
+    /* another complete checkpoint that an error message can suggest; "": none. It is the newest
+     * other one in the same folder if --resume names `path`, otherwise the newest one that is older
+     * than `path` */
     char previous[PATH_MAX];
 } choice;
 
@@ -76,7 +78,7 @@ static fsdp_status choose_newest(const char *folder, choice *out)
     return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
 }
 
-/* Return why `dir`, a folder with the name of a checkpoint, cannot be resumed. */
+/* Return why a run cannot be resumed from `dir`, a folder with the name of a checkpoint. */
 static const char *why_unusable(const char *dir)
 {
     fsdp_checkpoint_parts parts;
@@ -89,9 +91,9 @@ static const char *why_unusable(const char *dir)
                : lacks;
 }
 
-/* Called if no checkpoint in `folder` can be resumed. Return an error if `folder` contains a
- * checkpoint folder that is not empty. Without this error, the run would silently start from the
- * beginning. */
+/* Called if the run cannot be resumed from any checkpoint in `folder`. Return an error if `folder`
+ * contains a checkpoint folder that is not empty. Without this error, the run would silently start
+ * from the beginning. */
 static fsdp_status refuse_unusable(const char *folder)
 {
     char **names;
@@ -232,8 +234,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Called before the first step. Refuse a folder in which a later step of this run would replace
- * another program's checkpoint. */
+/* Called before the first step. Return an error if the folder contains a checkpoint of another
+ * program that a later step of this run would replace. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
@@ -282,8 +284,9 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
 }
 
 /* Check that trainer_state.json and the optimizer's state are from the same save. The optimizer's
- * count may be less than the step, since skipped steps are not counted. It may be less than the
- * saved count if a parameter is frozen now, since that parameter no longer has a count. */
+ * count may be less than the number of steps, since skipped steps are not counted. It may also be
+ * less than the count in trainer_state.json if a parameter is frozen now, since a frozen parameter
+ * no longer has a count. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);
@@ -319,8 +322,8 @@ static fsdp_status take_step(fsdp_trainer *t, const char *path, const origin *fr
     return FSDP_OK;
 }
 
-/* Print a warning if the epochs of the saved run had another length. The rows of a step depend on
- * this length, so this run reads other rows than the saved run would have read. */
+/* Print a warning if the epochs of the saved run had a different length. Which rows a step reads
+ * depends on this length, so this run reads other rows than the saved run would have read. */
 static void warn_of_other_epoch_length(const fsdp_trainer *t, const fsdp_trainer_state_owner *state)
 {
     const double steps = state->epoch > 0.0 ? (double)state->step / state->epoch : 0.0;
@@ -360,8 +363,8 @@ static fsdp_status check_folder_is_whole(const char *path)
     return status;
 }
 
-/* Set *yes if the files at `path` must be read as another program's. Called if there is no
- * trainer_state.json of this program. All forms then count as another program's, except
+/* Set *yes if the files at `path` must be read as those of another program. Called if there is no
+ * trainer_state.json of this program. Every form is then assumed to be from another program, except
  * LOCAL_STATE_DICT, which only this program writes. Rank 0 decides. Collective. */
 static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
 {

@@ -6,8 +6,8 @@
 #define FSDP_TRAINER_STATE "trainer_state.json"
 
 /* fsdp_trainer_state_json() returns the current content of trainer_state.json, owned by the caller.
- * fsdp_trainer_state_write() adds the sizes and checksums of the files of model and optimizer that
- * are already in `dir` (checkpoint_tie.h), and writes the content into `dir`. @{ */
+ * fsdp_trainer_state_write() writes the content into `dir`. It first adds the sizes and checksums
+ * of the model's and the optimizer's files that are already in `dir` (checkpoint_tie.h). @{ */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_json(const fsdp_trainer *t, fsdp_json **state);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_write(fsdp_json *state, const char *dir);
 /* @} */
@@ -25,20 +25,21 @@ typedef enum fsdp_trainer_state_kind {
 
 typedef struct fsdp_trainer_state_owner {
     fsdp_trainer_state_kind kind;
-    int64_t step; /* TRANSFORMERS: its global_step; else -1 */
-    double epoch; /* TRANSFORMERS: trained epochs, possibly a fraction; 0: unknown */
+    int64_t step; /* TRANSFORMERS: the file's global_step; otherwise -1 */
+    double epoch; /* TRANSFORMERS: number of trained epochs, may be fractional; 0: unknown */
 } fsdp_trainer_state_owner;
 
-/* Find out which program wrote trainer_state.json in `dir`. FSDP_ERR_FORMAT if neither this program
- * nor transformers' Trainer wrote it. */
+/* Find out which program wrote trainer_state.json in `dir`. Return FSDP_ERR_FORMAT if neither this
+ * program nor transformers' Trainer wrote it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_find(const char *dir,
                                                     fsdp_trainer_state_owner *owner);
-/* Open trainer_state.json in `dir` as *state, owned by the caller. FSDP_ERR_FORMAT if it has a
- * wrong checksum. */
+/* Open trainer_state.json in `dir` as *state, owned by the caller. Return FSDP_ERR_FORMAT if its
+ * checksum is wrong. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **state);
-/* Read position, sums, records and results into *t. FSDP_ERR_INVALID, naming both values, if an
- * option or a size that must not change has changed, for example one that determines the rows of
- * the next steps. Other options that differ are printed to t->out. *counted becomes the saved
- * fsdp_trainer_counted_steps(), or -1 if it is unknown. */
+/* Read the position in the data, the sums, the records and the results into *t. Return
+ * FSDP_ERR_INVALID if an option or a size has changed that must stay the same, for example one that
+ * determines the rows of the next steps; the message contains both values. Other options that
+ * differ are printed to t->out. *counted becomes the saved value of fsdp_trainer_counted_steps(),
+ * or -1 if it is unknown. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir,
                                                     int64_t *counted);

@@ -34,8 +34,8 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks are counted
- * up until a file does not exist. */
+/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks are tried
+ * in order, until a file does not exist. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -49,8 +49,8 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* The CRC of data that ends with its own CRC is always the same, so leave out these last bytes.
-     */
+    /* Leave out the CRC at the end of the file. The CRC of data followed by its own CRC is always
+     * the same. */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;
@@ -62,8 +62,8 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Add the name, size and checksum of a file in `dir` to `list`. *there is false, and nothing is
- * added, if the file does not exist. */
+/* Add the name, size and checksum of a file in `dir` to `list`. If the file does not exist, add
+ * nothing, and set *there to false. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};

@@ -105,8 +105,8 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Check that all files of the checkpoint's form exist. A form that only later versions know is not
- * checked. */
+/* Check that all files of the checkpoint's form exist. Check nothing if this version does not know
+ * the form. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;

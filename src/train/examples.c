@@ -1,7 +1,8 @@
 /* Prints texts that the trained model generates for the first rows of the validation data, next to
- * the references. A causal model continues the prompt of a row, that is, its first tokens, which
- * have no loss. If a row has no prompt, the model continues the first tokens of the row. Only rank
- * 0 reads the rows. The other ranks take part with empty batches, since the model is sharded. */
+ * the references. A causal model continues the prompt of a row: the tokens at its beginning, which
+ * do not count in the loss. If a row has no prompt, the model continues the first tokens of the
+ * row. Only rank 0 reads the rows. The other ranks take part with empty batches, since the model is
+ * sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -13,8 +14,8 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    /* number of tokens that the model continues if a row has no prompt, but at most half of the row
-     */
+    /* if a row has no prompt, the model continues this many of its first tokens, but at most half
+     * of the row */
     FIRST_TOKENS = 32
 };
 

@@ -1,8 +1,8 @@
 /* Forward and backward of one batch, the basic operation of any training loop. */
 #include <fsdp/train.h>
 
-/* Return the factor that makes the loss a mean. It is computed in float32, as in the trainer's mean
- * of means. */
+/* Return the factor that makes the loss a mean. It is computed in float32, as it is in the trainer
+ * for a mean of means. */
 static double mean_factor(const fsdp_batch *batch)
 {
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;

@@ -2,11 +2,12 @@
 #pragma once
 #include "src/train/step.h"
 
-/* Set *found to the first parameter with a value that is not finite on any rank, or to NULL if
+/* Set *found to the first parameter that has a value that is not finite on any rank, or to NULL if
  * there is none. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop,
                                                  const fsdp_named_parameter **found);
-/* Return FSDP_ERR_NUMERIC for step `step`, counted from 0. The message contains the step and `what`
- * ("the loss is NaN"), and names the first parameter that is not finite, if any. Collective. */
+/* Return FSDP_ERR_NUMERIC for step `step`, counted from 0. The message contains the step, `what`
+ * (such as "the loss is NaN") and the first parameter that has a value that is not finite, if any.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what,
                                             int64_t step, double lr);

@@ -93,8 +93,8 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
 }
 
 /* Split the trained parameters of `all`: `no_decay` gets those whose names contain one of `words`,
- * `decay` the others. The lists borrow the names in `all`; their `items` are owned by the caller,
- * also on failure. */
+ * and `decay` gets the others. The names in the lists are borrowed from `all`. The caller owns the
+ * `items` of the lists, even on failure. */
 static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
                                  fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
 {

@@ -190,8 +190,8 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 
 /* --- tables --- */
 
-/* Set the headings of the columns that the table of epochs has for measures of this task, such as
- * accuracy. Return the number of these columns. */
+/* The table of epochs has columns for the measures of this task, such as accuracy. Set `headings`
+ * to the headings of these columns, and return how many there are. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";

@@ -35,8 +35,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* If the option is not given, pass 0: texts are then cut to the same default length, but
-         * rows of token ids are not cut. */
+        /* If the option is not given, pass 0. Texts are then cut to the option's default length,
+         * but rows of token ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length

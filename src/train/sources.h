@@ -8,6 +8,7 @@
  * --validation-data. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training,
                                                     fsdp_dataset **set);
-/* Called when the training rows, and the validation rows if any, are open. FSDP_ERR_INVALID if an
- * option for texts was given that neither the training rows nor the validation rows use. */
+/* Called when the training rows, and the validation rows if any, are open. Return FSDP_ERR_INVALID
+ * if an option for texts was given, but neither the training rows nor the validation rows use it.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t);

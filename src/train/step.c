@@ -65,8 +65,8 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, 
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Find the first of n leaves that has a loss that is not finite, and set result->not_finite to its
- * rows. result->rows must be the number of rows before all[0]. */
+/* Find the first of n leaves whose loss is not finite, and set result->not_finite to its rows.
+ * result->rows must be the number of rows before all[0]. */
 static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -208,7 +208,7 @@ static fsdp_status update(fsdp_train_loop *loop, double lr, int64_t step, fsdp_s
     return FSDP_OK;
 }
 
-/* Return the smallest power of two that is not below x. */
+/* Return the smallest power of two that is at least x. */
 static double power_above(double x)
 {
     int exponent;

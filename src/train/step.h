@@ -1,4 +1,5 @@
-/* One optimizer step: forward and backward of micro-batches, the global loss, clipping, the update.
+/* One optimizer step: forward and backward of micro-batches, the global loss, clipping and the
+ * update.
  *
  * Note [Loss of a step]. A step has one leaf for each micro-step of each rank: leaf m = a * W + r
  * is micro-step a of rank r, and W is the number of ranks. A leaf yields the sum of the losses of
@@ -10,13 +11,13 @@
  * does not depend on the number of ranks.
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
- * the scaler's scale. PyTorch scales the mean loss. Here, gradients are those of a sum. They are
- * divided only at the end of the step, by the number n of labels or leaves. So the loss of each
- * leaf is multiplied by scale / P, and the gradients are divided by n / P, where P is the smallest
- * power of two that is not below n. If the scale is a power of two, the scale and P change only
- * exponents, so the result has the same bits as without them.
+ * the scaler's scale. PyTorch scales the mean loss. Here, backward computes the gradients of a sum
+ * of losses. They are divided by the number n of labels or leaves only at the end of the step. So
+ * the loss of each leaf is multiplied by scale / P, and the gradients are divided by n / P, where P
+ * is the smallest power of two that is at least n. If the scale is a power of two, the scale and P
+ * change only exponents, so the result has the same bits as without them.
  *
- * A step whose gradients overflow updates nothing: not the parameters, not the moments, not the
+ * A step whose gradients overflow updates nothing: neither the parameters nor the moments nor the
  * optimizer's own count of steps. It counts as a step of the run, and the schedule advances, as in
  * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). If the loss is not
  * finite even before it is scaled, the scale is not the cause. As with GradScaler, such a step is
@@ -50,11 +51,12 @@ typedef struct fsdp_train_loop {
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the gradient norm; 0 means 2 */
     double clip_value;     /* limit of each element of the gradients; 0: no clipping */
-    /* if the gradient norm is not finite, scale by it instead of ending the run */
+    /* if the gradient norm is not finite, clip with it anyway instead of ending the run */
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* a part of the forward is computed in float16 */
-    int overflowed_forwards;  /* consecutive steps whose loss was not finite: see skip_step() */
+    /* consecutive steps whose loss was not finite: see skip_forward() in step.c */
+    int overflowed_forwards;
 } fsdp_train_loop;
 
 typedef struct fsdp_step_result {
@@ -71,23 +73,25 @@ typedef struct fsdp_step_result {
     double accuracy, f1;
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
-        int64_t first, n; /* first row, counted from 0, and number of rows; n 0: none */
+        /* first row, counted from 0, and number of rows; n is 0 if there are none */
+        int64_t first, n;
     } not_finite;
 } fsdp_step_result;
 
-/* Return FSDP_ERR_INVALID, naming `data`, if it has no labels (`labels` is 0), since the loss would
- * be undefined. */
+/* Return FSDP_ERR_INVALID if the rows have no labels (`labels` is 0), since the loss would be
+ * undefined. The message names `data`. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
 /* Take micro_steps batches from the loader and do one step with learning rate lr. `step` counts
- * from 0 and is used in messages only. FSDP_ERR_NUMERIC, without an update, if the loss or the
- * gradient norm is not finite; with a scaler, only if a smaller scale cannot help. Collective. */
+ * from 0 and is used in messages only. If the loss or the gradient norm is not finite, update
+ * nothing, and return FSDP_ERR_NUMERIC. With a scaler, such a step may be skipped without an error:
+ * see Note [Loss scale]. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double lr,
                                             int64_t step, fsdp_step_result *result);
 
-/* Do one step like fsdp_train_step(), but with given batches [micro_steps]. On the meta device
- * nothing is computed and the loss is 0; the step still allocates its memory and calls its
- * collectives. */
+/* Do one step like fsdp_train_step(), but with `batches` [micro_steps] instead of a loader. On the
+ * meta device nothing is computed and the loss is 0; the step still allocates its memory and calls
+ * its collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches,
                                                double lr, int64_t step, fsdp_step_result *result);
 

@@ -39,8 +39,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* An interrupted run that saves checkpoints does not end here, but after the next checkpoint.
-     */
+    /* An interrupted run that saves checkpoints does not end here. It ends after its next
+     * checkpoint. */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
@@ -59,7 +59,7 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 
 /* Save the model at the end of the run, if this run has not saved it. Without validation, save the
  * last state. With validation, the model is the best state, which was saved when it was measured.
- * If that was before the checkpoint from which this run resumed, the earlier run may have saved it
+ * If the best state was measured before this run resumed, the earlier run may have saved it
  * elsewhere or not at all. So if `output` does not exist, save the last state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
@@ -127,8 +127,8 @@ static fsdp_status validate(fsdp_trainer *t, int64_t epoch, fsdp_epoch_record *r
 
 /* --- epochs --- */
 
-/* Add a step to the sums of the epoch. A step whose loss is not finite (float16) does not count in
- * the mean loss. */
+/* Add a step to the sums of the epoch. A step whose loss is not finite, which can happen with
+ * float16, does not count in the mean loss. */
 static void add_step(fsdp_epoch_sum *sum, const fsdp_step_result *result, double seconds)
 {
     if (isfinite(result->loss)) {
@@ -295,12 +295,13 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
                       .started_s = fsdp_clock_s()};
     t.config = &t.completed;
     fsdp_trainer_at(&t, "");
-    fsdp_saved_error error; /* keep the error of the run: closing may report others */
+    fsdp_saved_error error; /* keep the run's error, since closing may report other errors */
     fsdp_error_save(run_epochs(&t), &error);
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;
-    if (config->save_model) /* rank 0 may have been killed while it saved */
+    /* rank 0 may have been killed while it saved the model; remove what it left */
+    if (config->save_model)
         fsdp_atomic_directory_sweep(config->output, 0);
     return fsdp_error_restore(&error);
 }

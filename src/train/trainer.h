@@ -22,14 +22,14 @@ typedef struct fsdp_train_result {
     double best_validation_loss;
     double accuracy, f1; /* measures of a classifier in the last validation */
     bool saved;          /* config->output contains the model */
-    /* the run was refused before it began, because of files at its outputs or the number of ranks;
-     * starting it again would not help */
+    /* the run was refused before it began, because of existing files that it would overwrite or
+     * because of the number of ranks; starting it again would not help */
     bool refused;
 } fsdp_train_result;
 
-/* Train as `config` says. Called on every rank of `group`. Rank 0 prints to `out` (NULL: nothing).
- * Collective. If a rank fails, the caller must call fsdp_group_abort(), so that the other ranks
- * fail, too. config->memory_limit bounds the memory of tensors. The caller checks beforehand that
- * the run fits (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
+/* Train as described by `config`. Called on every rank of `group`. Rank 0 prints to `out` (NULL:
+ * nothing). Collective. If a rank fails, the caller must call fsdp_group_abort(), so that the other
+ * ranks fail, too. config->memory_limit bounds the memory of tensors. The caller checks beforehand
+ * that the run fits (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

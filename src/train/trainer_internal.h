@@ -32,9 +32,9 @@ typedef struct fsdp_epoch_sum {
 /* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds; /* time from the call until the folder appeared */
+    double seconds; /* time from the beginning of the call that saves until the folder appeared */
     /* call_s: duration of the call that saves; step_s: call_s plus the duration of the step before
-     * it */
+     * that call */
     double call_s, step_s;
     double held_s; /* time that later steps spent copying and waiting */
     uint64_t copied_bytes;
@@ -44,7 +44,7 @@ typedef struct fsdp_async_checkpoint fsdp_async_checkpoint;
 
 typedef struct fsdp_trainer {
     const fsdp_train_config *config; /* &completed */
-    /* the caller's configuration, completed by values that depend on the task */
+    /* a copy of the caller's configuration, with the values that depend on the task filled in */
     fsdp_train_config completed;
     fsdp_task task; /* the model's task; set when the model is opened */
     fsdp_group *group;
@@ -95,14 +95,14 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* May the run overwrite files at its outputs? It may if the user allows it, if it resumes from one
- * of its own checkpoints (checkpoint.h), or if an earlier attempt of the same job may have written
- * them. */
+/* May the run overwrite existing files at the paths of its outputs? It may if the user allows it,
+ * if it resumes from one of its own checkpoints (checkpoint.h), or if an earlier attempt of the
+ * same job may have written them. */
 bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
 
-/* Open all that is needed before a checkpoint can be resumed. Collective. */
+/* Open everything that is needed before the run can be resumed from a checkpoint. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open(fsdp_trainer *t);
 /* Called after resuming. Open metrics and profile, and print the model, the ranks and the data.
  * Collective. */
@@ -116,8 +116,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
 void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever was opened, including the device */
 
-/* Record what this rank is doing after its last finished step. If the rank is lost, error messages
- * contain this text. */
+/* Record what this rank is doing, and the number of steps that it has finished. If the rank is
+ * lost, error messages contain both. */
 static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 {
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
@@ -145,6 +145,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
 /* Generate texts for the first validation rows, and print them with their references. Called if
  * fsdp_examples_prepare() has set makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
-/* Print the tables at the end (epochs, memory of each rank by purpose), host memory and step time,
- * and add a summary line to the metrics. Collective, since memory is gathered. */
+/* Print the final tables (epochs, memory of each rank by purpose), the host memory and the step
+ * time, and add a summary line to the metrics. Collective, since memory is gathered. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_summary(fsdp_trainer *t);

@@ -33,7 +33,7 @@ static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task
     const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
                        : c->asked_for.max_source_length ? "max-source-length"
                        : c->asked_for.max_target_length && c->generate_examples == 0
-                           /* with --generate-examples, this also limits the generated texts */
+                           /* --max-target-length also limits the texts of --generate-examples */
                            ? "max-target-length"
                            : NULL;
     if (task == FSDP_TASK_SEQ2SEQ || !flag)
@@ -100,8 +100,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* Return the variant of `strategy` that reshards after forward exactly if `on` is true. NO_SHARD
- * has no variants. */
+/* Return the variant of `strategy` that reshards after forward, or if `on` is false, the variant
+ * that does not. NO_SHARD has no variants and is returned unchanged. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -138,8 +138,9 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
         c->replicas = 0;
 }
 
-/* Derive --explicit-prefetching from the depths, and the depths from --explicit-prefetching. The
- * default depth is two units, as in the FSDP2 tutorial. */
+/* Complete the options for explicit prefetching. If a depth is set, --explicit-prefetching is on by
+ * default. If it is on and no depth was given, both depths become two units, as in the FSDP2
+ * tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -154,9 +155,9 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* Derive the kind of forward prefetching and the mode of gradient accumulation. In files and
- * variables, --forward-prefetch false counts as not given (false_is_silence), because FSDP1 gathers
- * the next unit ahead even with false. */
+/* Derive the kind of forward prefetching and the mode of gradient accumulation. In a file or an
+ * environment variable, --forward-prefetch false counts as not given (false_is_silence in
+ * include/fsdp/options.h), because FSDP1 gathers the next unit ahead of time even with false. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -169,8 +170,8 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* Whether an option is set that is meaningful only with activation checkpointing, and therefore
- * implies it. */
+/* Is any option set that makes sense only with activation checkpointing? Such an option implies it.
+ */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
@@ -199,8 +200,8 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
         c->resume = c->checkpoint ? c->checkpoint : "auto";
 }
 
-/* Derive the schedule. Scripts that compute the cosine schedule themselves have --lr-decay, a
- * switch for this schedule, and --min-lr, its last rate. */
+/* Derive the schedule. Some training scripts compute the cosine schedule themselves; their switch
+ * for it is --lr-decay, and their final learning rate is --min-lr. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
@@ -350,7 +351,7 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_asked_for(options, rates[i]) ||
-            /* even the default values of --lr and --lr-schedule are refused */
+            /* --lr and --lr-schedule are refused even if the user gave their default values */
             (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
@@ -405,8 +406,8 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Return the value as it is written after --reshard-after-forward. The result is static or in
- * `text`. */
+/* Return the value as a user writes it after --reshard-after-forward. The text is static or is
+ * stored in `text`. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -487,7 +488,7 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Refuse flags about checkpoints that have no effect with this --save-strategy. The user has
+/* Refuse checkpoint options that have no effect with this --save-strategy, since the user has
  * probably chosen the wrong strategy. */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {

@@ -18,7 +18,7 @@
 #include "src/fsdp/named_sharding.h"
 
 typedef enum fsdp_train_task {
-    FSDP_TRAIN_AUTO, /* the task that the model is for */
+    FSDP_TRAIN_AUTO, /* the task that the model was made for */
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
     FSDP_TRAIN_CLASSIFICATION,
@@ -43,9 +43,9 @@ typedef enum fsdp_auto_wrap_policy {
     FSDP_AUTO_WRAP_NO
 } fsdp_auto_wrap_policy;
 
-/* What each micro-step of a step communicates, except the last one. */
+/* What is communicated in each micro-step of a step, except in the last one. */
 typedef enum fsdp_accumulation_mode {
-    /* all gradients: the result has the same bits however the batch is split */
+    /* all gradients: the result has the same bits no matter how the batch is split */
     FSDP_ACCUMULATION_REDUCE,
     /* HYBRID_SHARD: gradients within a replica, but nothing between replicas */
     FSDP_ACCUMULATION_REDUCE_SCATTER,
@@ -110,16 +110,16 @@ typedef struct fsdp_train_config {
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
-    int64_t max_train_samples;               /* use only the first N rows; 0: all */
+    int64_t max_train_samples;               /* number of rows to use, from the first; 0: all */
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: tokens of a source, including the end of sequence */
     int max_target_length;
     int val_max_target_length; /* limit for validation rows; 0: max_target_length */
-    /* Not options. --max-source-length or --max-target-length was given, so rows of token ids are
-     * cut to this length, too. */
+    /* Not options. True if --max-source-length or --max-target-length was given. Rows of token ids
+     * are then cut to the given length, too. */
     bool cut_sources, cut_targets;
-    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, but at most 1024 in token
-     * files */
+    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, or in token files the smaller
+     * of this limit and 1024 */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
     double dropout;         /* NAN: the value in the model's config.json */
@@ -127,9 +127,9 @@ typedef struct fsdp_train_config {
     fsdp_option_list frozen_prefixes;
 
     /* training */
-    double epochs; /* passes over the training rows, above 0; may be a fraction */
-    /* optimizer steps; <= 0: until `epochs` end. If max_steps is given and --epochs is not,
-     * `epochs` is infinite */
+    double epochs; /* passes over the training rows, greater than 0; may be fractional */
+    /* maximum number of optimizer steps; <= 0: only `epochs` ends the run. If max_steps is given
+     * and --epochs is not, `epochs` is infinite */
     int64_t max_steps;
     int batch_size; /* rows per rank and micro-step */
     int validation_batch_size;
@@ -155,7 +155,7 @@ typedef struct fsdp_train_config {
     bool scale_parameter, relative_step, warmup_init;
     double max_grad_norm;    /* 0: no clipping */
     bool error_if_nonfinite; /* end the run if the gradient norm is not finite */
-    /* p of the gradient norm that is printed and clipped; may be INFINITY */
+    /* p of the p-norm of the gradients, which is printed and used for clipping; may be INFINITY */
     double grad_norm_type;
     double clip_value; /* 0: no clipping */
     double init_scale; /* initial loss scale with float16 */
@@ -166,12 +166,13 @@ typedef struct fsdp_train_config {
     bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
     bool given_lr_decay; /* not an option: the value given for --lr-decay */
     int lr_schedule;     /* fsdp_lr_schedule_kind */
-    /* fsdp_schedule_unit; if not given: EPOCH for the step schedule, else STEP */
+    /* fsdp_schedule_unit; if not given: EPOCH if lr_schedule is FSDP_LR_STEP, else STEP */
     int schedule_unit;
     double gamma;
     int step_size;       /* in units of schedule_unit */
     double warmup_steps; /* optimizer steps; below 1: a fraction of all steps */
-    double warmup_ratio; /* fraction of all steps; warmup_steps takes precedence */
+    /* fraction of all steps; warmup_steps takes precedence if both are given */
+    double warmup_ratio;
     double min_lr;
     double lr_power;   /* polynomial schedule */
     double num_cycles; /* cosine schedule with restarts */
@@ -179,8 +180,8 @@ typedef struct fsdp_train_config {
     /* sharding */
     int sharding_strategy; /* fsdp_sharding_strategy */
     const char *fsdp;      /* sharding and offload in transformers' words; NULL: not given */
-    /* 0: no; 1: yes; above 1: number of ranks among which parameters stay sharded after forward.
-     * Always consistent with sharding_strategy */
+    /* Are parameters resharded after forward? 0: no; 1: yes; above 1: yes, but only among this many
+     * ranks. Always consistent with sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
     bool forward_prefetch;
@@ -193,19 +194,19 @@ typedef struct fsdp_train_config {
     fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
     /* reshard after the backward of each micro-step, not only of the last one */
     bool reshard_after_backward;
-    /* only the last micro-step waits for the last reduce of its backward */
+    /* in micro-steps before the last one, backward ends without waiting for its last reduce */
     bool set_is_last_backward;
     /* divisor of the gradients; 0: the number of label tokens, or of micro-batches, in a step */
     double gradient_divide_factor;
     int accumulation_mode; /* fsdp_accumulation_mode */
-    bool sync_each_batch;  /* true exactly if accumulation_mode is REDUCE */
-    /* HYBRID_SHARD: number of ranks per replica; 0: derived from `replicas`, or if that is 0, the
-     * ranks of a host */
+    bool sync_each_batch;  /* true if and only if accumulation_mode is REDUCE */
+    /* HYBRID_SHARD: number of ranks per replica; 0: derived from `replicas`, or if that is also 0,
+     * the number of ranks on a host */
     int shard_size;
     int replicas;         /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
     int auto_wrap_policy; /* fsdp_auto_wrap_policy */
     fsdp_option_list transformer_layer_cls_to_wrap; /* empty: the default units */
-    /* SIZE_BASED: number of parameters that make a module a unit; 0: FSDP1's default */
+    /* SIZE_BASED: minimum number of parameters in a unit; 0: FSDP1's default */
     int64_t min_num_params;
     /* number of consecutive blocks that form one unit */
     int blocks_per_unit;
@@ -216,7 +217,7 @@ typedef struct fsdp_train_config {
     bool activation_offload;            /* write kept activations to a file */
     /* offload master weights and optimizer state, to offload_dir if it is set */
     bool cpu_offload;
-    /* folder of offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
+    /* folder for offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
     const char *offload_dir;
     fsdp_dtype param_dtype, reduce_dtype, master_dtype, buffer_dtype; /* fields of fsdp_mp_policy */
     fsdp_dtype output_dtype; /* dtype of the model's loss */
@@ -224,25 +225,26 @@ typedef struct fsdp_train_config {
     int device;           /* fsdp_train_device */
     const char *devices;  /* required number of ranks, or "auto": any number */
     int threads_per_rank; /* 0: the cores of this host divided by its ranks, at least 1 */
-    const char *isa;      /* for fsdp_kernels_cpu_open(); NULL: the best */
+    const char *isa;      /* for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
 
     /* output */
-    const char *output; /* folder for the model; NULL only without save_model */
+    const char *output; /* folder for the model; never NULL if save_model is true */
     bool overwrite_output, save_model, run_validation;
     /* evaluation_steps and logging_steps are numbers of optimizer steps. A value below 1 is a
-     * fraction of all steps, until the trainer knows the total and replaces it. */
+     * fraction of all steps. The trainer replaces it as soon as it knows their number. */
     double evaluation_steps;   /* steps between validations; 0: validate at the end of each epoch */
-    int eval_strategy;         /* fsdp_strategy; agrees with evaluation_steps */
-    int logging_strategy;      /* fsdp_strategy; agrees with logging_steps */
+    int eval_strategy;         /* fsdp_strategy; consistent with evaluation_steps */
+    int logging_strategy;      /* fsdp_strategy; consistent with logging_steps */
     double logging_steps;      /* steps between progress lines, if stdout is not a terminal */
     int64_t memory_limit;      /* bytes for all ranks of a host together; 0: none */
     bool track_memory;         /* report memory by purpose */
-    int print_model;           /* fsdp_print_model: the module tree with its units */
+    int print_model;           /* fsdp_print_model: how to print the module tree and its units */
     const char *metrics;       /* file for JSON lines; NULL: none */
     const char *profile;       /* file for the trace of a few steps; NULL: none */
-    const char *profile_steps; /* "A:B"; NULL: after the warm-up */
+    const char *profile_steps; /* range "A:B" of steps to trace; NULL: steps after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    /* at the end of the run, generate texts for the first N validation rows */
+    /* number of validation rows, from the first, for which texts are generated at the end of the
+     * run */
     int generate_examples;
 
     /* checkpoints that a run can be resumed from */
@@ -264,12 +266,13 @@ typedef struct fsdp_train_config {
 
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* Not an option. When it becomes true, the run saves a last checkpoint and ends. If the run
-     * saves no checkpoints, it ends before it next saves the model. NULL: never interrupted */
+    /* Not an option. A flag that is set to end the run early. The run then saves a last checkpoint
+     * and ends. If it saves no checkpoints, it ends when it is about to save the model. NULL: the
+     * run cannot be interrupted */
     const atomic_bool *interrupted;
 
     /* Not an option. Whether the user asked for each of these options (fsdp_options_asked_for()).
-     * Only some tasks or kinds of rows use these options; elsewhere they are refused. */
+     * They are for some tasks or kinds of rows only, and are refused for the others. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;
@@ -284,9 +287,9 @@ const fsdp_options_spec *fsdp_train_options(void);
 
 /* Return the name that --task uses, such as "causal-lm"; static. */
 const char *fsdp_train_task_name(fsdp_task task);
-/* Return the name that --task uses for a fsdp_train_task other than AUTO; static. */
+/* Return the name that --task uses for `task`, an fsdp_train_task other than AUTO; static. */
 const char *fsdp_train_given_task_name(int task);
-/* Return the task of a model for `task`, a fsdp_train_task other than AUTO. */
+/* Return the task that a model must have for `task`, an fsdp_train_task other than AUTO. */
 fsdp_task fsdp_train_model_task(int task);
 /* Return the default of --task-prefix for a task; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
@@ -301,7 +304,7 @@ static inline bool fsdp_optimizer_is_adam(int optimizer)
 }
 /* Return the name that --sharding-strategy uses, such as "HYBRID_SHARD"; static. */
 const char *fsdp_sharding_strategy_name(fsdp_sharding_strategy strategy);
-/* Does the strategy have several replicas of the model? */
+/* Does the strategy use several replicas of the model? */
 static inline bool fsdp_sharding_is_hybrid(int strategy)
 {
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
@@ -309,9 +312,9 @@ static inline bool fsdp_sharding_is_hybrid(int strategy)
 /* Set all fields of *options except the mesh. */
 void fsdp_train_config_shard_options(const fsdp_train_config *config,
                                      fsdp_fully_shard_options *options);
-/* HYBRID_SHARD: set *shard_size to the number of ranks over which each replica is sharded.
- * FSDP_ERR_INVALID, naming the numbers, if shard size, number of replicas and number of ranks do
- * not agree. */
+/* HYBRID_SHARD: set *shard_size to the number of ranks over which each replica is sharded. Return
+ * FSDP_ERR_INVALID if shard size, number of replicas and number of ranks do not agree; the message
+ * contains these numbers. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *config,
                                                          int world_size, int ranks_of_host,
                                                          int *shard_size);

@@ -1,6 +1,6 @@
-/* See config_effect.h. config.c checks options that belong to one optimizer, and options whose
- * value alone shows that they were given. Options that depend on the rows are checked when the rows
- * are opened (src/train/sources.h). */
+/* See config_effect.h. Some options are checked elsewhere. config.c checks options of a single
+ * optimizer, and options that must have been given because their value is not the default. Options
+ * that depend on the rows are checked when the rows are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
 #include <string.h>

@@ -12,11 +12,11 @@ typedef enum fsdp_train_file {
     FSDP_TRAIN_FILE_PROFILE, /* JSON */
     FSDP_TRAIN_FILE_PICTURE, /* PNG or SVG */
 } fsdp_train_file;
-/* FSDP_ERR_INVALID, naming `flag`, if there is a regular file at `path` that is not of kind `kind`,
- * since only files that this program wrote may be overwritten. Empty files, devices and pipes may
- * always be written. */
+/* Return FSDP_ERR_INVALID if there is a regular file at `path` that is not of kind `kind`, since
+ * only files that this program wrote may be overwritten. The message names `flag`. Empty files,
+ * devices and pipes may always be written. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_file_check(const char *flag, const char *path,
                                                   fsdp_train_file kind);
-/* FSDP_ERR_INVALID, naming two flags, if they name the same file and the run would write it.
- * FSDP_ERR_INVALID, naming one flag, if the run would overwrite a file of another kind. */
+/* Return FSDP_ERR_INVALID if two flags name the same file and the run would write to it, or if the
+ * run would overwrite a file of another kind. The message names the flags. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_paths_check(const fsdp_train_config *config);

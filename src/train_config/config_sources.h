@@ -8,11 +8,11 @@ typedef struct fsdp_train_source {
     const char *path; /* borrowed */
 } fsdp_train_source;
 
-/* Parse a source of --mix-data, such as "span-corruption:0.7:corpus.txt". The path in *out points
- * into `text`. FSDP_ERR_INVALID, naming `text`, if it is not of this form. */
+/* Parse a source of --mix-data, such as "span-corruption:0.7:corpus.txt". out->path points into
+ * `text`. Return FSDP_ERR_INVALID if `text` does not have this form; the message contains it. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out);
 
-/* Return the number of sources: --data, and those of --mix-data. */
+/* Return the number of sources, which are --data and those of --mix-data. */
 size_t fsdp_train_sources_count(const fsdp_train_config *config);
 /* Set *out to source `i`: source 0 is --data, the others are those of --mix-data. This cannot fail
  * after fsdp_train_sources_check() has succeeded. */
@@ -28,9 +28,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *co
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 
-/* Does any source have a task other than span corruption? Called after the checks; an error counts
- * as yes. */
+/* Does any source have a task other than span corruption? Called after the sources were checked.
+ * Returns true if a source cannot be parsed. */
 bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
-/* Return the number of tokens in the longest target that any source of a SEQ2SEQ model can have.
- * Called after the checks. */
+/* Return the number of tokens in the longest target that any source can have. Called for a SEQ2SEQ
+ * model, after the sources were checked. */
 int64_t fsdp_train_sources_target_length(const fsdp_train_config *config);

@@ -1,6 +1,6 @@
-/* The option table of `fsdp train`. The names of options are this project's. Their aliases are
- * names from the FSDP tutorials, transformers' Trainer and Accelerate. Options of these tools that
- * have no effect here are in config_compat.c. */
+/* The option table of `fsdp train`. The main name of each option is this project's own. The aliases
+ * are names from the FSDP tutorials, transformers' Trainer and Accelerate. Options of these tools
+ * that have no effect here are in config_compat.c. */
 #include "src/base/assert.h"
 #include "src/options/isa_option.h"
 #include "src/tensor/device.h"

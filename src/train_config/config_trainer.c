@@ -61,8 +61,9 @@ enum {
     TRAINER_LOGGING_STEPS = 500
 };
 
-/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" applies only
- * during training: if --do_eval is given, Trainer's scripts evaluate once after training. */
+/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" turns validation
+ * off during training only. If --do_eval is given, the model is still evaluated once after
+ * training, as in Trainer's scripts. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool says_steps = fsdp_options_given(options, "evaluation-steps");

@@ -1,6 +1,6 @@
-/* Options that `fsdp train` has in the same form as transformers' Trainer. Some are other words for
- * options of this project (--fsdp, --eval-strategy). Others are numbers of steps or epochs that may
- * be fractions. */
+/* Options of `fsdp train` that have the same form as in transformers' Trainer. Some express options
+ * of this project in Trainer's words (--fsdp, --eval-strategy). Others are numbers of steps or
+ * epochs, which may be fractional. */
 #pragma once
 #include "src/train_config/config.h"
 
@@ -25,15 +25,17 @@ int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
  * --logging-strategy. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
-/* Set the strategy and offload that --fsdp names, unless their own options are given. */
+/* Set the sharding strategy and the offloading that --fsdp names, unless the separate options for
+ * them are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* FSDP_ERR_INVALID if a number of steps is above 1 but not a whole number. */
+/* Return FSDP_ERR_INVALID if a number of steps is above 1 but not a whole number. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
 
-/* FSDP_ERR_INVALID for unknown words of --fsdp, and if strategies contradict other options. */
+/* Return FSDP_ERR_INVALID if --fsdp has an unknown word, or if --fsdp, --eval-strategy or
+ * --logging-strategy contradicts another option. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_trainer(const fsdp_train_config *c,
                                                      const fsdp_options *options);
 
-/* FSDP_ERR_INVALID unless `devices` is "auto", "-1" or the number of ranks. */
+/* Return FSDP_ERR_INVALID unless `devices` is "auto", "-1" or the number of ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_devices(const char *devices, int world_size);

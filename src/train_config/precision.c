@@ -33,8 +33,7 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* The dtypes that each precision before FIRST_PRESET sets. -1: the precision does not set this
- * field. */
+/* The dtypes that are set by each precision before FIRST_PRESET; -1: this field is not set. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1},
@@ -98,8 +97,8 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* Does --mixed-precision make requests? The value "no" does so only on the command line, since
- * configuration files and Accelerate's variables contain it routinely. */
+/* Does --mixed-precision make any requests? The value "no" does so only on the command line, since
+ * configuration files and Accelerate's environment variables contain it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -203,7 +202,7 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* Does any unit have a policy of its own that computes in float16? If `reduces`, a policy that
+/* Does any unit have its own policy that computes in float16? If `reduces` is true, a policy that
  * reduces in float16 counts, too. fsdp_train_precision_check() has already parsed the policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {

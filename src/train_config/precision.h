@@ -6,14 +6,14 @@
 #include "src/train_config/config.h"
 
 /* The choices of --mixed-precision, NULL-terminated. The field mixed_precision of fsdp_train_config
- * is an index of this array. */
+ * is an index into this array. */
 extern const char *const fsdp_train_precisions[];
 
 /* Set each dtype from the source with the highest precedence: a flag, then a file, then the
  * environment. */
 void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *options);
-/* FSDP_ERR_INVALID, naming both flags, if two flags of equal precedence contradict each other.
- * FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot have. */
+/* Return FSDP_ERR_INVALID if two flags of equal precedence contradict each other; the message names
+ * both. Return FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot have. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
