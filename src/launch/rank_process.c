@@ -153,8 +153,8 @@ typedef struct child_plan {
     char **argv, **envp;
     const char *program;
     pid_t launcher;
-    int stdio[2];    /* replacements of stdout and stderr, or -1 */
-    int stdin_fd;    /* replacement of stdin, or -1 */
+    int stdio[2];    /* descriptors that replace stdout and stderr, or -1 */
+    int stdin_fd;    /* descriptor that replaces stdin, or -1 */
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
