@@ -6,8 +6,9 @@
 
 typedef enum fsdp_convert_format {
     FSDP_CONVERT_AUTO, /* choose the format by the target's name: TORCH for .pt, .pth and .bin,
-                          SAFETENSORS for .safetensors. Any other name is a directory: DCP, which
-                          keeps everything, if the source is a file of torch.save, otherwise HF */
+                          SAFETENSORS for .safetensors. Any other name is that of a directory. The
+                          format is then DCP, which keeps everything, if the source is a file of
+                          torch.save, and otherwise HF */
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
     FSDP_CONVERT_SAFETENSORS,
@@ -32,9 +33,9 @@ typedef struct fsdp_convert_options {
      * omitted, and note() reports them. NULL: all tensors are written. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    const fsdp_name_change *names; /* changes of the tensors' names, in addition to removing the
-                                      prefixes of wrappers; only if the target contains just a
-                                      model. NULL: no changes */
+    /* Changes of the tensors' names, in addition to removing the prefixes of wrappers. Allowed only
+     * if the target contains just a model. NULL: no changes. */
+    const fsdp_name_change *names;
     bool overwrite; /* replace an existing target; by default, an existing target is an error */
     fsdp_source_progress_fn *progress;             /* may be NULL */
     void (*note)(const char *note, void *context); /* called before the first or after the last call
@@ -45,14 +46,14 @@ typedef struct fsdp_convert_options {
 typedef struct fsdp_convert_result {
     fsdp_convert_format format; /* the format that was written; never AUTO */
     size_t tensors, values;
-    int64_t bytes; /* size of the written tensors */
+    int64_t bytes; /* total size of the written tensors */
 } fsdp_convert_result;
 
 /* Return the format in which `to` will be written: `wanted`, unless that is AUTO. */
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted);
-/* Convert `from` and write the result to `to`, which appears complete or not at all. Whatever is
- * read is verified with its checksums.
+/* Convert `from` and write the result to `to`, which appears complete or not at all. All data that
+ * are read are verified with their checksums.
  *
  * @return FSDP_ERR_INVALID if two items would have the same name or if `to` must not be written: it
  *         exists and options->overwrite is false, it is a directory without a checkpoint, or it

@@ -30,7 +30,7 @@ typedef struct fsdp_conversion {
     bool is_sparse;        /* the source has holes, so the target gets holes too */
     int64_t n_too_large;   /* number of finite elements that became infinite in float16 */
     const char *too_large; /* name of the tensor that contains the first of these elements */
-    fsdp_str replaced;     /* old files that are removed without a replacement: "'a', 'b'" */
+    fsdp_str replaced;     /* old files that are removed and not replaced: "'a', 'b'" */
 } fsdp_conversion;
 
 enum {
@@ -54,7 +54,7 @@ void fsdp_conversion_report_progress(const fsdp_conversion *run);
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
 /* Return whether the file `name` of the old target must be removed. This is an fsdp_is_stale_fn
- * whose `context` is the fsdp_conversion. If no new file replaces the file, `name` is added to
+ * whose `context` is the fsdp_conversion. If no new file replaces it, `name` is added to
  * run->replaced. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 

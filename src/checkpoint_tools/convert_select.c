@@ -68,8 +68,9 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* Add a note if no key leads to a model. The tensors at the top were then selected as the model,
- * and the tensors below keys are left out, although the model may be below one of these keys. */
+/* Add a note if tensors are left out because the source has none of the usual keys of a model. The
+ * tensors at the top are then taken as the model and those below keys are left out, although one of
+ * those keys may be the model's. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -153,8 +154,8 @@ static fsdp_status leave_out_objects(fsdp_conversion *run)
     return note_objects(run);
 }
 
-/* Convert the dtype of the model's tensors only: an optimizer with bfloat16 moments would be a
- * different optimizer. */
+/* Convert the dtype of the model's tensors, and of no others: an optimizer with bfloat16 moments
+ * would be a different optimizer. */
 static fsdp_status change_dtypes(fsdp_conversion *run)
 {
     fsdp_selection model;

@@ -161,7 +161,7 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* Report that two plain values differ. The reported texts may be equal even so, because they are
+/* Report that two plain values differ. The reported texts may still be equal, because they are
  * truncated and do not show the elements of tensors. */
 static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
                                  const fsdp_pickle_value *b)
@@ -299,7 +299,7 @@ static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find the prefix that must be removed from all names of `longer` to make them the names of
+/* Find the prefix that must be removed from all names of `longer` to turn them into the names of
  * `shorter`; change->prefix is "" if there is none. Both selections are sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)

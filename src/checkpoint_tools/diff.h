@@ -27,8 +27,8 @@ typedef fsdp_status fsdp_difference_fn(const fsdp_difference *difference, void *
 /* A field that is zero has its default value. */
 typedef struct fsdp_diff_options {
     bool has_tolerance; /* elements are equal if |a - b| <= tolerance or both are NaN. By default,
-                           elements of the same dtype are equal if their bits are equal, others if
-                           their values are */
+                           elements of the same dtype are equal if their bits are equal, and
+                           elements of different dtypes if their values are equal */
     double tolerance;
     bool ignore_dtype; /* do not report that dtypes differ */
     bool model_only; /* compare only the models' tensors; by default everything is compared, unless

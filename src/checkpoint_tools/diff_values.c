@@ -33,8 +33,8 @@ static fsdp_status compare_items(comparing *c, const fsdp_pickle_value *a,
     return FSDP_OK;
 }
 
-/* Compare two sets: they are the same if they have the same number of items and each item of `a` is
- * in `b`, since a set has no item twice. */
+/* Compare two sets. They are the same if they have the same number of items and each item of `a` is
+ * in `b`, since no item is in a set twice. */
 static fsdp_status compare_sets(comparing *c, const fsdp_pickle_value *a,
                                 const fsdp_pickle_value *b, bool *same)
 {

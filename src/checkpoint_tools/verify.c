@@ -39,7 +39,7 @@ static void report_progress(const verifying *v)
         v->options->progress(v->options->context, v->done, v->total);
 }
 
-/* Report a failure that means damage, and return FSDP_OK. Return any other failure, which means
+/* If the failure means damage, report it and return FSDP_OK. Return any other failure, which means
  * that the checkpoint cannot be read. */
 static fsdp_status take_failure(verifying *v, fsdp_status status)
 {
@@ -50,8 +50,9 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* Like take_failure(), but for the failure of a part of the checkpoint. A part in a form that this
- * library does not read is also reported and gives FSDP_OK, so that the other parts are checked. */
+/* Like take_failure(), but for a failure in one part of the checkpoint. If the part has a form that
+ * this library does not read, this is also reported and FSDP_OK is returned, so that the other
+ * parts are checked. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -194,7 +195,7 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 static fsdp_status verify(verifying *v, const char *path);
 
 /* Check each file of a Hugging Face folder as a separate checkpoint, because some of the files may
- * have checksums and others not. */
+ * have checksums while others have none. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)

@@ -12,9 +12,9 @@
 int fsdp_bench_train_main(int argc, char **argv);
 int fsdp_bench_collectives_main(int argc, char **argv);
 
-/* Run the command `argv` on `ranks` ranks, which are bound to cores and have `report` as their
- * FSDP_BENCH_REPORT_ENV. Returns an error if the ranks could not be started. *attempt says how the
- * ranks ended. */
+/* Run the command `argv` on `ranks` ranks, which are bound to cores. Each of them gets `report` as
+ * its FSDP_BENCH_REPORT_ENV. Returns an error if the ranks could not be started. *attempt says how
+ * the ranks ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_job_run(int ranks, char **argv, const char *report,
                                                fsdp_attempt *attempt);
 /* Set *report to the value of FSDP_BENCH_REPORT_ENV on a rank, and to NULL in the launching

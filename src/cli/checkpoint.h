@@ -5,6 +5,6 @@
  * of the subcommand. */
 int fsdp_checkpoint_inspect(int argc, char **argv);
 int fsdp_checkpoint_diff(int argc, char **argv);
-/* Also runs `fsdp checkpoint merge-weights`, which is named like the command of Accelerate. */
+/* Also runs `fsdp checkpoint merge-weights`, which is named after Accelerate's command. */
 int fsdp_checkpoint_convert(int argc, char **argv);
 int fsdp_checkpoint_verify(int argc, char **argv);

@@ -151,9 +151,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the initial model of the run that wrote `source`. If --model is not given and the target is
- * a Hugging Face folder, this model's configuration and tokenizer are copied. *model is NULL if the
- * model is unknown, is not there, or does not fit the weights. The caller owns *model. */
+/* Find the initial model of the run that wrote `source`. Its configuration and tokenizer are copied
+ * if the target is a Hugging Face folder and --model is not given. *model is NULL if the model is
+ * unknown or does not exist, or if it does not fit the weights. The caller owns *model. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;

@@ -90,8 +90,8 @@ static bool is_part(const fsdp_parts *parts, const char *path)
     return false;
 }
 
-/* Check that `path`, if it is the folder of a training checkpoint, is complete, and return the exit
- * code. If it is in `parts`, it is skipped, because verify_one() has checked it. */
+/* If `path` is the folder of a training checkpoint, check that it is complete. Returns the exit
+ * code. A path that is in `parts` is skipped, because verify_one() has checked it. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};

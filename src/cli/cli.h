@@ -24,8 +24,8 @@ int fsdp_cli_failed(const char *program);
 int fsdp_cli_misused(const char *program);
 
 /* Report an error as fsdp_cli_failed() does, but print nothing if task 0 reports it. Use this for
- * errors that may come from fsdp_check_single_task(): all tasks get them, and only one must report
- * them. */
+ * errors that may come from fsdp_check_single_task(): every task gets such an error, and only one
+ * task must report it. */
 int fsdp_cli_not_joined(const char *program);
 /* Call fsdp_init_process_group(). If a run of one rank is in a Slurm allocation of several tasks,
  * also print a note on stderr, because the user may have expected more ranks. */

@@ -368,8 +368,8 @@ static void launch_fini(fsdp_launch *launch)
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* Without this, the launcher would be killed if the reader of its output ends before the ranks:
-     * Ctrl-C also ends `| tee log`, while the ranks may be saving. */
+    /* Without this, the launcher would be killed if the process that reads its output ends before
+     * the ranks. For example, Ctrl-C also ends `| tee log`, while the ranks may still be saving. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)

@@ -118,7 +118,7 @@ static fsdp_option *make_table(size_t *count)
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
-            o->value = "false"; /* by default, because saving requires --output */
+            o->value = "false"; /* unlike in train, because saving requires --output */
         if (is_looked_at(o->name))
             continue;
         o->required = false;

@@ -31,7 +31,7 @@ FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 /* Is there a command of this name in the table of main.c? This is for commands that run other
  * commands. */
 bool fsdp_command_exists(const char *name);
-/* Return the command whose name is nearest to `name`; NULL if none is near. */
+/* Return the command whose name is most similar to `name`; NULL if none is similar enough. */
 const char *fsdp_command_nearest(const char *name);
 /* Run the command argv[0], which must exist, and return its exit code. */
 int fsdp_command_run(int argc, char **argv);

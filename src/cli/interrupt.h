@@ -8,8 +8,8 @@ typedef struct fsdp_interrupt fsdp_interrupt;
 
 /* Change the effect of SIGINT and SIGTERM, and of SIGHUP unless it is ignored, as under nohup. They
  * still end the process, but a save into `output` that is in progress may finish first. A save that
- * takes longer than some seconds is removed. `output` is NULL if the model is not saved. SIGPIPE is
- * ignored, so that a save can finish although Ctrl-C also ends `| tee log`. Call this once per
+ * takes longer than a few seconds is removed. `output` is NULL if the model is not saved. SIGPIPE
+ * is ignored, so that a save can finish although Ctrl-C also ends `| tee log`. Call this once per
  * process, before any thread is started.
  *
  * @param to_the_end true if the run checks the flag of fsdp_cli_interrupted(), saves what it needs

@@ -57,10 +57,10 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* Compare this rank's share of `a`, a tensor of the model's source, with that of `b`, a tensor of
- * `other`. They have the same dtype and shape. *same becomes false if the shares differ. A share
- * consists of whole blocks, which contain a whole number of elements even if an element is smaller
- * than a byte. */
+/* Compare this rank's share of `a`, a tensor of the model's source, with the same share of `b`, a
+ * tensor of `other`. The tensors have the same dtype and shape. *same becomes false if the shares
+ * differ. A share consists of whole blocks, and a block contains a whole number of elements even if
+ * an element is smaller than a byte. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -145,9 +145,10 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Could `name` belong to the model? If the model has a prefix, every name below the prefix could.
- * If the model is at the top of the checkpoint, other items may be next to it, so the part of
- * `name` before the first dot must begin a name of the model. */
+/* Could `name`, which does not include the model's prefix, belong to the model? If the prefix is
+ * not empty, any name could. If it is empty, the model is at the top of the checkpoint, where other
+ * items may be next to it. Then `name` could only if a name in the model begins with the same part,
+ * up to the first dot. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -427,7 +428,7 @@ static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
-    run->once = run->report->names; /* the report refers to the names, so it owns the list */
+    run->once = run->report->names; /* the report owns the list, because it refers to the names */
     FSDP_TRY(open_sources(run));
     FSDP_TRY(fsdp_state_dict_create(&run->state));
     FSDP_TRY(fsdp_state_dict_create(&run->reads[0]));

@@ -18,8 +18,8 @@ typedef struct fsdp_foreign_paths {
 typedef struct fsdp_foreign_parameter {
     const char *name;              /* name in the module */
     fsdp_optimizer_options ours;   /* options of the parameter's group in this run */
-    fsdp_optimizer_options theirs; /* `ours`, overwritten with the options in the checkpoint; lr is
-                                      a scheduler's initial_lr if there is one */
+    fsdp_optimizer_options theirs; /* `ours`, overwritten with the options in the checkpoint; for
+                                      lr, a scheduler's initial_lr is preferred */
 } fsdp_foreign_parameter;
 
 typedef struct fsdp_foreign_report {
@@ -37,7 +37,7 @@ typedef struct fsdp_foreign_report {
  * @return FSDP_ERR_NOT_FOUND if a tensor or a state is missing; the message says which keys exist
  *         and which are needed. FSDP_ERR_INVALID for state or options that this optimizer does not
  *         have (amsgrad, momentum_buffer in AdamW), for tensors that are tied in this model but
- *         differ, and for a name that fits two items. Also the errors of fsdp_source_open(),
+ *         differ, and for a name that matches two items. Also the errors of fsdp_source_open(),
  *         fsdp_dcp_load() and fsdp_torch_load_into() */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
                                               const fsdp_foreign_paths *paths, fsdp_group *group,

@@ -101,7 +101,7 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
 
 /* ---- parameters by number -------------------------------------------------------------------- */
 
-/* A parameter number of the checkpoint. torch numbers parameters group by group. */
+/* The number of a parameter in the checkpoint. torch numbers the parameters group by group. */
 typedef struct numbered {
     int64_t number;
     size_t group;
@@ -139,8 +139,8 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Could the state under this number belong to `parameter`? *yes is false if a tensor of this state
- * has a different shape in this optimizer, else true. */
+/* Could the state under this number belong to `parameter`? *yes is true unless a tensor of this
+ * state has a different shape in this optimizer. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {

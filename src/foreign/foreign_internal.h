@@ -28,7 +28,7 @@ typedef struct fsdp_foreign_run {
     fsdp_foreign_optimizer at;     /* place of the optimizer in its source */
     fsdp_foreign_slot *slots;      /* [n_slots] in the optimizer's order */
     size_t n_slots;
-    fsdp_arena arena; /* texts and plain values */
+    fsdp_arena arena; /* strings and plain values */
     /* The tensors that will be read, under the checkpoint's keys: those in reads[0] from the
      * model's source, those in reads[1] from the optimizer's source. If both are one source,
      * reads[1] equals reads[0]. */
@@ -36,7 +36,7 @@ typedef struct fsdp_foreign_run {
     fsdp_state_dict *state; /* the dict {"state": ...} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;
 
-/* Return a formatted text, which the run's arena owns; NULL if memory ran out. */
+/* Return a formatted string, which the run's arena owns; NULL if memory ran out. */
 FSDP_PRINTF(2, 3) const char *fsdp_foreign_text(fsdp_foreign_run *run, const char *format, ...);
 /* Add a sentence to the notes of the report. */
 FSDP_PRINTF(2, 3)

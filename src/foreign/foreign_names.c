@@ -13,10 +13,10 @@
 #include "src/base/str.h"
 
 enum {
-    MAX_PLACES = 32, /* largest number of candidates for a place */
-    MAX_PROBES = 8,  /* number of parameters whose names are searched for, to find candidates */
+    MAX_PLACES = 32, /* largest number of candidate places */
+    MAX_PROBES = 8,  /* number of parameters whose names are searched for to find candidates */
     MAX_TOP = 12,    /* keys listed in a message */
-    UNUSUAL = 1000   /* added to the rank of a prefix without a usual key; larger than any depth */
+    UNUSUAL = 1000   /* added to the rank of a place not below a usual key; exceeds any depth */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -185,8 +185,8 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return the rank of a place; a smaller rank is preferred. The top of the checkpoint and places
- * below a usual key are preferred to all others. In each of the two classes, a place of smaller
+/* Return the rank of a place; a smaller rank is preferred. The top of the checkpoint, and places
+ * below one of the keys `usual`, are preferred to all others. Within these two classes, a smaller
  * depth is preferred, because a deeper dict may contain a moving average of the model, or another
  * model. */
 static size_t rank_of(const place *p, const char *const *usual)
@@ -204,16 +204,16 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* Return the score of a place. A place below a usual key that has at least half as many parameters
- * as the best place gets the highest score, even if another place has more parameters. The error
- * message can then name the parameters that this place lacks. */
+/* Return the score of a place. `most` is the largest number of parameters in any place. A place
+ * below a usual key also gets the score `most` if it has at least half of that number. It can then
+ * be chosen although parameters are missing in it, and the error message names these. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* Choose the best place; *best is NULL if no place has a parameter. Returns an error if two places
- * are equally good. */
+/* Choose the best place; *best is NULL if no place has any of the parameters. Returns an error if
+ * two places are equally good. */
 static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
                                 const char *const *usual, place **best)
 {
@@ -259,7 +259,8 @@ static size_t n_probes(const fsdp_parameter_list *all)
     return all->n < MAX_PROBES ? all->n : MAX_PROBES;
 }
 
-/* Return the name of probe i. The probes are spread evenly over the model. */
+/* Return the name of parameter `i` of those that are searched for. They are spread evenly over the
+ * model. */
 static const char *probe(const fsdp_parameter_list *all, size_t i)
 {
     return all->items[i * all->n / n_probes(all)].name;
@@ -337,7 +338,7 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* Count the parameter numbers below `most` that have state at the place. */
+/* Count the parameter numbers below `most` for which the place has state. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -357,8 +358,8 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Add the place of the state that the item `name` belongs to. `rest` is "<parameter>.<key>", the
- * part of `name` after "state.". */
+/* Add the place of the optimizer state that contains the item `name`. `rest` is
+ * "<parameter>.<key>", the part of `name` after "state.". */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

@@ -29,7 +29,7 @@ typedef struct fsdp_foreign_names {
 } fsdp_foreign_names;
 
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_open(const char *path, fsdp_foreign_names *names);
-void fsdp_foreign_names_close(fsdp_foreign_names *names); /* accepts zeroed names */
+void fsdp_foreign_names_close(fsdp_foreign_names *names); /* accepts a zeroed struct */
 /* Find the item whose name is the formatted text; *item is NULL if there is none. Returns
  * FSDP_ERR_INVALID if two items have this name when the parts that wrappers add are ignored. */
 FSDP_PRINTF(3, 4)

@@ -1,4 +1,4 @@
-/* Formats texts, adds notes to the report, and reads plain values of a checkpoint that another
+/* Formats strings, adds notes to the report, and reads plain values of a checkpoint that another
  * program saved. */
 #include <float.h>
 #include <stdarg.h>

@@ -12,9 +12,9 @@
 /* Processors in the order in which they are divided into blocks. Processors that share caches are
  * neighbours. */
 typedef struct cpu_order {
-    int *cpus; /* processor numbers of the operating system */
-    int *core; /* number of each processor's core, counted in this order */
-    int *node; /* number of each processor's NUMA node, counted in this order */
+    int *cpus; /* the operating system's numbers of the processors */
+    int *core; /* core of each processor; cores are numbered as they occur in `cpus` */
+    int *node; /* NUMA node of each processor; nodes are numbered as they occur in `cpus` */
     int count, n_cores, n_nodes;
 } cpu_order;
 

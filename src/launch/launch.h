@@ -3,8 +3,8 @@
  * cmd_launch.c reads the options and counts attempts; supervisor.c watches the ranks of one
  * attempt; rank_process.c starts and reaps one rank; rank_output.c redirects, copies and stores the
  * output of a rank and its error message; binding.c chooses the cores of each rank. The launcher
- * has no threads, because one poll loop is enough, and because a child that is forked after
- * OpenMP's threads have run hangs. */
+ * has no threads, because one poll loop is enough, and because a child hangs if it is forked after
+ * OpenMP's threads have run. */
 #pragma once
 #include <sched.h>
 #include <signal.h>

@@ -153,8 +153,8 @@ typedef struct child_plan {
     char **argv, **envp;
     const char *program;
     pid_t launcher;
-    int stdio[2];    /* replacements of stdout and stderr, or -1 */
-    int stdin_fd;    /* replacement of stdin, or -1 */
+    int stdio[2];    /* descriptors that replace stdout and stderr, or -1 */
+    int stdin_fd;    /* descriptor that replaces stdin, or -1 */
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
@@ -255,9 +255,9 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
     return status;
 }
 
-/* Open the rank's stdin. Rank 0 keeps the launcher's stdin, for which -1 is returned, unless that
- * is a terminal. A terminal belongs to the launcher's process group, so no rank may read from it.
- * All other ranks read from /dev/null. */
+/* Open the rank's stdin. This is /dev/null, except that rank 0 keeps the launcher's stdin if that
+ * is not a terminal; -1 is then returned. A terminal belongs to the launcher's process group, so no
+ * rank may read from it. */
 static int open_stdin(int rank)
 {
     return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -206,8 +206,8 @@ static void stop_and_continue(supervisor *s)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        fsdp_rank_has_stopped(&s->ranks[i]); /* consume the stop, so that no message is printed: the
-                                                user asked for it */
+        fsdp_rank_has_stopped(&s->ranks[i]); /* consume the stop, which the user asked for, so that
+                                                no message is printed */
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
 }

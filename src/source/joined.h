@@ -15,7 +15,7 @@ typedef struct fsdp_joined_part {
 } fsdp_joined_part;
 
 typedef struct fsdp_joined {
-    fsdp_joined_part *parts; /* [n] allocated in the arena that fsdp_joined_add() gets */
+    fsdp_joined_part *parts; /* [n] allocated in the arena that is passed to fsdp_joined_add() */
     size_t n, cap;
     const int64_t *shape; /* [ndim] shape of the whole tensor */
     int ndim;

@@ -15,7 +15,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */
+    MAX_DEPTH = 2 /* largest depth of folders; checkpoint-5/optimizer_0 has depth 2 */
 };
 
 bool fsdp_parts_is_dcp(const char *path)
@@ -86,8 +86,8 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add `path` if it is a checkpoint. If it only has the name of a checkpoint, add the checkpoints in
- * it, or `path` itself if there are none. */
+/* Add `path` if it is a checkpoint. If it is a folder that only has the name of a checkpoint, add
+ * the checkpoints in it, or `path` itself if there are none. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
     if (fsdp_atomic_directory_is_unfinished(name)) /* a killed run left it */

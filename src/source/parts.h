@@ -39,5 +39,5 @@ bool fsdp_parts_is_checkpoint_name(const char *name);
 /* Sort names. Numbers in them are ordered by value: checkpoint-9 comes before checkpoint-10. */
 void fsdp_parts_sort(char **names, size_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path);
-/* Is `path` itself the only part? */
+/* Does `parts` consist of `path` itself and nothing else? */
 bool fsdp_parts_is_path_itself(const fsdp_parts *parts, const char *path);

@@ -12,11 +12,11 @@
 #include "src/source/source.h"
 
 enum {
-    MAX_DEPTH = 2 /* levels of folders, as in checkpoint-5/optimizer_0 */
+    MAX_DEPTH = 2 /* largest depth of folders; checkpoint-5/optimizer_0 has depth 2 */
 };
 
-/* Is this a name that training programs use for files of torch.save? These names must be known,
- * because files of other kinds have the same endings. */
+/* Is this a name that training programs use for files of torch.save? The ending of the name is not
+ * enough, because files of other kinds have the same endings. */
 static bool is_state_name(const char *name)
 {
     static const char *const names[] = {"optimizer.bin", "scheduler.bin", "pytorch_model_fsdp.bin",

@@ -78,7 +78,7 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 }
 
 /* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is "" if there is
- * no prefix or if a name consists of several keys; otherwise s->arena owns *wrapper. */
+ * no prefix or if a name consists of several keys; otherwise it is allocated in s->arena. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -141,8 +141,8 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* Is `item` a tensor that has `n_keys` keys and is in a model's state dict? If so, the key before
- * the last is that of the dict, such as "model". */
+/* Is `item` a tensor in a model's state dict, and does it have `n_keys` keys? The last key is then
+ * the tensor's name, and the key before it is a usual one for such a dict, like "model". */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -152,22 +152,22 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
            is_model_key(key, "model_state_dict") || is_model_key(key, "module");
 }
 
-/* Return the length of the prefix that leads to the model's dict, which is its keys joined with
- * dots. `found` is a tensor in this dict, or NULL if the model is at the top. */
+/* Return the length of the model's prefix, which consists of the keys that lead to its state dict,
+ * joined with dots. `found` is a tensor in this dict, or NULL if the model is at the top. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;
 }
 
-/* Is `item` below the same keys as the model that contains `found`? These keys are the first `n`
- * bytes of found->fqn. */
+/* Is `item` in or below the dict that contains `found`, a tensor of the model? The keys of this
+ * dict are the first `n` bytes of found->fqn. */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
 /* Return an error if another model is as near to the top as the model that contains `found`,
- * because it is not known which of them is meant. */
+ * because it is then unclear which of them is meant. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -183,8 +183,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* Find the model that is nearest to the top, because a deeper one may be a moving average of it, or
- * a teacher. *found is a tensor of the model, or NULL if there is no model. */
+/* Find the model that is nearest to the top. A deeper one may be a moving average of it, or a
+ * teacher model. *found is a tensor of the model, or NULL if there is no model. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -260,8 +260,8 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
 }
 
 /* Find the prefix that a wrapper added to the names of the model, because the keys of an optimizer
- * have this prefix, too. *wrapper is "" if there is no prefix, or if it is not known which of
- * several models is meant. */
+ * have this prefix, too. *wrapper is "" if there is no prefix, or if it is unclear which of several
+ * models is meant. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

@@ -24,14 +24,15 @@ typedef struct fsdp_selection {
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
-/* Select the tensors of the model's state dict. This is the dict below a key "model", "state_dict",
- * "model_state_dict" or "module" that is nearest to the top. If there is none, all tensors at the
- * top are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top either, and
+/* Select the tensors of the model's state dict. This is the dict nearest to the top whose key is
+ * "model", "state_dict", "model_state_dict" or "module". If there is none, all tensors at the top
+ * are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top either, and
  * FSDP_ERR_INVALID if two of these dicts are equally near to the top; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
-/* Is `name` the name of an optimizer's tensor that torch's flatten_optimizer_state_dict writes next
- * to a model at the top? Such a name has the form "state.<parameter>.<key>", where <parameter> is
- * the name of a tensor of the selection. The selection must be sorted. */
+/* Is `name` the name of an optimizer's tensor? If the model is at the top of a checkpoint, the
+ * tensors that torch's flatten_optimizer_state_dict returns are there too. Their names have the
+ * form "state.<parameter>.<key>", where <parameter> is the name of a tensor of the selection. The
+ * selection must be sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
  * true. */

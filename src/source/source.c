@@ -10,13 +10,13 @@
 #include "src/source/source_internal.h"
 
 enum {
-    WINDOW_BYTES = 32 << 20 /* bytes of tensor rows that are read together */
+    WINDOW_BYTES = 32 << 20 /* total size of the tensor rows that are read at once */
 };
 
 /* ---- the format ------------------------------------------------------------------------------ */
 
-/* Does the directory have a file that only a directory of DCP has? An incomplete checkpoint may
- * have only one of these files. */
+/* Does the directory have a file that only a directory of DCP has? One such file is enough, because
+ * the checkpoint may be incomplete. */
 static bool is_dcp(const char *dir)
 {
     static const char *const names[] = {".metadata", "__0.metadata", "__0_0.distcp"};

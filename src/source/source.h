@@ -34,16 +34,16 @@ typedef struct fsdp_source_item {
     int64_t numel, bytes;
     const char *file; /* the file that contains the item or its first chunk; for DCP, relative to
                          the folder */
-    size_t n_chunks;  /* more than 1 only if a tensor is cut (DCP, files of several ranks) */
+    size_t n_chunks;  /* more than 1 only if the tensor is in several pieces (DCP, files of several
+                         ranks) */
 
     /* Private: the reader finds the data of the item by these fields. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
     const struct fsdp_joined *joined; /* set if the parts of a tensor are in the files of several
                                          ranks */
-    const fsdp_pickle_value *value;   /* set for plain values and for tensors that are not joined,
-                                         in a file of torch.save; plain values of DCP are read on
-                                         request */
+    const fsdp_pickle_value *value; /* set in a file of torch.save, except for joined tensors. NULL
+                                       in DCP, where plain values are read on request */
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -51,10 +51,10 @@ typedef struct fsdp_source fsdp_source;
 /* Reports the progress of a tool: `done` of `total` items. `done` is 0 in the first call. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
-/* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps;
- * data are not read. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats, FSDP_ERR_INVALID
- * if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only contains
- * checkpoints, and also the errors of the reader, such as fsdp_dcp_reader_open() and
+/* Open the checkpoint `path`. No data are read, but the reader of its format checks bounds, shapes,
+ * holes and overlaps. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats. Returns
+ * FSDP_ERR_INVALID if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only
+ * contains checkpoints. Other errors are those of the readers, such as fsdp_dcp_reader_open() and
  * fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
@@ -67,18 +67,18 @@ const char *fsdp_source_format_name(fsdp_source_format format);
 const char *fsdp_source_writer(const fsdp_source *source);
 /* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes" if it
  * is cut along several dimensions. fsdp_source_placement_of() returns false for a plain value, or
- * if the format does not cut tensors. */
+ * if the format stores every tensor whole. */
 typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to whether a file that an item names has holes (fsdp_path_is_sparse()). */
+/* Set *is_sparse to whether the file of any item has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? The files that
- * an index names and the files of other ranks count, too. */
+/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? This includes
+ * the files that an index names and the files of other ranks. */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
-/* Return item i. Items of the same dict or list follow each other. */
+/* Return item i. Items of the same dict or list are adjacent. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);
 
 /* Read bytes [offset, offset + bytes) of a row-major tensor. This range must consist of whole
@@ -95,18 +95,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,
                                                       struct fsdp_checkpoint_entry *entry);
-/* Read all bytes of the item and verify its checksums. If one does not match, FSDP_ERR_FORMAT names
- * the file and the item. Nothing is read if the format has no checksums (safetensors), or if the
- * source is a folder of pytorch_model.bin: open the files in that folder instead. */
+/* Read all bytes of the item and verify its checksums. If one does not match, return
+ * FSDP_ERR_FORMAT; the message names the file and the item. Nothing is read if the format has no
+ * checksums (safetensors). Nothing is read either if the source is a folder with pytorch_model.bin
+ * files: open each of these files instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
-/* Verify the checksums of whole files if the format has them (block_sums.h), or of all records of a
- * file of torch.save, so that the bytes between items are checked, too. FSDP_ERR_FORMAT names the
- * first file that is damaged. */
+/* Verify the checksums of whole files if the format has them (block_sums.h), or those of all
+ * records of a file of torch.save. Unlike fsdp_source_check(), this also checks the bytes between
+ * items. If a file is damaged, return FSDP_ERR_FORMAT; the message names the first damaged file. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
 /* Check that the other files to which the checkpoint refers exist, such as trainer_state.json in a
  * folder of `fsdp train`. Returns FSDP_ERR_NOT_FOUND if one does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Append a plain value to `text` as Python's repr() shows it. The value is truncated after about
+/* Append a plain value to `text` in the form of Python's repr(). The value is truncated after about
  * `max` bytes, and "..." is appended. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text);

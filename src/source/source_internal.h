@@ -25,12 +25,13 @@ struct fsdp_source {
     fsdp_safetensors **shards; /* [n_shards] SAFETENSORS: the files of all ranks */
     size_t n_shards;
 
-    fsdp_torch_archive **values; /* [n] the plain values of DCP, opened when first needed */
+    fsdp_torch_archive **values; /* [n] plain values of DCP, each opened when first needed */
     struct {
         const fsdp_source_item *item; /* NULL if the window is empty */
         unsigned char *rows;          /* rows [begin, end) of the item; owned */
         int64_t begin, end;
-    } window; /* rows of a DCP tensor or a joined tensor, kept after the last read */
+    } window; /* the rows of a DCP tensor or a joined tensor that were read last, kept for the next
+                 read */
 };
 
 /* Append an item and set its name and its keys, which are copied. The caller sets the other
@@ -59,8 +60,8 @@ typedef struct fsdp_source_rank {
 FSDP_MUST_CHECK fsdp_status fsdp_source_add_dtensor(fsdp_source *source,
                                                     const fsdp_nesting_key *keys, int n_keys,
                                                     const fsdp_pickle_value *value);
-/* Check the parts of a joined tensor and set the fields of `item` from it. `path` is used in
- * messages. */
+/* Check `joined` and set the fields of `item` to describe the tensor that it makes up. `path` is
+ * used in messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const char *path,
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);

@@ -150,8 +150,8 @@ static fsdp_status refuse_tensor(const joining *j, const char *why)
 }
 
 /* Check that the dict or list of the tensor has the same number of keys in the file of `rank` as in
- * the opened file. In a pipeline, the ranks have different tensors, and those that only other ranks
- * have would not be listed. */
+ * the opened file. In a pipeline, the ranks have different tensors. Those that the opened file
+ * lacks would be missing from the list of items. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -198,9 +198,9 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the box of a part. Each mesh dimension in turn cuts what the dimensions before it have
- * left, like torch.chunk(). Returns whether the rank is the first of the ranks that have the same
- * part. */
+/* Compute the box of a part. The mesh dimensions are applied in turn: each divides the range that
+ * is left by those before it, as torch.chunk() does. Returns whether the rank is the first of the
+ * ranks that have the same part. */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {

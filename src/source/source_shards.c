@@ -42,8 +42,8 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
     return status;
 }
 
-/* Check that no file is missing before `name`, because the files of all ranks are needed: they must
- * be numbered without a gap (shard-00001-..., shard-00002-...). *last is the number of the previous
+/* Check that no file is missing before `name`, because the files of all ranks are needed. Their
+ * numbers must have no gap (shard-00001-..., shard-00002-...). *last is the number of the previous
  * file, and is set to the number of this file. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {

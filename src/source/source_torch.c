@@ -9,11 +9,11 @@
 typedef struct walk {
     fsdp_source *source;
     fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
-    size_t budget; /* number of values that may still be visited; limited because a hostile tree can
-                      have endless paths */
+    size_t budget; /* number of values that may still be visited; a hostile file can have an
+                      enormous number of paths to its values */
 } walk;
 
-/* ---- the choice of values that are taken apart ----------------------------------------------- */
+/* ---- which values are taken apart ------------------------------------------------------------ */
 
 static bool has_container(walk *w, const fsdp_pickle_value *list)
 {
@@ -40,9 +40,9 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Do the parts of the value become items? As in torch.distributed.checkpoint, dicts are taken
- * apart, and so are lists that contain dicts or tensors. But a Counter of plain values remains one
- * value. */
+/* Is the value taken apart, so that its parts become items? As in torch.distributed.checkpoint,
+ * this is done with dicts, and with lists that contain dicts or tensors. A Counter of plain values,
+ * however, remains one value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&

@@ -128,7 +128,8 @@ static fsdp_status write_folder(const fsdp_state_dict *dict, const char *key, co
     return status;
 }
 
-/* Write part i of the folder. `what` is used in file names, `key` inside a sharded part. */
+/* Write part i of the folder. `what` begins the name of the file or folder. In a sharded part, the
+ * dict is below the key `key`. */
 static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, const char *what,
                               const char *key, size_t i, fsdp_group *group,
                               const fsdp_accelerate_options *options)
@@ -142,7 +143,8 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Read the folder `path` into the tensors of *dict, and replace *dict by the dict that was read. */
+/* Load the folder `path` into the tensors of *dict. *dict is replaced by a dict of these tensors
+ * and of the plain values that were read. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {
@@ -237,8 +239,8 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* Read state and options of an optimizer. State is required. Options may be missing, because
- * versions of torch write different ones. */
+/* Read the state and the options of an optimizer. All of the state must be in the checkpoint.
+ * Options may be missing, because different versions of torch write different options. */
 static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const char *path,
                                         bool is_folder, bool with_options, fsdp_group *group,
                                         fsdp_state_dict **out)

@@ -4,7 +4,7 @@
 #include "src/state_dict/accelerate.h"
 
 enum {
-    MAX_GROUPS = 64 /* limit of parameter groups of an optimizer with a scheduler */
+    MAX_GROUPS = 64 /* largest number of parameter groups of an optimizer that has a scheduler */
 };
 
 /* --- values of a dict --- */

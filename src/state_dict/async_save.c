@@ -18,7 +18,7 @@
 enum {
     FINISH_POLL_MS = 10
 };
-static const uint64_t STAGING_BYTES = 256u << 20; /* shared by all ranks of a host */
+static const uint64_t STAGING_BYTES = 256u << 20; /* for all ranks of a host together */
 
 typedef enum stage {
     STAGE_WRITING, /* writing this rank's file */
@@ -43,8 +43,8 @@ struct fsdp_async_save {
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error;    /* this rank's outcome; at the end, the outcome of all ranks */
-    stage failed_at;           /* if the save failed: the stage that it then entered */
+    fsdp_saved_error error; /* this rank's outcome; at the end, the outcome of all ranks */
+    stage failed_at;        /* if `error` is set: the stage that the save entered when it was set */
     fsdp_snapshot_stats stats; /* set when the snapshot is closed */
 };
 
@@ -106,7 +106,7 @@ static fsdp_status complete(fsdp_async_save *s)
 /* Record that this rank's file is written, or that writing it failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    /* The note comes before advance(), after which rank 0 may remove the folder. */
+    /* Write the note before advance(): after that, rank 0 may remove the folder. */
     if (status != FSDP_OK && !is_first(s))
         fsdp_rank_note_write_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
@@ -195,7 +195,8 @@ fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
         return status;
     }
     status = start(s, dict);
-    /* The other ranks have begun. This rank reports its failure as it reports any later one. */
+    /* The save has already begun on the other ranks. So this rank returns FSDP_OK and reports the
+     * failure like one that happens later. */
     if (status != FSDP_OK) {
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
@@ -224,7 +225,7 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* Return `status`; if it is an error, restore the message of the save's error. This needs no lock,
+/* Return `status`. If it is an error, also restore the save's error message. No lock is needed,
  * because the thread sets the error at most once. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
@@ -287,8 +288,8 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: after the loss
-                                             of a peer the save cannot succeed */
+        fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: the save is
+                                             over, or cannot succeed because a peer is lost */
         discard_if_unfinished(s);
     }
     return fsdp_error_restore(&s->error);
@@ -320,7 +321,8 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
     if (!s)
         return;
     if (s->snapshot)
-        fsdp_snapshot_close(s->snapshot); /* no caller waits for this rank's file any more */
+        fsdp_snapshot_close(s->snapshot); /* let reads of the snapshot fail, so that a save that
+                                             still runs ends soon */
     join(s);
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_manifest_destroy(s->manifest);

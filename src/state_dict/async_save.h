@@ -23,8 +23,8 @@ typedef struct fsdp_async_save_options {
     void *before_read_arg;
 } fsdp_async_save_options;
 
-/* Begin a save as fsdp_dcp_async_save() does. `mine` is what this rank's preparations returned. If
- * they failed, `dict` is not read. */
+/* Begin a save as fsdp_dcp_async_save() does. `mine` is the status of this rank's own preparations.
+ * If it is an error, `dict` is not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
                                                   fsdp_group *group,
                                                   const fsdp_async_save_options *options,
@@ -32,11 +32,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_s
 /* Return the default limit of the staging memory of this rank, in bytes. */
 uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
 /* End a save after another part of the run has failed. This does not communicate with the peers,
- * which may be in another call. Each rank's thread continues to write, and the folder appears after
- * all ranks have written. If a peer dies, stops or leaves, the save ends. Ranks other than 0 wait
- * until the folder has appeared or was removed. The result of rank 0 is the outcome of the save. */
+ * which may be in another call. Each rank's thread continues to write, and the folder gets its
+ * final name once all ranks have written. If a peer dies, stops or leaves, the save is given up. On
+ * ranks other than 0, this call waits until rank 0 has renamed or removed the folder. On rank 0, it
+ * returns the outcome of the save. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_finish(fsdp_async_save *save);
-/* Return this rank's failure so far, or FSDP_OK, also while the save runs. */
+/* Return this rank's failure, or FSDP_OK if it has not failed so far. May be called while the save
+ * runs. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_status(fsdp_async_save *save);
-/* Return what the snapshot has cost this rank so far. */
+/* Return statistics on what the snapshot has cost this rank so far. */
 fsdp_snapshot_stats fsdp_async_save_stats(fsdp_async_save *save);

@@ -1,5 +1,5 @@
-/* Boxes of DTensors. Placements cut a box for one mesh dimension after the other. Copies are made
- * in runs that are contiguous in both tensors. */
+/* Computes boxes of DTensors, by applying the placements of the mesh dimensions in turn. Copies a
+ * box from a whole tensor to a part, in runs that are contiguous in both. */
 #include <string.h>
 
 #include "src/comm/group.h"
@@ -14,7 +14,8 @@ static void whole_of(const fsdp_tensor *t, fsdp_box *box)
     memcpy(box->size, box->shape, sizeof box->size);
 }
 
-/* Reduce the box to the part that `rank`, a rank of mesh dimension `d`, has. */
+/* Reduce the box to the part of it that `rank` has. `rank` is a rank in the group of mesh dimension
+ * `d`. */
 static void cut(const fsdp_tensor_spec *spec, int d, int rank, fsdp_box *box)
 {
     const fsdp_placement *p = &spec->placements[d];
@@ -38,7 +39,7 @@ fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
     return FSDP_OK;
 }
 
-/* Return the rank in `group` of the process that is rank `r` of mesh dimension d. */
+/* Return the rank in `group` of the process with rank `r` in the group of mesh dimension `d`. */
 static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group *group)
 {
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
@@ -77,8 +78,9 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* Find the dimensions [*split, ndim) over which the box is contiguous in both tensors. Returns the
- * number of elements of such a run. */
+/* Find the dimensions [*split, ndim) that form a run: elements of the box that differ only in these
+ * dimensions are contiguous in the whole tensor and in the part. Returns the number of elements of
+ * a run. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;
@@ -92,8 +94,7 @@ static int64_t run_of(const fsdp_box *box, int *split)
     return run;
 }
 
-/* Return the position in the whole tensor of the element that has coordinates `index` in the
- * box. */
+/* Return the position in the whole tensor of the element at `index` in the box. */
 static int64_t element_at(const fsdp_box *box, const int64_t *index)
 {
     int64_t at = 0;

@@ -13,7 +13,7 @@ static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
     return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
 }
 
-/* Are `from` and `to` the same part of a whole tensor on this rank? */
+/* Are `from` and `to` the same part of a whole tensor? */
 static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
 {
     fsdp_box a, b;
@@ -81,9 +81,9 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Run all copies. Ranks wait for each other once per unit, not once per tensor, because tensors of
- * a unit are adjacent. After a failed copy, the remaining writes begin and end without copies,
- * because peers wait for this rank in them. */
+/* Run all copies. Ranks wait for each other only once per unit, because the tensors of a unit are
+ * adjacent. After a failed copy, this rank still begins and ends the remaining writes, without
+ * copying, because its peers wait for it in them. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;

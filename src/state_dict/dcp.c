@@ -243,9 +243,9 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load a box in pieces that fit into the staging buffer. Pieces are cut along one dimension. A
- * piece has one index of each dimension before that one, and all indices of each dimension after
- * it. */
+/* Load a box in pieces that fit into the staging buffer. One dimension of the box is cut into
+ * ranges. A piece has one of these ranges, a fixed index in each dimension before it, and all
+ * indices in each dimension after it. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -254,7 +254,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     int d = box->ndim;
     while (d > 0 && inner * box->size[d - 1] <= most)
         inner *= box->size[--d];
-    int cut = d - 1; /* the dimension that is cut; below 0: the box is one piece */
+    int cut = d - 1; /* the dimension that is cut into ranges; -1: the box is one piece */
     int64_t at_once = cut < 0 ? 1 : most / inner;
     for (int64_t done = 0; done < numel;) {
         fsdp_box piece = *box;
@@ -315,8 +315,8 @@ static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* In a checkpoint without checksums of blocks, verify the checksums of whole chunks, because ranks
- * may have read only parts of them. For each chunk, one rank reads all of it. */
+/* If the checkpoint has no checksums of blocks, verify the checksums of whole chunks. Each rank may
+ * have read only a part of a chunk, so one rank now reads all of it. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),

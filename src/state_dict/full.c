@@ -5,8 +5,8 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Check that there is memory for the whole tensor. The memory is allocated and freed at once, so
- * the next allocation can use it. */
+/* Check that there is enough memory for the whole tensor, by allocating and freeing it. The next
+ * allocation can then use this memory. */
 static fsdp_status try_memory(const fsdp_tensor *t)
 {
     fsdp_tensor *whole;
@@ -18,8 +18,8 @@ static fsdp_status try_memory(const fsdp_tensor *t)
     return FSDP_OK;
 }
 
-/* Gather the tensor of an item. If `wants`, call `consume` with the item and its whole tensor.
- * Collective. */
+/* Gather the whole tensor of an entry. If `wants`, call `consume` with the entry and its whole
+ * tensor. Collective. */
 static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
                                 fsdp_state_dict_stream_fn *consume, void *arg)
 {

@@ -89,7 +89,7 @@ static fsdp_plain number(double value)
     return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
 }
 
-/* Return the value of a field. `pair` [2] is memory for a tuple. */
+/* Return the value of a field. `pair` [2] is memory for the items of a tuple. */
 static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
 {
     const char *at = (const char *)options + f->offset;

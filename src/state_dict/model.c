@@ -64,7 +64,8 @@ typedef struct set_run {
     fsdp_state_copies copies;
     fsdp_incompatible_keys keys;
     size_t cap_missing, cap_unexpected;
-    bool has_values; /* this rank's dict has the values that are used */
+    bool has_values; /* the values come from this rank's dict; false if rank 0 broadcasts them and
+                        this is another rank */
 } set_run;
 
 void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
@@ -169,9 +170,9 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* Record the dtype of the parameter's values in the dict. A frozen parameter will be stored in this
- * dtype, so that no value is rounded. Nothing is recorded if the dict has the parameter's own
- * tensor. */
+/* If the dict has the parameter, record the dtype of its values there. A frozen parameter will be
+ * stored in this dtype, so that no value is rounded. Nothing is recorded if the dict has the
+ * parameter's own tensor. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;

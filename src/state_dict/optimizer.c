@@ -230,7 +230,7 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 
 /* --- set --- */
 
-/* The values from the dict that is being set. All are collected before anything changes. */
+/* The values that are being set. All are read from the dict and checked before anything changes. */
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
@@ -244,7 +244,7 @@ typedef struct set_run {
 } set_run;
 
 enum {
-    NOTHING = -1, /* the dict has no state of the parameter */
+    NOTHING = -1, /* the dict has no state for the parameter */
     LEFT_OUT = -2 /* the options exclude the parameter */
 };
 
@@ -281,7 +281,7 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Set run->steps[i]. If the dict has state of parameter `i`, the state must be complete. */
+/* Set run->steps[i]. If the dict has state for parameter `i`, that state must be complete. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -309,7 +309,7 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1: its first step is over */
+    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1 means that its first step is over */
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
 
@@ -435,7 +435,7 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
     return FSDP_OK;
 }
 
-/* Set the state of a parameter to zeros, as before its first step. */
+/* Set the state of a parameter to zeros, as it is before the first step. */
 static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     const char *name;

@@ -5,8 +5,8 @@
 
 enum {
     MAX_DEPTH = 3,
-    MAX_PLAIN_BYTES = 64 << 20 /* limit of one arena, because even a small pickle may have very many
-                                  paths to a value */
+    MAX_PLAIN_BYTES = 64 << 20 /* largest size of an arena. A small pickle may have very many paths
+                                  to one value, and the value is copied for each of them */
 };
 
 static fsdp_status allocate(fsdp_arena *arena, size_t bytes, void **memory)

@@ -96,8 +96,8 @@ static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t 
                                      &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {five, 5}});
 }
 
-/* Put torch.get_rng_state(): the seed, the number of words left, the flag "seeded", the index, the
- * words in 64 bits each, and no cached normal numbers. */
+/* Put torch.get_rng_state(): the seed, the number of words left, the flag "seeded", the index of
+ * the next word, the words (64 bits each), and no cached normal numbers. */
 static fsdp_status put_torch(fsdp_state_dict *dict, fsdp_device *device, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "torch_manual_seed"};

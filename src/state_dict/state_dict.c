@@ -1,5 +1,6 @@
 /* The container of a state dict: entries in order, and a hash table over their names. Names, keys
- * and values are in an arena. Those of a replaced entry stay there until the dict is destroyed. */
+ * and values are in an arena. Those of a replaced entry also remain there until the dict is
+ * destroyed. */
 #include <string.h>
 
 #include "src/base/alloc.h"

@@ -13,8 +13,8 @@ struct fsdp_state_dict {
     size_t n, cap;
     size_t *slots; /* [n_slots] hash table by fqn: index into entries + 1; 0: free */
     size_t n_slots;
-    const char *companion; /* companion of the manifest that is made from the dict (dcp_manifest.h);
-                              static */
+    const char *companion; /* name of another file in the checkpoint folder, recorded when the dict
+                              is saved (dcp_manifest.h); static string; NULL: none */
 };
 
 /* Return the path of an item as text: {{"state"}, {fqn}, {"step"}} gives "state.<fqn>.step". */
@@ -28,16 +28,16 @@ int fsdp_state_rank(const fsdp_state_dict_options *options);
  * other. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Do the options include this parameter? *shown is its name in the dict, which is `name` or the end
- * of it. */
+/* Do the options include this parameter? If so, *shown is its name in the dict: `name`, or `name`
+ * without the prefix of the submodule. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
 /* Check that options->submodule is a module of `module`. FSDP_ERR_NOT_FOUND if it is not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Return a sharded dict to the user. `status` is the result of making it. Without full_state_dict,
- * *dict is `sharded` itself. With full_state_dict, *dict is a full dict, the call is collective,
- * and `sharded` is freed, also on failure. */
+/* Turn `sharded` into the dict that the user gets, *dict. `status` is the result of making
+ * `sharded`. Without full_state_dict, *dict is `sharded` itself. With full_state_dict, *dict is a
+ * full dict, the call is collective, and `sharded` is freed, also on failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
@@ -47,11 +47,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_d
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, int n_groups,
                                                       double base_lr);
 
-/* Does a state dict of this optimizer have a number of steps? torch's SGD does not count steps. */
+/* Does this optimizer's state dict contain the number of steps? torch's SGD counts no steps. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
 
-/* A copy of values into a tensor. Copies are first collected and checked. They run after all ranks
- * agree. */
+/* Values and the tensor that they are copied into. Copies are first collected and checked. They run
+ * once all ranks agree that no check failed. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */
     fsdp_tensor *from; /* borrowed; NULL on ranks that receive the values from rank 0 */
@@ -73,7 +73,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_copies_run(const fsdp_state_copies *copie
                                                   const fsdp_state_dict_options *options);
 void fsdp_state_copies_fini(fsdp_state_copies *copies);
 
-/* A source of values that is used instead of a tensor. `part` and `save` are for its read(). */
+/* A source of values that is used instead of a tensor. read() uses `part` and `save`. */
 typedef struct fsdp_state_source fsdp_state_source;
 struct fsdp_state_source {
     /* Like fsdp_dcp_tensor.read(); `source` is this object. */
@@ -88,8 +88,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
 
-/* Save as fsdp_dcp_save() does, but to any `place`. `mine` is what this rank's preparations
- * returned. If they failed, `dict` is not read. */
+/* Save as fsdp_dcp_save() does, but to any `place`. `mine` is the status of this rank's own
+ * preparations. If it is an error, `dict` is not read. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                                  const fsdp_group_place *place, fsdp_group *group);
 /* Save only this rank's parts, in a file like those of fsdp_torch_save(). Not collective. */
@@ -109,7 +109,7 @@ enum {
 };
 
 /* Convert a pickle's value to a plain one in `arena`. *known is false if the value is not plain, or
- * is nested too deeply. FSDP_ERR_FORMAT if the arena contains more bytes than any checkpoint
+ * is nested too deeply. FSDP_ERR_FORMAT if the arena would become larger than any real checkpoint
  * needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *arena,
                                                   fsdp_plain *to, bool *known);
@@ -119,8 +119,8 @@ void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value);
 
 /* Write values into tensor `to`, which is item `i` of the dict. */
 typedef fsdp_status fsdp_state_fill_fn(void *arg, size_t i, fsdp_tensor *to);
-/* Call `fill` for each tensor of the dict, during a write of the tensor. Every rank calls this with
- * the same dict. After a failure, the remaining writes begin and end without `fill`, because peers
- * wait for this rank in them. */
+/* Call `fill` for each tensor of the dict, between the beginning and the end of a write to the
+ * tensor. Every rank calls this with the same dict. After a failure, this rank still begins and
+ * ends the remaining writes, without calling `fill`, because its peers wait for it in them. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict,
                                                  fsdp_state_fill_fn *fill, void *arg);

@@ -23,8 +23,9 @@ typedef struct loading {
         fsdp_tensor *tensor; /* borrowed from the dict */
     } * loaded;
     size_t n_loaded, cap_loaded;
-    size_t visits;        /* remaining visits; a hostile tree has endless paths to its values */
-    size_t tensor_budget; /* remaining bytes of tensors that may be copied */
+    size_t visits;        /* number of values that may still be visited; a hostile file can have an
+                             enormous number of paths to its values */
+    size_t tensor_budget; /* number of bytes of tensors that may still be copied */
 } loading;
 
 /* --- tensors --- */
@@ -95,7 +96,7 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Set the key of a dict's item. It is text, or an int, because optimizers number their
+/* Set the key of a dict's item. It is text or an int. Optimizers, for example, number their
  * parameters. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
@@ -132,7 +133,7 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* Skip a value that contains an object of a class, and log a warning. Such objects are not read. */
+/* Skip a value that contains an instance of a class, which is not read, and log a warning. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];

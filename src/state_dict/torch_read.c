@@ -1,5 +1,5 @@
-/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() reads folders. Each rank maps
- * the file and copies its own part, so that at most one additional tensor is in memory. */
+/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() does with folders. Each rank
+ * maps the file and copies its own part, so that at most one additional tensor is in memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,8 +183,9 @@ static fsdp_status take_values(const reading *r)
     return FSDP_OK;
 }
 
-/* Load this rank's part of a tensor. Complete rows are contiguous in the file. For any other box,
- * the whole tensor is copied first, because the mapping may be unaligned. */
+/* Load this rank's part of a tensor. A part that consists of complete rows is contiguous in the
+ * file, so only these rows are copied. For any other part, the whole tensor is first copied out of
+ * the mapping, which may be unaligned. */
 static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
@@ -278,7 +279,7 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* Put the items of `dict`, and a description of the parts of tensors that they contain. */
+/* Put this rank, the world size, the items of `dict`, and the offsets of each tensor's part. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));

@@ -15,13 +15,13 @@
 
 /* --- nesting --- */
 
-/* An order of items in which items of one nested dict are adjacent. Items of a state dict are in
- * any order. */
+/* An order of a state dict's items in which the items of each nested dict are adjacent. In the
+ * state dict itself, items may be in any order. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
     size_t *order; /* [n] indices of items, in the new order */
     size_t n;
-    bool *taken; /* [count] whether an item is in `order` already */
+    bool *taken; /* [count] whether an item is already in `order` */
 } ordering;
 
 static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
@@ -40,7 +40,7 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
 }
 
 /* Append every item that is not taken yet and whose first n_keys keys are those of `first`. Items
- * that also have equal next keys become adjacent. */
+ * whose next key is also the same become adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
