@@ -39,7 +39,7 @@
  *     <fsdp/comm.h>        process groups, collectives
  *     <fsdp/pretrained.h>  models by name: open, load, save
  *     <fsdp/models.h>      functions that work for any model
- *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the single models
+ *     <fsdp/t5.h>, <fsdp/llama.h>, <fsdp/gpt2.h>, <fsdp/bert.h>   the individual models
  *     <fsdp/fsdp.h>        fully_shard, FullyShardedDataParallel and their options
  *     <fsdp/text.h>        tokenizers
  *     <fsdp/data.h>        datasets, samplers, loaders

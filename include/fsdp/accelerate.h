@@ -5,12 +5,12 @@
  *
  * | SHARDED_STATE_DICT        | FULL_STATE_DICT                                   |
  * |---------------------------|---------------------------------------------------|
- * | `pytorch_model_fsdp_<i>/` | `pytorch_model_fsdp.bin`, `..._<i>.bin` from 1 on |
- * | `optimizer_<i>/`          | `optimizer.bin`, `optimizer_<i>.bin`              |
+ * | `pytorch_model_fsdp_<i>/` | `pytorch_model_fsdp.bin`, `..._1.bin`, ...        |
+ * | `optimizer_<i>/`          | `optimizer.bin`, `optimizer_1.bin`, ...           |
  *
  * Both kinds also have `scheduler.bin`, `scheduler_<i>.bin`, `scaler.pt` if the loss is scaled, and
  * `random_states_<rank>.pkl`. Before Accelerate 0.25 the models were called `pytorch_model_<i>/`
- * and `pytorch_model.bin`. Old and new names are read.
+ * and `pytorch_model.bin`. Both old and new names can be read.
  *
  *     fsdp_module *models[] = {model};
  *     fsdp_optimizer *optimizers[] = {optimizer};
@@ -58,8 +58,9 @@ typedef struct fsdp_accelerate_options {
     fsdp_state_dict_type type;   /**< save_state: sharded or full */
     bool old_names;              /**< save_state: use `pytorch_model_0` and the like, for
                                       Accelerate before 0.25 */
-    bool overwrite;              /**< save_state: replace the checkpoint in an existing folder
-                                      and keep its other files; default: refuse */
+    bool overwrite;              /**< save_state: replace the checkpoint in an existing folder and
+                                      keep the other files there; default: an error unless the
+                                      folder is empty */
     bool keep_optimizer_options; /**< load_state: keep the optimizer's current learning rates and
                                       other options */
 } fsdp_accelerate_options;
@@ -70,9 +71,9 @@ typedef struct fsdp_accelerate_options {
  *
  * @param dir   the same path on all ranks
  * @param group NULL: this rank alone
- * @return FSDP_ERR_UNSUPPORTED for FSDP_STATE_DICT_LOCAL, which Accelerate does not have with
- *         FSDP2; FSDP_ERR_INVALID if `dir` exists, or if the numbers of models, optimizers and
- *         schedulers do not match; FSDP_ERR_IO if the disk is full
+ * @return FSDP_ERR_UNSUPPORTED for FSDP_STATE_DICT_LOCAL, which Accelerate does not support with
+ *         FSDP2; FSDP_ERR_INVALID if `dir` is not empty and overwrite is not set, or if the numbers
+ *         of models, optimizers and schedulers do not match; FSDP_ERR_IO if the disk is full
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, fsdp_group *group,

@@ -42,10 +42,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
 FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
 /**
  * Remove all nodes and release the tensors they saved. This cancels a forward that was not followed
- * by a backward: sharded modules drop what they keep for that forward, including gradient sums of
- * earlier micro-steps and gradients added by losses on other tapes (fsdp_linear_cross_entropy()).
- * Backward on those tapes then returns FSDP_ERR_STATE. Parameters keep their values. A module call
- * that fails resets the tape itself.
+ * by a backward. Sharded modules then drop what they keep for that forward, and also all gradients
+ * of the unfinished step: the sums of earlier micro-steps, and gradients that losses on other tapes
+ * have already added (fsdp_linear_cross_entropy()). A later backward on one of those tapes returns
+ * FSDP_ERR_STATE. Parameters keep their values. If a module call fails, it resets the tape itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -56,8 +56,8 @@ typedef struct fsdp_scope_options {
     uint64_t seed;                  /**< seed of dropout, used together with step and leaf */
     uint32_t step;                  /**< optimizer step; used in messages and for random numbers */
     uint32_t leaf;                  /**< index of the micro-batch: micro_step * world_size + rank */
-    int micro_step, n_micro_steps;  /**< gradient accumulation: index and number of micro-steps
-                                         (0: 1) */
+    int micro_step, n_micro_steps;  /**< gradient accumulation: index of the micro-step, and number
+                                         of micro-steps (0 means 1) */
     const struct fsdp_batch *batch; /**< borrowed until backward has ended; may be NULL */
 } fsdp_scope_options;
 
@@ -96,9 +96,9 @@ FSDP_API void fsdp_tensor_zero_grad(fsdp_tensor *tensor);
  *
  * @param grads [n] gradients of the roots, each with its root's shape and dtype. If grads or an
  *              entry is NULL, the gradient is 1, and the root must have one element
- * @return the first failure, e.g. roots or grads that are not valid. After a failure, the tape is
- *         as after fsdp_tape_reset(). FSDP_ERR_STATE if the tape has a fsdp_linear_cross_entropy()
- *         of a sharded weight that no root depends on.
+ * @return the first failure, e.g. invalid roots or grads. After a failure, the tape is as after
+ *         fsdp_tape_reset(). FSDP_ERR_STATE if the tape has an fsdp_linear_cross_entropy() with a
+ *         sharded weight, and no root depends on its result.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                    fsdp_tensor *const *grads, int n);
@@ -106,9 +106,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor 
 /**
  * @name Activation offload
  * A file to which checkpointed calls (fsdp_module_set_activation_checkpointing_options()) move the
- * tensors that they keep. A background thread writes the file. In backward, it reads the tensors of
- * each call back while the call after it is recomputed. The file has no name in the file system, so
- * nothing remains after the process has ended. @{
+ * tensors that they keep. A background thread writes the file. Backward runs the calls again in the
+ * opposite order. While one call runs again, the thread reads back the tensors of the next call to
+ * run. The file has no name in the file system, so nothing remains after the process has ended. @{
  */
 typedef struct fsdp_activation_offload fsdp_activation_offload;
 
@@ -139,7 +139,7 @@ FSDP_API int64_t fsdp_activation_offload_peak(const fsdp_activation_offload *off
  */
 
 /** torch.nn.functional.linear: y [T, N] = x [T, D] w^T + bias, with w [N, D] and bias [N] or NULL.
- * T may be any number of dimensions, even none. */
+ * T may be several dimensions, or none. */
 FSDP_API fsdp_tensor *fsdp_linear(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp_tensor *bias);
 /** transformers' Conv1D (GPT-2): y [T, N] = x [T, D] w + bias, with bias [N] or NULL. w [D, N] is
  * the transpose of fsdp_linear()'s. */
@@ -147,7 +147,8 @@ FSDP_API fsdp_tensor *fsdp_conv1d(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
 /**
  * torch.nn.functional.embedding: look up rows of weight [V, D] by id.
  * @param ids         [n] in [0, V), host memory, copied
- * @param padding_idx tokens of this id add nothing to the weight's gradient; -1: none
+ * @param padding_idx tokens with this id add nothing to the weight's gradient; -1: there is no such
+ *                    id
  * @return [n, D]
  */
 FSDP_API fsdp_tensor *fsdp_embedding(fsdp_scope *s, const int32_t *ids, int64_t n,
@@ -212,8 +213,8 @@ FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_
 
 /**
  * torch.Tensor.to(dtype): convert x, rounding to nearest even. Returns x itself if it has that
- * dtype already. The gradient is converted back to x's dtype, unless x is a leaf: then it is added
- * to the leaf's gradient without this rounding.
+ * dtype already. The gradient is converted back to x's dtype. If x is a leaf, the gradient is
+ * instead added to the leaf's gradient without this rounding.
  * @param dtype float32, bfloat16 or float16
  */
 FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
@@ -225,8 +226,8 @@ typedef struct fsdp_attention_options {
     const int32_t *kv_offsets; /**< [n_sequences + 1] first rows of the sequences in k and v,
                                     copied; NULL: q_offsets */
     /** [n_sequences] end of each sequence's rows in k and v. Needed if k and v have unused rows
-     * between sequences. NULL: each sequence ends where the next one begins. Not allowed with
-     * gradients. */
+     * between sequences. NULL: each sequence ends where the next one begins. Must be NULL if
+     * gradients are needed. */
     const int32_t *kv_ends;
     int64_t n_sequences;
     /** Mask keys after the query. If a sequence has fewer queries than keys, the queries are at the
@@ -234,7 +235,7 @@ typedef struct fsdp_attention_options {
     bool causal;
     int64_t window;  /**< > 0: also mask keys that are `window` or more positions before the
                           query */
-    float scale;     /**< factor of q k^T; 0: 1 / sqrt(K). T5 uses 1. */
+    float scale;     /**< q k^T is multiplied by this; 0 means 1 / sqrt(K). T5 uses 1. */
     float dropout_p; /**< dropout of the probabilities, if the scope is training */
 } fsdp_attention_options;
 
@@ -282,12 +283,12 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
                                                int64_t buckets, int64_t max_distance);
 
 /**
- * The product with the output embedding and the loss, in one operation: factor * sum over rows of
- * -log softmax(x w^T)[label].
+ * The output embedding and the loss of a language model in one operation. The logits are x w^T, and
+ * the result is factor * sum over rows of -log softmax(x w^T)[label].
  *
- * The logits are computed for at most 352 rows at the same time. If gradients are needed, forward
- * also computes the gradients of x and w. The gradient of the result must therefore be 1: scale the
- * loss with `factor`, not afterwards. If w is a sharded parameter, forward adds w's gradient to the
+ * At most 352 rows of logits are in memory at a time. If gradients are needed, forward also
+ * computes the gradients of x and w. The gradient of the result must therefore be 1: scale the loss
+ * with `factor`, not afterwards. If w is a sharded parameter, forward adds w's gradient to the
  * gradients of its unit, and fsdp_backward() on this tape must reach the result. To evaluate the
  * loss without a backward, use a scope without a tape, or call fsdp_tape_reset() afterwards.
  *
@@ -316,7 +317,8 @@ FSDP_API fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, con
                                          float factor);
 /** x.sum(): the sum of all elements, in float32. @return [] float32 */
 FSDP_API fsdp_tensor *fsdp_sum(fsdp_scope *s, fsdp_tensor *x);
-/** out[i] = x[rows[i]]. rows [n] in [0, T), host memory, copied; each row at most once. */
+/** out[i] = x[rows[i]]. The n entries of `rows` are in [0, T), and no two are equal. `rows` is in
+ * host memory and is copied. */
 FSDP_API fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows,
                                        int64_t n);
 /**
@@ -334,7 +336,7 @@ enum {
 };
 /**
  * torch.chunk(x, n, dim=-1): split x along its last dimension into n equal parts, each contiguous.
- * If a part gets no gradient, its elements of x's gradient are 0.
+ * Where a part gets no gradient, the gradient of x is 0.
  *
  * @param n   in [1, FSDP_MAX_CHUNKS], a divisor of x's last dimension
  * @param out [n] the parts; all NULL if the scope has failed

@@ -1,6 +1,6 @@
 /**
  * @file
- * A batch: the inputs of a training step that are not tensors.
+ * A batch: the inputs of a training step, as arrays in host memory.
  *
  * Rows are packed one after the other without padding, and offsets give the first token of each
  * row. Attention masks are converted to offsets here; no later code handles padding.
@@ -20,9 +20,9 @@ extern "C" {
 
 /** What a model is trained to do. It determines the form of the labels. */
 typedef enum fsdp_task {
-    FSDP_TASK_SEQ2SEQ,       /**< a target for each source: T5 */
-    FSDP_TASK_CAUSAL_LM,     /**< the token after each token: Llama, GPT-2 */
-    FSDP_TASK_CLASSIFICATION /**< one class for each sequence: BERT */
+    FSDP_TASK_SEQ2SEQ,       /**< each source has a target: T5 */
+    FSDP_TASK_CAUSAL_LM,     /**< predict the next token: Llama, GPT-2 */
+    FSDP_TASK_CLASSIFICATION /**< predict one class for each sequence: BERT */
 } fsdp_task;
 
 /**
@@ -31,8 +31,9 @@ typedef enum fsdp_task {
  * batch on.
  *
  * Sequences are independent: attention stays within a sequence, and positions count from the start
- * of the sequence. A row that holds several documents is several sequences here. Any count may be
- * 0: a micro-batch past the end of the data has no rows but takes part in the step.
+ * of the sequence. A row that holds several documents is several sequences here. Every count,
+ * including the number of rows, may be 0. A rank for which no data is left has a micro-batch
+ * without rows and still takes part in the step.
  */
 typedef struct fsdp_batch {
     fsdp_task task;
@@ -49,8 +50,8 @@ typedef struct fsdp_batch {
     const int32_t *token_type_ids; /**< [Ts] BERT's segments; NULL: all 0 */
     const int32_t *source_offsets; /**< [n + 1]; sequence i is input_ids[source_offsets[i] ..
                                         source_offsets[i + 1]) */
-    /** [Tt] for each sequence, decoder_start_token_id followed by the labels without the last one.
-     * The padding id replaces FSDP_IGNORE_INDEX. */
+    /** [Tt]: for each sequence, decoder_start_token_id, then the labels of the sequence except the
+     * last one. The padding id replaces FSDP_IGNORE_INDEX. */
     const int32_t *decoder_input_ids;
     /** SEQ2SEQ: [Tt], without the trailing ignored labels of each row. CAUSAL_LM: [Ts], already
      * shifted: the label of a token is the token that follows it, and the label of the last token
@@ -81,13 +82,13 @@ typedef struct fsdp_batch_format {
 typedef struct fsdp_batch_row {
     const int32_t *source; /**< [source_len] */
     /** [labels_len]; may contain FSDP_IGNORE_INDEX. CAUSAL_LM: source_len labels, not shifted, or
-     * source_len + 1, where the additional label is the token after the source; NULL: the source
-     * itself. CLASSIFICATION: one class, or none. */
+     * source_len + 1 labels, the last of which is the token after the source. NULL: the labels are
+     * the source itself. CLASSIFICATION: one class, or none. */
     const int32_t *labels;
     int32_t source_len, labels_len;
     const int32_t *position_ids;   /**< [source_len]; a document begins at each 0; NULL: one
                                         document */
-    const int32_t *token_type_ids; /**< [source_len]; NULL: 0 */
+    const int32_t *token_type_ids; /**< [source_len]; NULL: all 0 */
 } fsdp_batch_row;
 
 /** Padded arrays, row-major, borrowed by fsdp_batch_from_padded(). */
@@ -99,10 +100,10 @@ typedef struct fsdp_padded {
     const int64_t *labels;
     const int64_t *position_ids;   /**< [rows, source_width], see fsdp_batch_row; NULL: one
                                         document per row */
-    const int64_t *token_type_ids; /**< [rows, source_width]; NULL: 0 */
+    const int64_t *token_type_ids; /**< [rows, source_width]; NULL: all 0 */
     int64_t rows, source_width, target_width;
-    int64_t vocab_size; /**< upper bound of the ids; 0: not checked */
-    int64_t n_classes;  /**< CLASSIFICATION: upper bound of the labels; 0: not checked */
+    int64_t vocab_size; /**< ids must be less than this; 0: not checked */
+    int64_t n_classes;  /**< CLASSIFICATION: labels must be less than this; 0: not checked */
 } fsdp_padded;
 
 /**
@@ -131,9 +132,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
  * where the packed tokens came from, for comparison with padded results.
  *
  * @param format NULL: SEQ2SEQ with ids 0
- * @return FSDP_ERR_INVALID, naming row and column, if a mask value is neither 0 nor 1, a row's mask
- *         is 0 everywhere or has a hole (packing would change the distances across it), an id,
- *         class or label is out of range, or positions are invalid
+ * @return FSDP_ERR_INVALID, naming row and column, if a value of the mask is neither 0 nor 1; if
+ *         the mask of a row has no 1, or has a 0 between two 1s (packing would change the distance
+ *         between their tokens); if an id, class or label is out of range; or if positions are
+ *         invalid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

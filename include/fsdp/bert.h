@@ -27,9 +27,9 @@ typedef struct fsdp_bert_config {
     int64_t num_labels; /**< num_labels of the file, or the number of entries of id2label, or 2 if
                              the file has neither */
     double hidden_dropout_prob, attention_probs_dropout_prob;
-    double classifier_dropout; /**< null in the file: hidden_dropout_prob */
+    double classifier_dropout; /**< hidden_dropout_prob if the file has null */
     double layer_norm_eps, initializer_range;
-    int64_t pad_token_id; /**< its embedding gets no gradient; -1: none */
+    int64_t pad_token_id; /**< the embedding of this id gets no gradient; -1: there is no such id */
     fsdp_hidden_act hidden_act;
     fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_bert_config;

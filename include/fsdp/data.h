@@ -48,7 +48,7 @@ typedef struct fsdp_draw {
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
-    /** Fill the empty lists of `example` with example `index`, 0 <= index < len, by
+    /** Set the lists of `example`, which are empty, to example `index`, 0 <= index < len. Use
      * fsdp_token_list_set(). Not called if `draw` is set. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
     /** Replaces `get` for examples that differ between epochs. The result must be a function of
@@ -65,7 +65,7 @@ typedef struct fsdp_dataset fsdp_dataset;
 
 /** How the texts of a CSV file are cleaned before they are tokenised. */
 typedef enum fsdp_cleaning {
-    FSDP_CLEANING_NONE, /**< none: the fields as they are */
+    FSDP_CLEANING_NONE, /**< the fields are used as they are */
     /**
      * The cleaning of Hugging Face's WikiHow script followed by that of the tutorial's
      * summarization_dataset.py. White space at both ends is removed. In summaries ".," becomes ".";
@@ -81,8 +81,9 @@ typedef enum fsdp_cleaning {
  *
  * In a CSV file, a row belongs to a split if its `title`, without spaces, is a line of
  * all_train.txt or all_val.txt in the same folder. These are the lists published by WikiHow's
- * authors, which Hugging Face's dataset script downloads. If there are no such lists, and for other
- * files, the last sixth of the rows, rounded up, is for validation, and the rest is for training.
+ * authors, which Hugging Face's dataset script downloads. Without these lists, and in files of
+ * other formats, the last sixth of the rows, rounded up, is for validation, and the rest is for
+ * training.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -92,17 +93,18 @@ typedef enum fsdp_split {
 
 /**
  * T5's objective on plain text (Raffel et al. 2020, section 3.1.4). The text is cut into pieces. In
- * each piece, some spans are replaced by one sentinel each. The target has each sentinel followed
- * by the tokens that it replaces. Zero means default.
+ * each piece, some spans are replaced by one sentinel each. In the target, each sentinel is
+ * followed by the tokens that it replaces. Zero means default.
  */
 typedef struct fsdp_span_corruption {
-    double noise_density;          /**< fraction of the tokens that is replaced; 0: 0.15 */
-    double mean_noise_span_length; /**< in tokens, at least 1; 0: 3 */
+    double noise_density;          /**< fraction of the tokens that is replaced; 0 means 0.15 */
+    double mean_noise_span_length; /**< in tokens, at least 1; 0 means 3 */
 } fsdp_span_corruption;
 
 /**
- * Compute the lengths of pieces and targets for which inputs have exactly `inputs_length` tokens,
- * like T5's random_spans_helper and compute_input_and_target_lengths of run_t5_mlm_flax.py.
+ * Compute how many tokens a piece of text must have so that the input made from it has exactly
+ * `inputs_length` tokens, and how many tokens its target has. See T5's random_spans_helper, and
+ * compute_input_and_target_lengths of run_t5_mlm_flax.py.
  *
  * A piece of n tokens has n * noise_density noise tokens. The number of spans is the number of
  * noise tokens (or of the other tokens, if there are fewer of them) divided by
@@ -112,12 +114,13 @@ typedef struct fsdp_span_corruption {
  *
  * @param noise          NULL: defaults
  * @param inputs_length  wanted tokens of the input, including </s>
- * @param tokens_length  out: tokens of a piece: the largest number that gives such inputs, or, at
- *                       density 0.5, one less if targets would be longer than inputs
+ * @param tokens_length  out: tokens of a piece: the largest number that gives such an input. At
+ *                       density 0.5, it is one less if the target would otherwise be longer than
+ *                       the input
  * @param targets_length out: tokens of a piece's target, including </s>; may be NULL
  * @param spans          out: number of sentinels in the input, and in the target; may be NULL
- * @return FSDP_ERR_INVALID, naming the number, if density is not in (0, 1), the mean is below 1, or
- *         no length of pieces gives inputs of exactly this length
+ * @return FSDP_ERR_INVALID, naming the value, if the density is not in (0, 1), if the mean is below
+ *         1, or if no piece gives an input of exactly this length
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise,
                                                                   int64_t inputs_length,
@@ -127,22 +130,23 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
-    fsdp_task task; /**< the task that the rows are for; it determines the form of the rows */
+    fsdp_task task;                  /**< what the rows are for; determines their form */
     const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
     /** Prepended to each source text after cleaning, e.g. "summarize: ", or to each prompt of
      * CAUSAL_LM. */
     const char *source_prefix;
-    /** SEQ2SEQ: the largest number of tokens of a source, including </s>; longer sources are cut.
-     * 0: 512 for texts, as in the tutorial; rows of ids are not cut. */
+    /** SEQ2SEQ: the largest number of tokens of a source, including </s>; longer sources are cut. 0
+     * means 512 for texts, as in the tutorial, and no limit for rows of ids. */
     int max_source_length;
     int max_target_length; /**< SEQ2SEQ: the largest number of tokens of a target, including </s>;
-                                longer targets are cut. 0: 150 for texts; rows of ids are not cut */
-    /** SEQ2SEQ, rows of ids: the model's </s>. A list that ends with this id still ends with it
-     * after it was cut, like a text. 0: the tokenizer's </s>, if there is a tokenizer. */
+                                longer targets are cut. 0 means 150 for texts, and no limit for rows
+                                of ids */
+    /** SEQ2SEQ, rows of ids: the model's </s>. If a list that ends with </s> is cut, the rest ends
+     * with </s>, too, as when a text is cut. 0: the tokenizer's </s>, if there is a tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
     /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows lose their
-     * end. 0: max_positions. For token files: the length of the rows that they are cut into; 0:
+     * end. 0 means max_positions. Token files are cut into rows of exactly this length, and 0 means
      * 1024, or max_positions if that is less. */
     int64_t max_length;
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
@@ -153,31 +157,32 @@ typedef struct fsdp_dataset_options {
      * padding in the loss like any token. Scripts that use the ids of
      * tokenizer(padding='max_length') as labels do this. */
     bool pad_targets;
-    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; setting this is an error for other tasks and JSON
+    fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; setting this is an error for other tasks and for JSON
                                  lines */
     /** CSV, SEQ2SEQ: leave out empty rows, and rows whose summary has at least 0.75 times as many
      * characters as the article, as the WikiHow script does. Rows that are left out do not count
-     * towards max_samples. Setting this is an error for other tasks and JSON lines. */
+     * towards max_samples. Setting this is an error for other tasks and for JSON lines. */
     bool skip_long_summaries;
     /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: NULL means "text" and "headline".
-     * CAUSAL_LM: if both are set, they are prompt and completion. If only source_column is set,
-     * its texts have no prompt. If both are NULL, "prompt" and "completion" are used if the file
+     * CAUSAL_LM: if both are set, they are prompt and completion. If only source_column is set, it
+     * has texts without a prompt. If both are NULL, "prompt" and "completion" are used if the file
      * has both, else "text". */
     const char *source_column, *target_column;
-    int64_t vocab_size; /**< upper bound of the ids: the model's vocab_size; 0: the tokenizer's, if
-                             there is a tokenizer */
-    /** CLASSIFICATION: upper bounds of token_type_ids and of class numbers; 0: not checked. */
+    int64_t vocab_size; /**< ids must be less than this, which should be the model's vocab_size; 0:
+                             use the tokenizer's, if there is a tokenizer */
+    /** CLASSIFICATION: token_type_ids and class numbers must be less than these; 0: not checked. */
     int64_t type_vocab_size, num_classes;
-    /** CLASSIFICATION: [num_classes] names that rows may use as labels, NULL for a class without a
-     * name. NULL: labels are numbers. Borrowed while the dataset is opened. */
+    /** CLASSIFICATION: [num_classes] names of the classes, which rows may use as labels. The entry
+     * of a class without a name is NULL. If the whole array is NULL, labels are numbers. Borrowed
+     * while the dataset is opened. */
     const char *const *class_names;
-    /** A text that is appended to errors about a label that is not a class, and says how to get
-     * more classes. NULL: none. */
+    /** If a label is not a class, this text is appended to the error. It should say how to get more
+     * classes. NULL: none. */
     const char *class_hint;
     bool validation; /**< if the path is a folder of token files, use its validation files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
-     * other. Setting this is an error for other files, except validation files, which may be of
-     * another kind than the training files. */
+     * other. For other files this is an error, unless `validation` is set: validation files may be
+     * of another kind than the training files. */
     bool split_documents;
     int32_t document_token;
     /** SEQ2SEQ: the file has texts, not pairs of source and target. Train on span corruption with
@@ -211,37 +216,39 @@ typedef struct fsdp_dataset_options {
  * - CLASSIFICATION: "label" or "labels": the class; optionally "token_type_ids": [...].
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. Prompt
- * and completion are tokenised as one text. The ids that it shares at its beginning with the prompt
- * tokenised alone get no loss.
+ * and completion are tokenised together, as one text. The prompt is also tokenised alone. The ids
+ * at the beginning that both results share get no loss.
  *
  * Token files (.bin), CAUSAL_LM: llm.c's (a header of 256 int32: magic 20240520, version 1, number
  * of tokens, then uint16; or magic 20240801, version 7, then uint32) and nanoGPT's (uint16 only).
  * Row i of a file has max_length tokens, beginning at token i * max_length. The label of each token
  * is the token after it, so a row also needs the token after its last one; a remainder that is too
  * short is left out. A pattern ("data/fineweb_train_*.bin") or a folder selects several files,
- * ordered by the bytes of their names. If `validation` is set, a folder selects files with the word
- * "val" or "validation" in their name, else the other files. Files are mapped. Ids of files above
- * 64 MiB are checked only when they are read.
+ * ordered by the bytes of their names. In a folder, files with the word "val", "valid" or
+ * "validation" in their name are for validation. They are used if `validation` is set, and the
+ * other files if it is not. Files are mapped. Ids of files above 64 MiB are checked only when they
+ * are read.
  *
- * In any other folder, the file is wikihowAll.csv, or else wikihowSep.csv. For any other file name,
- * the first byte of the file decides the format.
+ * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv. If the
+ * name of a file does not show the format, the beginning of the file does.
  *
  * With span_corruption, the file is a token file, or has texts in source_column (default "text") of
- * CSV or JSON lines. A file with any other name is plain text with one document per line; blank
- * lines are skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids
- * are concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
+ * CSV or JSON lines. Any other file is plain text with one document per line; blank lines are
+ * skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids are
+ * concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
  * tokens (fsdp_span_corruption_lengths()). A remainder of a file that is shorter than a piece is
- * left out. The tokenizer's last ids are the sentinels; a piece uses them in falling order. The
- * replaced spans are drawn again in each epoch, as in T5's random_spans_noise_mask, but from
- * counters instead of a generator's state.
+ * left out. The tokenizer's last ids are the sentinels; a piece uses them in descending order. The
+ * replaced spans are drawn as in T5's random_spans_noise_mask, again in each epoch. They depend
+ * only on seed, epoch and index, because there is no generator with a state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
- * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only one of the two lists of titles
- *         exists; FSDP_ERR_FORMAT naming the file, the line (the first line of a row), and the
- *         missing column or bad token; FSDP_ERR_INVALID for texts without a tokenizer, if the
- *         tokenizer has more ids than vocab_size or fewer sentinels than a piece has spans, or if
- *         the format does not fit the task
+ * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if the list of titles for
+ *         options->split (see fsdp_split) is missing but the other list exists; FSDP_ERR_FORMAT
+ *         naming the file, the line (the first line of a row), and the missing column or bad token;
+ *         FSDP_ERR_INVALID for texts without a tokenizer, if the tokenizer has more ids than
+ *         vocab_size or fewer sentinels than a piece has spans, or if the format does not fit the
+ *         task
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
@@ -279,9 +286,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
                                                        fsdp_example *example);
 
 /**
- * Get example `index` as text: the source with its prefix, and the reference for ROUGE, both after
- * options.cleaning and not cut. CAUSAL_LM: the prompt (empty if there is none) and the text after
- * the prompt. JSON lines with ids: the decoded ids, if there is a tokenizer.
+ * Get example `index` as text: the source with its prefix, and the target (the reference for
+ * ROUGE). options.cleaning has been applied, and neither text is cut. CAUSAL_LM: the prompt (empty
+ * if there is none) and the text after the prompt. JSON lines with ids: the decoded ids, if there
+ * is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
  * @param target out: freed with fsdp_text_free(); may be NULL
@@ -292,9 +300,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *data
 
 /** One of the datasets of a mixture. */
 typedef struct fsdp_mixture_part {
-    fsdp_dataset *dataset; /**< for the same task as the datasets of the other parts */
-    /** The part's share of the examples is its weight divided by the sum of all weights. 0 for all
-     * parts: use the number of examples. */
+    fsdp_dataset *dataset; /**< must be for the same task as those of the other parts */
+    /** The part's share of the examples is its weight divided by the sum of all weights. If all
+     * weights are 0, each part's weight is its number of examples. */
     double weight;
 } fsdp_mixture_part;
 
@@ -303,8 +311,8 @@ typedef struct fsdp_mixture_part {
  *
  * An epoch has as many examples as all parts together. Each part supplies the share given by its
  * weight, rounded to whole examples and spread evenly over the indices. Each part has epochs of its
- * own, each in a new order: an example of a part is used again only after all other examples of
- * that part were used. The example at an index is a function of the index and the draw.
+ * own, each in a new order: an example is used again only once all other examples of its part have
+ * been used. The example at an index is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle examples of a part keep their order in every epoch
@@ -346,7 +354,7 @@ typedef struct fsdp_sampler {
     int64_t samples;      /**< length of the dataset, > 0 */
     int32_t batch_size;   /**< B: rows of a micro-batch on one rank, > 0 */
     int rank, world_size; /**< 0 <= rank < world_size */
-    int32_t accumulation; /**< A: micro-steps of a step; 0: 1 */
+    int32_t accumulation; /**< A: micro-steps of a step; 0 means 1 */
     bool no_shuffle;      /**< use the order of the file in every epoch */
     bool drop_last;       /**< leave out an incomplete last step (DISTRIBUTED: last batch) */
     uint64_t seed;
@@ -390,9 +398,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_collate(const fsdp_dataset *dataset,
 /** Zero means default, except for the sampler. */
 typedef struct fsdp_loader_options {
     fsdp_sampler sampler;     /**< samples 0: use the dataset's length */
-    fsdp_batch_format format; /**< the model's: fsdp_model_info */
+    fsdp_batch_format format; /**< fsdp_model_info.format of the model */
     int num_workers;          /**< background threads; 0: fsdp_loader_next() prepares batches */
-    int prefetch_factor;      /**< batches prepared ahead by each worker; 0: 2, as in torch's
+    int prefetch_factor;      /**< batches prepared ahead by each worker; 0 means 2, as in torch's
                                    DataLoader */
 } fsdp_loader_options;
 

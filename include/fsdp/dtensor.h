@@ -32,8 +32,8 @@ typedef struct fsdp_device_mesh fsdp_device_mesh;
  * @param ndim  1 to FSDP_MAX_MESH_DIMS
  * @param shape [ndim] sizes, whose product must be the number of ranks
  * @param names [ndim], e.g. {"replicate", "shard"}, copied; NULL: none
- * @param mesh  out: owned by the caller, ended by fsdp_device_mesh_destroy() after the last tensor
- *              on it was released
+ * @param mesh  out: owned by the caller. Release all tensors on the mesh before
+ *              fsdp_device_mesh_destroy()
  * @return FSDP_ERR_INVALID naming a shape or a name that is not valid
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, int ndim,
@@ -41,9 +41,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, 
                                                              const char *const *names,
                                                              fsdp_device_mesh **mesh);
 /**
- * mesh["shard"], mesh["replicate", "shard"]: get the sub-mesh over some of the dimensions that
- * contains this rank. This does not communicate: the slice uses the groups of `mesh`, which must
- * outlive the slice.
+ * mesh["shard"], mesh["replicate", "shard"]: get a mesh with only some of the dimensions of `mesh`:
+ * the part of it that contains this rank. This does not communicate: the slice uses the groups of
+ * `mesh`, which must outlive the slice.
  *
  * @param names [n] names of dimensions of `mesh`, in the order of `mesh`; dimensions between them
  *              may be left out
@@ -88,9 +88,9 @@ FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
  * @name Properties of a DTensor; NULL, 0 or FSDP_REPLICATE for an ordinary tensor. Borrowed. @{
  */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor); /**< global */
-/** DTensor.device_mesh: get the mesh on which the tensor was created, and which must outlive it. A
- * DTensor over a plain group has a mesh of one unnamed dimension, which exists as long as the
- * tensor. */
+/** DTensor.device_mesh: get the mesh on which the tensor was created. The mesh must outlive the
+ * tensor. A DTensor over a plain group has a mesh of one unnamed dimension, which exists as long as
+ * the tensor. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** [mesh_ndim]: DTensor.placements */
@@ -121,8 +121,8 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
                                 const fsdp_placement *placements, const int64_t *shape);
 /**
  * DTensor.to_local(): get this rank's part as an ordinary tensor over the same memory. For an
- * ordinary tensor, get the tensor itself. To write a parameter, use fsdp_parameter_local() instead
- * of the result, because only then is it recorded that the parameter has values.
+ * ordinary tensor, get the tensor itself. Do not write a parameter through the result: only a write
+ * to fsdp_parameter_local() records that the parameter has values.
  *
  * @param tensor contiguous
  * @param local  out: new reference
@@ -134,11 +134,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtensor_to_local(fsdp_tensor *tensor,
  * same whole tensor, so this does not communicate. FSDP_PARTIAL: the first rank along the mesh
  * dimension keeps the values, and the others get zeros.
  *
- * @param tensor contiguous. A DTensor that already has this mesh and these placements is itself the
- *               result
+ * @param tensor contiguous. If it is a DTensor that already has this mesh and these placements, it
+ *               is also the result
  * @param out    new reference, contiguous, dtype of tensor
  * @return FSDP_ERR_INVALID for a DTensor on another mesh or with other placements (use
- *         fsdp_redistribute()), and for a dimension that the tensor does not have
+ *         fsdp_redistribute()), and for a placement along a dimension that the tensor does not have
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor,
                                                             const fsdp_device_mesh *mesh,

@@ -55,7 +55,8 @@ typedef struct fsdp_mp_policy {
  * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
-    bool set_param_dtype, set_reduce_dtype, set_buffer_dtype; /**< false: None */
+    bool set_param_dtype, set_reduce_dtype, set_buffer_dtype; /**< false: not set (None); the dtype
+                                                                   then has the default below */
     fsdp_dtype param_dtype;  /**< default: compute in the parameters' own dtype */
     fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
     fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy */
@@ -90,11 +91,11 @@ typedef enum fsdp_offload_kind {
 /**
  * Where master weights and optimizer state are while they are not used.
  *
- * With FSDP_OFFLOAD_DIR each rank has an unnamed file in `dir`, which only its user can read and
- * which disappears with the process. Disk blocks are reserved when memory is allocated, so a full
- * disk is reported at that time. Two or three units are in memory at the same time: a thread reads
- * the next unit ahead and writes the previous one back. All units are gathered through copies, even
- * in float32. Results have the same bits as without offload.
+ * With FSDP_OFFLOAD_DIR each rank has a file in `dir`. The file has no name, only the user who runs
+ * the program can read it, and it disappears with the process. Disk blocks are reserved when memory
+ * is allocated, so a full disk is reported at that time. Two or three units are in memory at the
+ * same time: a thread reads the next unit ahead and writes the previous one back. Every unit is
+ * gathered into a copy, even in float32. Results have the same bits as without offload.
  */
 typedef struct fsdp_offload_policy {
     fsdp_offload_kind kind;
@@ -105,7 +106,7 @@ typedef enum fsdp_reshard {
     FSDP_RESHARD_DEFAULT, /**< as in FSDP2: false for the root, true for other units */
     FSDP_RESHARD_TRUE,    /**< free after forward, gather again for backward (ZeRO-3) */
     FSDP_RESHARD_FALSE,   /**< keep until after backward (ZeRO-2) */
-    /** FSDP2's integer: backward gathers among reshard_ranks ranks only. The ranks of a host share
+    /** FSDP2's integer: backward gathers among only reshard_ranks ranks. The ranks of a host share
      * one copy, which is kept until after backward. Reading parameters between forward and backward
      * is an error. */
     FSDP_RESHARD_TO_SMALLER,
@@ -122,9 +123,9 @@ typedef enum fsdp_backward_prefetch {
 typedef enum fsdp_forward_prefetch {
     FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, as long as the
                                 order of units is the same */
-    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: like FSDP_FORWARD_IMPLICIT. But an
-                                iteration that enters units in another order than the first one
-                                fails with FSDP_ERR_STATE before it communicates */
+    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: like FSDP_FORWARD_IMPLICIT, but if an
+                                iteration enters units in another order than the first iteration
+                                did, it fails with FSDP_ERR_STATE before it communicates */
     FSDP_FORWARD_NONE,     /**< nothing */
 } fsdp_forward_prefetch;
 
@@ -150,10 +151,10 @@ typedef struct fsdp_fully_shard_options {
      * 0 hold the same shards, and gradients are reduced over them, too. NULL: all ranks of
      * `group`. */
     const fsdp_device_mesh *mesh;
-    /** NULL: Shard(0). A parameter that is sharded along another dimension is gathered through a
-     * copy, even in float32. In the gradient norm, the parts of its gradient are added by rank, not
-     * by row, so the last bits of the norm depend on the number of ranks. Adafactor needs whole
-     * rows and refuses such a parameter. */
+    /** NULL: Shard(0). A parameter that is sharded along another dimension is gathered into a copy,
+     * even in float32. In the gradient norm, the parts of its gradient are added by rank, not by
+     * row, so the last bits of the norm depend on the number of ranks. Adafactor needs whole rows
+     * and refuses such a parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
     /** [n_ignored_params] parameters that become part of no unit. Every rank holds them whole, in
@@ -228,8 +229,8 @@ typedef struct fsdp_unit_info {
      * along another dimension have other placements. */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
-    bool reshard_after_forward; /**< for FSDP_RESHARD_DEFAULT, the value that it means with the
-                                     units that exist now */
+    bool reshard_after_forward; /**< for FSDP_RESHARD_DEFAULT: false if this is the outermost unit
+                                     at present, else true */
     bool no_shard;
     fsdp_offload_kind offload;
     size_t n_parameters;
@@ -313,9 +314,9 @@ typedef struct fsdp_wrap_policy {
     const char *const *force_leaf_modules;
     fsdp_wrap_fn *custom; /**< CUSTOM */
     void *custom_arg;
-    /** All kinds: consecutive chosen modules of one class in a list are grouped, this many per unit
-     * (fsdp_fully_shard_modules()). A unit has the options of its first module. 0 or 1: each module
-     * is a unit of its own. */
+    /** All kinds: chosen modules of the same class that follow each other in a list are combined,
+     * this many per unit (fsdp_fully_shard_modules()). A unit has the options of its first module.
+     * 0 or 1: each module is a unit of its own. */
     int modules_per_unit;
     /** All kinds: [n_joint_modules] modules that become one unit (fsdp_fully_shard_modules()), even
      * if the policy does not choose them. The unit has the options of its first module. The policy
@@ -334,16 +335,16 @@ typedef struct fsdp_wrap_policy {
  * module around it (Linear, LayerNorm, Embedding) is a part of that module: SIZE never chooses it,
  * and the other kinds return an error if it is chosen. A model's head and its token embedding have
  * a forward of their own. T5's embedding, which encoder and decoder read, has none. A parameter
- * with names in several units, such as T5's `shared`, belongs to the unit around all of them. SIZE
- * counts it there, too.
+ * with names in several units, such as T5's `shared`, belongs to the unit around all of them. SIZE,
+ * too, counts it in that unit.
  *
  * @param policy  NULL: the root only
  * @param options options of every unit. output_dtype applies to the root only, because units inside
  *                it pass tensors to each other. NULL: all defaults
- * @return FSDP_ERR_INVALID, with nothing changed, for a class that no module has or that cannot be
- *         a unit (the message lists the classes that can), and if a module is a unit already; and
- *         the errors of fsdp_fully_shard(). If memory runs out, some modules are already units, and
- *         the tree can only be destroyed
+ * @return FSDP_ERR_INVALID, with nothing changed, if the policy names a class that no module has or
+ *         whose modules cannot be units (the message lists the classes that can), or if a module is
+ *         a unit already; and the errors of fsdp_fully_shard(). If memory runs out, some modules
+ *         are already units, and the tree can only be destroyed
  *
  * Source: torch/distributed/fsdp/wrap.py.
  */
@@ -371,13 +372,13 @@ FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /** @} */
 
 /**
- * A function that gives the parameters of `module` itself their first values, like
- * reset_parameters(). It calls fsdp_module_init(), or writes fsdp_parameter_local() between
+ * A function that initialises the parameters of `module` itself, not those of modules below it,
+ * like reset_parameters(). It calls fsdp_module_init(), or writes fsdp_parameter_local() between
  * fsdp_tensor_begin_write() and fsdp_tensor_end_write().
  *
- * It is called on every rank for every module with sharded parameters of its own that have no
- * values yet: they were not loaded, and sync_module_states did not take them from rank 0. Ignored
- * parameters do not count; they may have no memory.
+ * It is called on every rank for every module that has sharded parameters of its own without
+ * values. These are parameters that were not loaded and that sync_module_states did not take from
+ * rank 0. Ignored parameters do not count; they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 
@@ -389,7 +390,8 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
     const char
         *offload_dir; /**< with cpu_offload: offload to a file, see fsdp_offload_policy; or NULL */
     const fsdp_wrap_policy *auto_wrap_policy; /**< NULL: only the module itself is a unit.
-                                                   FSDP_WRAP_TRANSFORMER is ModuleWrapPolicy */
+                                                   FSDP_WRAP_TRANSFORMER corresponds to
+                                                   ModuleWrapPolicy */
     fsdp_backward_prefetch backward_prefetch;
     const fsdp_mixed_precision *mixed_precision; /**< NULL: nothing is cast */
     fsdp_module *const
@@ -441,7 +443,8 @@ typedef struct fsdp_all_gather_extension {
     /**
      * Pack this rank's rows.
      * @param local  this rank's rows as they are stored; may have no rows
-     * @param group  for further communication, such as a common scale; NULL: one rank
+     * @param group  for further communication, such as a common scale; NULL if there is only one
+     *               rank
      * @param packed [bytes] of packed_bytes(), 64-byte aligned
      */
     fsdp_status (*pre_all_gather)(void *self, const fsdp_parameter *parameter,
@@ -499,9 +502,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * Set the units to gather, in this order, when forward (or backward) enters `module`. They replace
- * the units that are prefetched by default. There may be any number of them; all but the first two
- * wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used are
- * freed at the end of the forward (or backward).
+ * the units that are prefetched by default. Their number is not limited, but all except the first
+ * two wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used
+ * are freed at the end of the forward (or backward).
  * @param modules [n] units of the same tree; copied. n == 0 restores implicit prefetch
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -511,27 +514,28 @@ fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *m
 
 /**
  * false: backward communicates no gradients. Whole gradients add up, one micro-step after another,
- * in the unit's float32 gradient buffer, which stays allocated on every rank. It is as large as the
- * unit, except that it has only the rows of an embedding that were looked up, until a second
- * micro-step is added. The first backward that runs with true reduces the sum over the ranks and
- * divides it.
+ * in the unit's float32 gradient buffer, which stays allocated on every rank. The buffer is as
+ * large as the unit, with one exception: after the first micro-step, it has only those rows of an
+ * embedding's gradient that were looked up. It gets the other rows when a second micro-step is
+ * added. The first backward that runs with true reduces the sum over the ranks and divides it.
  *
- * Results are the same in every run. They are rounded differently than with true, where the
- * gradients of all ranks and micro-steps are summed as one tree.
+ * Results are the same in every run, but they are rounded differently from those with true, where
+ * the gradients of all ranks and micro-steps are summed as one tree.
  *
- * The sums are dropped by a failure, when fsdp_tape_reset() cancels a forward, and by a forward
- * with micro_step 0 of several micro-steps. A forward without a tape drops nothing. After a failure
- * that dropped gradients, the step must start again: a forward with a later micro_step returns
- * FSDP_ERR_STATE, and so does the backward of a loss whose gradients were dropped.
+ * The sums are dropped when a forward or backward fails, when fsdp_tape_reset() cancels a forward,
+ * and when a forward has micro_step 0 and n_micro_steps is above 1. A forward without a tape drops
+ * nothing. After a failure that dropped gradients, the step must start again: a forward with a
+ * later micro_step returns FSDP_ERR_STATE, and so does the backward of a loss whose gradients were
+ * dropped.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module,
                                                                      bool requires_gradient_sync,
                                                                      bool recurse);
 /**
  * HSDP only. false: backward sums gradients over the ranks that a parameter is sharded over, but
- * not over the replicas. The sharded gradients of micro-steps are added one by one. A backward with
- * true also adds the sums of the other replicas. The sums are dropped in the same cases as with
- * fsdp_set_requires_gradient_sync().
+ * not over the replicas. The sharded gradients of the micro-steps are added up, one after another.
+ * A backward with true also adds the sums of the other replicas. The sums are dropped in the same
+ * cases as with fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,

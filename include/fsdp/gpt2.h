@@ -17,7 +17,7 @@ typedef struct fsdp_gpt2_config {
     int64_t vocab_size, n_embd, n_layer;
     int64_t n_head;                             /**< divides n_embd */
     int64_t n_positions;                        /**< longer sequences are an error */
-    int64_t n_inner;                            /**< null in the file: 4 * n_embd */
+    int64_t n_inner;                            /**< 4 * n_embd if the file has null */
     double resid_pdrop, embd_pdrop, attn_pdrop; /**< [0, 1) */
     double layer_norm_epsilon, initializer_range;
     fsdp_hidden_act activation_function;

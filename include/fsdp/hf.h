@@ -7,7 +7,7 @@
  * Readers and writers do not use the tensors of this library: their data are bytes, dtypes and
  * shapes. The functions of <fsdp/pretrained.h> move data into and out of the parameters of a
  * module. The format of safetensors files is described at https://huggingface.co/docs/safetensors.
- * They are read as version 0.8 of the safetensors library reads them.
+ * This library accepts the same files as version 0.8 of the safetensors library.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -53,11 +53,12 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  *
  * Files named .bin, .pt or .pth have the format of torch.save since PyTorch 1.6. They contain a
  * dict of names and tensors, or a dict that has such a dict under "state_dict", "model_state_dict"
- * or "model". Pickles are read as data: no code is run, and objects of classes (NumPy's scalars,
- * paths, namespaces) are skipped. Values of the state dict that are not tensors are ignored. The
- * checksums of the pickle and of storages up to 4 KiB are checked; larger storages are not read at
- * this time. Tensors that are not contiguous (transposed, expanded) are copied when the file is
- * opened. All other tensors point into the mapped file, even if several share a storage.
+ * or "model". Pickles are read as data: no code is run, and objects that are neither tensors nor
+ * plain values (NumPy's scalars, paths, namespaces) are skipped. Values of the state dict that are
+ * not tensors are ignored. The checksums of the pickle and of storages up to 4 KiB are checked;
+ * larger storages are not read at this time. Tensors that are not contiguous (transposed, expanded)
+ * are copied when the file is opened. All other tensors point into the mapped file, even if several
+ * share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;

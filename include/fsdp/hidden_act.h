@@ -1,7 +1,7 @@
 /**
  * @file
- * The non-linearity between the two matrix products of a feed-forward layer, by its name in a
- * configuration.
+ * The activation function between the two matrix products of a feed-forward layer, as a
+ * configuration names it.
  */
 #pragma once
 

@@ -42,8 +42,8 @@ typedef struct fsdp_llama_config {
     int64_t num_hidden_layers, num_attention_heads;
     int64_t num_key_value_heads;     /**< divides num_attention_heads */
     int64_t head_dim;                /**< even; need not be hidden_size / num_attention_heads */
-    int64_t max_position_embeddings; /**< length of sequences in training; rotary positions of
-                                          longer sequences continue beyond it */
+    int64_t max_position_embeddings; /**< length of sequences in pretraining. Longer sequences are
+                                          allowed; their rotary positions simply go on */
     int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
                                  it; 0: to all tokens before it */
     int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */

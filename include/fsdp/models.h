@@ -53,7 +53,7 @@ typedef struct fsdp_model_info {
     fsdp_batch_format format; /**< task and form of the model's batches */
     int64_t vocab_size;
     int64_t max_positions;                            /**< longest sequence; 0: unlimited */
-    int64_t type_vocab_size;                          /**< upper bound of token_type_ids; 0: the
+    int64_t type_vocab_size;                          /**< token_type_ids are less than this; 0: the
                                                            model takes none */
     int64_t num_labels;                               /**< number of classes; 0 if the model is not
                                                            a classifier */
@@ -126,7 +126,7 @@ FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float f
 /** Outputs of a forward: packed rows, owned by the scope. Ts, Tt and n are sizes of the batch (see
  * fsdp_batch), V is the vocabulary, D the model width. */
 typedef struct fsdp_model_outputs {
-    fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL:
+    fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL if
                                    the model has no head (BertModel) */
     fsdp_tensor *last_hidden; /**< [Tt or Ts, D]: after the last norm */
     fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ [Ts, D]; else NULL */

@@ -29,7 +29,7 @@ typedef struct fsdp_init {
 /** @param class_name the Hugging Face class ("T5Block"), used by wrap policies; copied */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
                                                         fsdp_module **module);
-/** Destroys all children too. Parameters that other modules share are kept. Accepts NULL. */
+/** Destroys all children, too. A parameter that another module shares is kept. Accepts NULL. */
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
  * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
@@ -111,9 +111,9 @@ FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
 /**
  * Freeze (false) or unfreeze (true) a parameter, on all ranks, between steps. A frozen parameter
  * has no gradient. After fully_shard it also has no master weights: it is stored in the dtype in
- * which it was loaded. The next forward changes the memory. It creates master weights of an
- * unfrozen parameter from its stored values, and drops the master weights of a frozen parameter if
- * no bit is lost.
+ * which it was loaded. The memory changes only in the next forward. If a parameter is no longer
+ * frozen, its master weights are then created from its stored values. If it is frozen now, its
+ * master weights are dropped, unless bits would be lost.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
 /** Get the part of the parameter that fsdp_parameter_local() has: entries [begin, end) of the
@@ -152,9 +152,9 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  * the same bits as without it, even with dropout. May be nested, and may be changed at any time
  * between steps.
  *
- * The first layer of a model does not even keep its input if the layer can run the embeddings
- * again. This is not done if the embeddings are a unit or are checkpointed themselves, or if the
- * model has only one layer.
+ * The first layer of a model does not even keep its input: it runs the embeddings again, too. It
+ * does keep its input if the embeddings are a unit or are checkpointed themselves, or if the model
+ * has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
@@ -170,12 +170,13 @@ typedef enum fsdp_activation_checkpointing_kind {
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
     int every; /**< fsdp_apply_activation_checkpointing(): checkpoint only every n-th of the modules
-                    found, like torchtitan's selective_ac_option; 2: the 2nd, 4th, ...; 0: all */
-    fsdp_activation_offload *offload; /**< file for the tensors that calls keep; NULL: keep them
-                                           in memory. Borrowed */
-    /** true: the second run computes everything again. Default: it stops when backward has all that
-     * it needs, as in torch.utils.checkpoint. Tensors that the module creates after this point have
-     * no data, so code of the module cannot read them. */
+                    that check_fn selects, like torchtitan's selective_ac_option; 2: the 2nd, 4th,
+                    ...; 0: all */
+    fsdp_activation_offload *offload; /**< file to which the tensors that calls keep are moved;
+                                           NULL: they stay in memory. Borrowed */
+    /** true: the second run computes everything again. Default: it stops as soon as backward has
+     * all that it needs, as in torch.utils.checkpoint. Tensors that the module creates after the
+     * stopping point have no data, so the module's code cannot read them. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 

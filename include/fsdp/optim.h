@@ -82,7 +82,7 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
  * the sharding must not change after the first step.
  *
  * @param module    all its parameters form group 0; NULL: groups are added by
- *                  fsdp_adamw_add_group(). Must outlive the use of the optimizer.
+ *                  fsdp_adamw_add_group(). The module must exist as long as the optimizer is used.
  * @param options   NULL: all defaults; copied
  * @param optimizer out: owned by the caller; must be destroyed before the device
  * @return FSDP_ERR_INVALID for options out of bounds or a module without parameters.
@@ -100,8 +100,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
  * transformers.optimization.Adafactor computes it.
  *
  * A parameter of two or more dimensions has "exp_avg_sq_row" and "exp_avg_sq_col", the averages
- * over its last and its second to last dimension. A vector has "exp_avg_sq". All have "RMS", the
- * root mean square of the parameter before the latest step, and with beta1 also "exp_avg".
+ * over its last and its second to last dimension. A vector has "exp_avg_sq". Every parameter also
+ * has "RMS", its root mean square before the latest step, and, with beta1, "exp_avg".
  *
  * "exp_avg_sq_row" is sharded like the parameter. If the parameter has three or more dimensions,
  * "exp_avg_sq_col" is sharded like it, too, because a rank then has whole matrices. For a matrix,
@@ -150,8 +150,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_decay_parameters(fsdp_module *module,
 FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NULL */
 
 /**
- * Update every parameter that has a gradient and is not frozen. Others keep their values, state and
- * step count. Collective if parameters are sharded: every rank must call it, even one without rows.
+ * Update every parameter that has a gradient and is not frozen. Other parameters keep their values,
+ * state and step count. Collective if parameters are sharded: every rank must call it, even one
+ * without rows.
  *
  * float32 master weights are updated in place. bfloat16 master weights are widened to float32,
  * updated, and rounded to nearest even.
@@ -227,8 +228,8 @@ typedef enum fsdp_lr_schedule_kind {
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
  * a linear warmup from 0: while s < warmup_steps the rate is multiplied by s / warmup_steps. If the
  * warmup is longer than the run, the rate rises during the whole run. After the warmup, the
- * following kinds go from lr to min_lr, which they reach at N = total_steps and then keep, with x =
- * (s - warmup) / (N - warmup):
+ * following kinds go from lr to min_lr. They reach it at N = total_steps and then stay there. With
+ * x = (s - warmup) / (N - warmup), the rate is:
  *
  *     linear          min_lr + (lr - min_lr) * (1 - x)
  *     cosine          min_lr + (lr - min_lr) * (1 + cos(pi * x)) / 2
@@ -245,8 +246,8 @@ typedef struct fsdp_lr_schedule {
     double lr, min_lr;
     double gamma;         /**< FSDP_LR_STEP */
     int64_t step_size;    /**< FSDP_LR_STEP: gamma applies once every step_size units */
-    int64_t unit_steps;   /**< optimizer steps per unit, usually 1 or the steps of an epoch; 0: 1.
-                               After the warmup the rate changes only between units. */
+    int64_t unit_steps;   /**< optimizer steps per unit, usually 1 or the steps of an epoch; 0 means
+                               1. After the warmup the rate changes only between units. */
     int64_t warmup_steps; /**< optimizer steps */
     int64_t total_steps;  /**< optimizer steps; used by the kinds that fall to min_lr */
     double power;         /**< FSDP_LR_POLYNOMIAL; > 0 */
@@ -264,7 +265,7 @@ FSDP_API double fsdp_lr_at(const fsdp_lr_schedule *schedule, int64_t step);
 typedef struct fsdp_clip_grad_options {
     double norm_type; /**< p of the p-norm, > 0; INFINITY: the largest magnitude; default 2 */
     bool error_if_nonfinite; /**< return an error if the norm is NaN or infinite; default: use the
-                                  norm as it is */
+                                  norm anyway */
 } fsdp_clip_grad_options;
 
 /**
@@ -314,7 +315,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_value(const fsdp_parameter_l
  *     FSDP_TRY(fsdp_grad_scaler_update(g));
  *
  * If an optimizer's gradients are not finite on any rank, its step changes no parameter, moment or
- * step count on any rank, and update lowers the scale. Other optimizers do their step.
+ * step count on any rank, and update lowers the scale. Other optimizers still take their step.
  */
 typedef struct fsdp_grad_scaler fsdp_grad_scaler;
 
@@ -347,8 +348,8 @@ FSDP_API double fsdp_grad_scaler_scale(const fsdp_grad_scaler *scaler);
 FSDP_API bool fsdp_grad_scaler_is_enabled(const fsdp_grad_scaler *scaler);
 /**
  * unscale_(optimizer): divide the gradients of the optimizer's parameters by the scale, in place,
- * and check whether they are finite on all ranks. Collective: sends one number in each group of
- * ranks.
+ * and check whether they are finite on all ranks. Collective: each rank sends one number in each
+ * group of ranks.
  * @param optimizer borrowed until update
  * @return FSDP_ERR_STATE if unscale or step was called for this optimizer since the last update
  */

@@ -31,10 +31,10 @@
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable is FSDP_<NAME>, in upper case and with underscores for dashes; an empty variable counts
  * as unset. A table may also have options that only other tools need. An option with no_effect
- * changes nothing in this program, and an option for which without_effect() returns a text changes
- * nothing together with the other values. Both are checked like any other option, stored if they
- * have a place, and listed by --print-config. An option with `instead` is not supported: any value
- * but its default is an error that says what to use instead.
+ * never changes anything in this program. If without_effect() returns a text for an option, the
+ * option has no effect because of the values of other options. Both kinds are checked like any
+ * other option, stored if they have a place, and listed by --print-config. An option with `instead`
+ * is not supported: any value but its default is an error that says what to use instead.
  *
  * Errors are FSDP_ERR_INVALID, FSDP_ERR_UNSUPPORTED for an option with `instead`, or
  * FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message names the option, where it was
@@ -79,8 +79,8 @@ typedef struct fsdp_option_list {
 /** Bounds of a number or size; checked only if `set`. Use the macros below to write them. */
 typedef struct fsdp_option_bounds {
     double min, max;
-    bool set, above, below; /**< above: values must be greater than min; below: less than max; a
-                                 bound without its flag is itself allowed */
+    bool set, above, below; /**< above: values must be greater than min, not equal to it; below:
+                                 values must be less than max, not equal to it */
 } fsdp_option_bounds;
 #define FSDP_AT_LEAST(lo)                                                                          \
     {                                                                                              \
@@ -109,12 +109,12 @@ typedef struct fsdp_option_bounds {
 /** One option. In every field but name, type and offset, zero means "none". */
 typedef struct fsdp_option {
     const char *name;    /**< with dashes: "batch-size" */
-    const char *aliases; /**< other names: "test-batch-size,eval-batch-size,b"; a name of one letter
-                              is also accepted as -b */
+    const char *aliases; /**< other names: "test-batch-size,eval-batch-size,b"; a name of one
+                              letter, like b here, is also accepted with one dash: -b */
     fsdp_option_type type;
     size_t offset;     /**< offset of the value in the command's struct, in bytes (offsetof) */
-    const char *value; /**< default, as a user would write it; NULL: zero, false, NULL or NAN,
-                            depending on the type */
+    const char *value; /**< default, as a user would write it; NULL: the default is zero, false,
+                            NULL or NAN, depending on the type */
     /** shown by --help instead of `value`, e.g. "number of cores / ranks" */
     const char *shown_default;
     fsdp_option_bounds bounds;  /**< INT, INT64, DOUBLE, SIZE */
@@ -127,16 +127,18 @@ typedef struct fsdp_option {
     const char *bare;  /**< value if the flag is given without one; NULL: the flag needs a value */
     const char *env;   /**< name of the environment variable; NULL: <prefix><NAME> */
     const char *no_effect; /**< why the option changes nothing: "there is no GPU in this build" */
-    /** if not NULL, any value but the default is an error with this text, which says what to use
-     * instead. STRING: `value` may have several spellings, like a choice: "none|null" */
+    /** if not NULL, any value but the default is an error. This text is part of the message and
+     * says what to use instead. STRING: like a choice, the default in `value` may have several
+     * spellings, e.g. "none|null" */
     const char *instead;
     /** text that fsdp_parse_args() prints after the name of a flag that was given and is not false;
      * NULL: nothing */
     const char *note;
     bool required; /**< it is an error if no source gives the option */
     bool optional; /**< if not given, it has no effect, and --print-config prints null */
-    /** For a BOOL that other tools always write into files and environment variables. There, false
-     * counts as not given, and `no-name: true` gives false explicitly */
+    /** For a BOOL that other tools always write into files and environment variables, even if it is
+     * false. In these, false therefore counts as not given; `no-name: true` gives false
+     * explicitly */
     bool false_is_silence;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
@@ -169,8 +171,8 @@ typedef struct fsdp_options_spec {
     fsdp_status (*check)(void *target, const fsdp_options *options); /**< check values against each
                                                                           other; may be NULL */
     /** Called after derive for each option `name` for which fsdp_options_asked_for() is true.
-     * Returns why the option changes nothing together with the other values ("needs
-     * --validation-data"; static storage), or NULL if it has an effect. The member may be NULL. */
+     * Returns why the option has no effect, given the other values ("needs --validation-data";
+     * static storage), or NULL if it has one. The member may be NULL. */
     const char *(*without_effect)(const void *target, const fsdp_options *options,
                                   const char *name);
 } fsdp_options_spec;
@@ -221,8 +223,8 @@ FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count)
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
 /** Make the text of --print-config: YAML that gives the same values when --config reads it. Each
  * value has a comment that says where it came from. The options that were accepted without effect
- * follow. A value that was not given is itself printed as a comment: if it was read back, it would
- * count as given, and could contradict the option from which it was derived. Free the text with
+ * follow. A value that was not given is itself printed as a comment: if it were read back, it would
+ * count as given and could contradict the option from which it was derived. Free the text with
  * fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
 /** List the options that a flag or file gives and that change nothing, in one line for each reason:

@@ -72,8 +72,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       fsdp_load_report *report);
 /**
  * Record the dtypes that frozen parameters of `module` have in the checkpoint. fsdp_fully_shard()
- * then allocates the parameters in these dtypes. Without this call fsdp_module_load() records them,
- * and a module that is already sharded allocates its memory again, unit by unit.
+ * then allocates the parameters in these dtypes. Without this call, fsdp_module_load() records
+ * them. If the module is already sharded by then, its memory must be allocated again, unit by unit.
  *
  * @param options the options of the load that follows; NULL: all defaults
  */
@@ -113,7 +113,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const
 typedef struct fsdp_pretrained {
     char *dir; /**< folder where the model was found, with config.json, weights and the tokenizer's
                     files */
-    fsdp_model_config config;        /**< tie_word_embeddings as in the weights */
+    fsdp_model_config config;        /**< its tie_word_embeddings is as in the weights */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
     /** Draw parameters at random if they have another shape in the weights. Set this between open
      * and load. */

@@ -27,8 +27,8 @@ typedef enum fsdp_progress_colour {
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
-    FSDP_PROGRESS_LINES, /**< a line after each tenth of the steps, but at most one in 3 s and at
-                              least one in 30 s */
+    FSDP_PROGRESS_LINES, /**< a line after each tenth of the steps, but at most one every 3 s and at
+                              least one every 30 s */
     FSDP_PROGRESS_OFF,   /**< nothing, for ranks other than 0 */
 } fsdp_progress_style;
 

@@ -58,7 +58,8 @@ typedef struct fsdp_plain {
 typedef struct fsdp_state_key {
     const char *name; /**< key of a dict; NULL: position `index` of a list */
     int64_t index;
-    bool is_int; /**< in files of torch.save, the key is the int that `name` spells */
+    bool is_int; /**< true: in files of torch.save, the key is an int, and `name` is its decimal
+                      text */
 } fsdp_state_key;
 
 /** One item, borrowed from its state dict. */
@@ -66,8 +67,8 @@ typedef struct fsdp_state_entry {
     const char *fqn;            /**< keys joined with dots: "optim.param_groups.0.lr" */
     const fsdp_state_key *keys; /**< [n_keys] */
     int n_keys;
-    fsdp_tensor *tensor;     /**< a DTensor or a whole tensor; NULL: a plain value */
-    const fsdp_plain *value; /**< NULL: a tensor */
+    fsdp_tensor *tensor;     /**< a DTensor or a whole tensor; NULL if the item is a plain value */
+    const fsdp_plain *value; /**< NULL if the item is a tensor */
 } fsdp_state_entry;
 
 /** A list of items in the order in which they were added; they can be found by name. */
@@ -121,13 +122,15 @@ typedef struct fsdp_state_dict_options {
     bool not_strict;           /**< set: ignore missing and unexpected items; default:
                                     strict=True */
     /**
-     * set: the dict's tensors become the parameters, as in load_state_dict(assign=True). Parameters
-     * of a unit are parts of the unit's buffer, so values are copied into them anyway. A tensor may
-     * be assigned to one parameter only and must have the dtype of the tensor that it replaces.
+     * set: the dict's tensors become the parameters, as in load_state_dict(assign=True). This does
+     * not apply to the parameters of a unit: they are parts of the unit's buffer, so values are
+     * copied into them. A tensor may be assigned to one parameter only and must have the dtype of
+     * the tensor that it replaces.
      */
     bool assign;
     bool ignore_frozen_params;         /**< leave out parameters that do not require a gradient */
-    bool flatten_optimizer_state_dict; /**< key param_groups by parameter, not by number */
+    bool flatten_optimizer_state_dict; /**< the keys of param_groups are names of parameters, not
+                                            numbers */
     const char *submodule;        /**< only the items below this path, e.g. "encoder"; NULL: all */
     bool drop_submodule_prefixes; /**< remove `submodule` from names:
                                        keep_submodule_prefixes=False */
@@ -154,10 +157,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
 /**
  * Get state and options of `optimizer` by the names of its parameters in `module`:
- * "state.<fqn>.exp_avg", "state.<fqn>.step" (a copy, a float32 scalar), and "param_groups.0.lr", or
- * with flatten_optimizer_state_dict "param_groups.<fqn>.lr". A tied parameter has only its first
- * name here. If the optimizer has taken no step, its state is created now with zeros, as in
- * PyTorch, so that there are tensors to load into.
+ * "state.<fqn>.exp_avg", "state.<fqn>.step" (a float32 scalar, which is a copy), and
+ * "param_groups.0.lr" or, with flatten_optimizer_state_dict, "param_groups.<fqn>.lr". A tied
+ * parameter has only its first name here. If the optimizer has taken no step, its state is created
+ * now with zeros, as in PyTorch, so that there are tensors to load into.
  *
  * @return FSDP_ERR_INVALID if a parameter of the optimizer is not one of the module's, or for
  *         rank0_only without full_state_dict
@@ -202,15 +205,15 @@ fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
                           const fsdp_state_dict_options *options, fsdp_incompatible_keys *keys);
 /**
  * Copy the dict's state into the optimizer, and the dict's options into the optimizer's parameter
- * groups. The optimizer may have done no step yet. Groups are matched by the names of their
+ * groups. The optimizer need not have taken a step before. Groups are matched by the names of their
  * parameters. The state of a parameter that is not in the dict is reset. Both forms of param_groups
  * are accepted, regardless of options->flatten_optimizer_state_dict. Collective over
  * options->group.
  *
  * @return FSDP_ERR_NOT_FOUND naming a parameter whose state is incomplete, or names that no
  *         parameter of the optimizer has (unless not_strict); FSDP_ERR_INVALID for a shape or value
- *         that does not fit; FSDP_ERR_UNSUPPORTED for options that this library does not have:
- *         amsgrad, maximize.
+ *         that does not fit; FSDP_ERR_UNSUPPORTED for options that this library does not have
+ *         (amsgrad, maximize).
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -242,8 +245,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_stream(const fsdp_state_dic
 /** @name Checkpoints of torch.distributed.checkpoint @{ */
 /** Zero means default. */
 typedef struct fsdp_dcp_save_options {
-    bool overwrite; /**< replace the checkpoint in an existing directory and keep its other
-                         files; default: refuse */
+    bool overwrite; /**< replace the checkpoint in an existing directory and keep the other files
+                         there; default: an error unless the directory is empty */
 } fsdp_dcp_save_options;
 
 /**
@@ -267,9 +270,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, 
 /** Zero means default. */
 typedef struct fsdp_dcp_async_save_options {
     bool overwrite;       /**< as in fsdp_dcp_save_options */
-    size_t staging_bytes; /**< bytes of memory in which this rank keeps copies of values that
-                               training overwrites before the save has read them; default: 256 MiB
-                               divided by the number of ranks on the host */
+    size_t staging_bytes; /**< size of the memory in which this rank keeps copies of values that
+                               training is about to overwrite before the save has read them;
+                               default: 256 MiB divided by the number of ranks on the host */
 } fsdp_dcp_async_save_options;
 
 /** A save that runs in the background: the future returned by async_save(). */
@@ -288,7 +291,7 @@ typedef struct fsdp_async_save fsdp_async_save;
  * has not read yet are copied first. If all of `staging_bytes` is in use, the write waits. A
  * storage that is not written is never copied. Weights of a sharded unit may share one storage, so
  * frozen weights may be copied together with trained weights. If an earlier save of the same
- * tensors has not finished its files, this save waits for it. The files have the bytes that
+ * tensors is still writing its files, this save waits for it. The files have the bytes that
  * fsdp_dcp_save() would have written at the time of the call.
  *
  * Only the call itself is collective, with one small all_gather. The ranks do not communicate again
@@ -354,8 +357,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const 
 /** @name Files of torch.save @{ */
 /**
  * torch.save() of a state dict with whole tensors. Rank 0 writes the file. Tensors are gathered one
- * at a time, so memory for one tensor is enough. torch.load() can read the file with weights_only
- * and mmap. The file appears complete or not at all. Collective; if one rank fails, all fail.
+ * at a time, so only one whole tensor is in memory. torch.load() can read the file with
+ * weights_only and mmap. The file appears complete or not at all. Collective; if one rank fails,
+ * all fail.
  *
  * @param dict  the same names on all ranks; sharded or full. Its keys become nested dicts and
  *              lists, as in PyTorch's state dict.

@@ -36,11 +36,11 @@ typedef struct fsdp_t5_config {
     double initializer_factor;               /**< >= 0 */
     bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); else relu(wi x) */
     bool scale_decoder_outputs;              /**< multiply by d_model^-0.5 before the head */
-    bool tie_word_embeddings; /**< used for a new model; for saved weights, the weights decide
-                                   whether the head is tied */
+    bool tie_word_embeddings; /**< whether a new model has a tied head; for saved weights, this
+                                   follows from the weights */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
-    bool is_mt5; /**< model_type "mt5": v1.1 with other class names (MT5Block); the head's input is
-                      never scaled */
+    bool is_mt5; /**< model_type "mt5": like v1.1, but with other class names (MT5Block), and the
+                      head's input is never scaled */
     fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
 } fsdp_t5_config;
 
@@ -65,7 +65,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
 /**
  * Write a config.json that transformers 4 and 5 understand in the same way. The file appears
  * complete or not at all. If the head is tied but its input is not scaled, save lm_head.weight,
- * too: transformers 4 has no other way to express this, and transformers 5 ties equal weights.
+ * too. Only with that weight can transformers 4 load such a model correctly; transformers 5 ties
+ * the head if the two weights are equal.
  *
  * @param has_lm_head the weights contain lm_head.weight
  * @param dtype       dtype of the saved weights

@@ -159,9 +159,9 @@ FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
  * Code that reads elements through fsdp_tensor_data() must do so between these two calls in two
  * cases: if the tensor is a parameter or optimizer state that may be offloaded
- * (fsdp_offload_policy), or if it is a float32 parameter of a unit whose param_dtype is bfloat16,
- * which is stored as two halves. Outside of the calls, these tensors have no data. No effect on
- * other tensors. Not collective. Calls that copy (fsdp_tensor_to(), ...) do this themselves.
+ * (fsdp_offload_policy), or if it is a float32 parameter, stored as two halves, of a unit whose
+ * param_dtype is bfloat16. Outside of the calls, these tensors have no data. No effect on other
+ * tensors. Not collective. Calls that copy (fsdp_tensor_to(), ...) do this themselves.
  * @return FSDP_ERR_IO if the elements cannot be read back; FSDP_ERR_NOMEM
  * @{
  */

@@ -3,9 +3,9 @@
  * Tokenizers: text to ids and back, like transformers' T5Tokenizer and LlamaTokenizer (Llama 2).
  *
  * The pieces are SentencePiece's (T5's spiece.model, unigram; Llama 2's tokenizer.model, BPE with
- * byte fallback). The ids of T5's sentinels <extra_id_0> .. <extra_id_99> follow those of the
- * pieces in falling order: with 32,000 pieces, <extra_id_0> is 32099 and <extra_id_99> is 32000. An
- * open tokenizer does not change, so several threads may use it at the same time.
+ * byte fallback). The ids of T5's sentinels <extra_id_0> .. <extra_id_99> come after those of the
+ * pieces, in descending order: with 32,000 pieces, <extra_id_0> is 32099 and <extra_id_99> is
+ * 32000. An open tokenizer does not change, so several threads may use it at the same time.
  */
 #pragma once
 #include <stddef.h>
@@ -19,8 +19,8 @@ extern "C" {
 
 typedef struct fsdp_tokenizer fsdp_tokenizer;
 
-/** A growing list of ids. Start with {0}. The caller owns and reuses it, so a loop over texts does
- * not allocate. */
+/** A list of ids that grows as needed. Start with {0}. The caller owns and reuses it, so a loop
+ * over texts does not allocate. */
 typedef struct fsdp_token_list {
     int32_t *ids;
     size_t len, cap; /**< number of ids in use, and number of ids allocated */
@@ -97,8 +97,8 @@ FSDP_API void fsdp_text_free(char *text);
 /** Return the number of pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger
  * (32,128), but not smaller. */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
-/** Return the number of sentinels <extra_id_0> ..., whose ids are the last ones, in falling order.
- * T5: 100. */
+/** Return the number of sentinels <extra_id_0> ..., whose ids are the last ones, in descending
+ * order. T5: 100. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
 /** Return the id of <s>; Llama: 1. A text that a model is to continue begins with <s>. -1 if the
  * tokenizer has no <s> (T5), or if add_bos_token in its tokenizer_config.json is false.
