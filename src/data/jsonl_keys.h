@@ -18,9 +18,9 @@ typedef struct fsdp_unused_keys {
     bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle a key that rows of the form of `row` do not use; `value` is its value. If the key is an
- * argument of a model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value has no
- * effect. Collect any other key, with its line, in *unused. */
+/* Handle an unused key of `row`; `value` is the value of the key. If the key is an argument of a
+ * model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value has no effect.
+ * Collect any other key, with its line, in *unused. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
 /* Collect a key that can be ignored without changing what is learned. */
