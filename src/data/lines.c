@@ -1,4 +1,5 @@
-/* Reads a file through a sliding buffer. The search for a line end never starts over. */
+/* Reads a file through a sliding buffer. A search for a line end goes on where the last one
+ * stopped. */
 #include "src/data/lines.h"
 
 #include <errno.h>

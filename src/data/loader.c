@@ -41,7 +41,7 @@ struct fsdp_loader {
     int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* if `ready`, next() has failed; it returns this error until the next seek */
+    slot failure; /* if `ready`, next() has failed and returns this error again until a seek */
 };
 
 /* A ticket, and everything that a worker needs to make its batch without the lock. */

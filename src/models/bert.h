@@ -56,7 +56,7 @@ typedef struct fsdp_bert_dense {
  * states [T, D] and the pooler's output [n, D]. The other modules take x, which has one row per
  * token. The pooler returns [n, D]; the others return one row per token. A layer, its attention and
  * its self-attention accept a second argument: the first tokens of x, [n, D]. With it, they compute
- * queries, and return rows, only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
+ * queries and the result only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
  * and BertOutput also take the tensor that they add before the norm. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
