@@ -182,9 +182,9 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* The label of a token is the row's label (or, if the row has no labels, the id) at the next
- * position of the same document, as in transformers. The last token has a label only if the row has
- * one more label than tokens. */
+/* The label of a token is the row's label at the next position of the same document, as in
+ * transformers. If the row has no labels, the id at that position is the label. The last token has
+ * a label only if the row has one more label than tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;

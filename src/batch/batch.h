@@ -1,5 +1,5 @@
-/* Internals of batches: building them, and the check of attention masks for all code that reads
- * masks. */
+/* Internals of batches: the function that builds them, and the check that all code uses for
+ * attention masks. */
 #pragma once
 #include <fsdp/batch.h>
 
@@ -7,7 +7,7 @@
 typedef struct fsdp_batch_arrays {
     int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids: NULL if no row has any */
     int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    int64_t *source_positions, *target_positions; /* NULL if `origins` was false */
+    int64_t *source_positions, *target_positions; /* NULL if `origins` is false */
 } fsdp_batch_arrays;
 
 /* Create a batch, as fsdp_batch_create() does. With `origins`, the batch also has source_positions

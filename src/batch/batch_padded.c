@@ -34,7 +34,7 @@ typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
     fsdp_batch_row *rows; /* [p->rows] */
-    int64_t *first;       /* [p->rows]: the first column of each row that is packed */
+    int64_t *first;       /* [p->rows]: of each row, the first column that is kept */
     int32_t *at;          /* where the next array is stored */
 } packing;
 

@@ -1,5 +1,5 @@
-/* libcsv gets the file line by line. A row ends at the end of a physical line, so the line numbers
- * and positions of rows and errors are known. */
+/* The file is passed to libcsv line by line. A row always ends where a physical line ends, so the
+ * line numbers and positions of rows and errors are known. */
 #include "src/data/csv.h"
 
 #include <csv.h>

@@ -1,8 +1,8 @@
 /* Reads texts from CSV: pairs for summarization, and prompts and completions or whole texts for
  * causal models. A whole text is a target without a source. Opening a file reads and checks all of
  * it, but keeps only the positions of its rows (16 bytes each). The thread that requests an example
- * reads and tokenizes the row. So all ranks of a host share the pages of the file, and no rank
- * keeps the texts in memory. */
+ * reads and tokenizes its row. So no rank keeps the texts in memory, and the page cache has the
+ * file only once for all ranks of a host. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -27,15 +27,15 @@ typedef struct place {
 } place;
 
 typedef struct csv_dataset {
-    fsdp_dataset_options
-        options; /* source_prefix and the columns are valid only while the dataset is opened */
+    fsdp_dataset_options options; /* source_prefix and the columns are valid only while the dataset
+                                     is being opened */
     char *path, *source_prefix;
     int fd; /* all threads read the file with pread() */
     place *places;
     size_t len, cap;
     size_t source, target, fields; /* indices of the source and target columns; number of columns */
     bool has_source;               /* false: whole texts, in `target` */
-    fsdp_titles *titles; /* titles of the split, while the dataset is opened; NULL: all titles */
+    fsdp_titles *titles; /* titles of the split while the dataset is being opened; NULL: all */
     size_t title;        /* index of the title column, if there are titles */
 } csv_dataset;
 

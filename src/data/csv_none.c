@@ -1,5 +1,5 @@
-/* The functions of csv.h for builds without libcsv. No CSV file can be opened, so the other
- * functions are never called for one. */
+/* The functions of csv.h for builds without libcsv. Opening a CSV file fails, so the functions that
+ * need an open file or a row are never called. */
 #include "src/base/assert.h"
 #include "src/data/csv.h"
 

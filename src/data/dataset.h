@@ -3,8 +3,8 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Check the options `given` (NULL: all defaults) and fill in the defaults, except those of lengths.
- * (dataset_options.c) */
+/* Check the options `given` (NULL: all defaults) and fill in the defaults, but not those of
+ * max_length, max_source_length and max_target_length. (dataset_options.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
                                                           fsdp_dataset_options *full);
 
@@ -13,8 +13,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_opt
  * texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *options,
                                                          bool pairs);
-/* Fill in the defaults of max_source_length and max_target_length. This is not called for rows of
- * ids, which are truncated only to a length that was given. */
+/* Fill in the defaults of max_source_length and max_target_length. This is not called for JSON
+ * lines, whose ids are truncated only if a length was given. */
 void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 
 /* Open a file of CSV or JSON lines, or a folder with WikiHow's files. (text_dataset.c) */
@@ -49,20 +49,20 @@ enum {
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
-/* Record which options had an effect (FSDP_USES_*). The code that opens a dataset calls this.
- * Without a call, no option had an effect. */
+/* Record which options had an effect (FSDP_USES_*). The code that opens a dataset calls this. If it
+ * does not, the dataset counts as one for which no option had an effect. */
 void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
-/* Set *is to whether `path` is a token file, a pattern of files, or a folder that contains token
- * files. */
+/* Set *is to true if `path` is a token file, a pattern of files, or a folder that contains token
+ * files; otherwise set it to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
 /* Does `path` end with ".csv", in upper or lower case? */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to whether `path` is a file of JSON lines. Its name decides this or, if the name does
- * not, its first bytes. */
+/* Set *is to true if `path` is a file of JSON lines, otherwise to false. The ending of its
+ * name decides. If the ending is unknown, the first bytes of the file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 
 /* Restrict the dataset to rows [first, first + len). */

@@ -14,7 +14,7 @@
  * types. Positions and types are optional. A row that has them has one for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* numbers of ids: below 2^32 in a line of 64 MiB */
+    uint32_t source, labels; /* numbers of ids: below 2^32, because a line has at most 64 MiB */
     bool positions, types;
 } row;
 
@@ -114,8 +114,8 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids (0: no limit). If the list ended with </s>, the truncated list
- * also does, as when the tokenizer truncates a text. */
+/* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, so does the truncated
+ * list, as when the tokenizer truncates a text. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;

@@ -10,7 +10,7 @@
 #include "src/base/str.h"
 
 /* Keys that would change the loss. `what` describes the accepted values, and `neutral` is the
- * number that has no effect (NAN: none). */
+ * number that has no effect (NAN: there is none). */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -68,8 +68,8 @@ static bool is_all(fsdp_json_node value, double number)
     return true;
 }
 
-/* Is the value an argument of a model? A text or a class with the name of an argument is not:
- * {"text": ..., "labels": 1}. */
+/* Is the value an argument of a model? A text is not, even if its key is the name of an argument.
+ * Nor is a class: {"text": ..., "labels": 1}. */
 static bool is_argument(const char *key, fsdp_json_node value)
 {
     if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
@@ -116,7 +116,7 @@ fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t li
     return fsdp_collect_unused_key(value.key, line, unused);
 }
 
-/* ---- keys that follow from labels ---- */
+/* ---- keys whose values follow from the labels ---- */
 
 /* Return the number of labels up to the last one that has a loss. Entries after that label do not
  * change the loss. */
@@ -156,8 +156,8 @@ static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
     return FSDP_OK;
 }
 
-/* Get the integers of `key`, which must be as many as there are labels. *items is NULL if the key
- * is missing. */
+/* Get the integers of `key`. There must be as many of them as there are labels. *items is NULL if
+ * the key is missing. */
 static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
                                    const fsdp_token_list *labels, int64_t **items)
 {

@@ -18,16 +18,16 @@ typedef struct fsdp_unused_keys {
     bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle a key that the form of its row does not use; `value` is the value of the key. If the key
- * is an argument of a model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value
- * has no effect. Collect any other key, with its line, in *unused. */
+/* Handle an unused key of `row`; `value` is the value of the key. If the key is an argument of a
+ * model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value has no effect.
+ * Collect any other key, with its line, in *unused. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
 /* Collect a key that can be ignored without changing what is learned. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
-/* If a row has T5's decoder_input_ids or decoder_attention_mask, check that they agree with the
- * labels, from which they follow. `labels` are the labels of the row, before truncation. */
+/* If a row has T5's decoder_input_ids or decoder_attention_mask, check that they are what follows
+ * from the labels. `labels` are the labels of the row, before truncation. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
                                                     const fsdp_token_list *labels,
                                                     int32_t start_id);

@@ -1,6 +1,6 @@
-/* Converts a JSON line to an example. Ids are truncated to the part that the mask keeps and, except
- * for SEQ2SEQ, to max_length. All arrays of a row that have one entry per id are truncated in the
- * same way. */
+/* Converts a JSON line to an example. Ids for which attention_mask is 0 are cut off and, except for
+ * SEQ2SEQ, so are ids beyond max_length. All arrays of a row that have one entry per id are cut in
+ * the same way. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ typedef struct reading {
     fsdp_json_node object;
     const fsdp_dataset_options *options;
     int64_t count, first, end;
-    const char *const *keys;   /* keys that the row's form uses; the last item is NULL */
-    const char *prompt, *text; /* keys of texts; NULL if the row has no texts */
+    const char *const *keys;   /* keys that rows of this form use; the last item is NULL */
+    const char *prompt, *text; /* keys whose values are texts; NULL if the row has no texts */
 } reading;
 
 /* ---- arrays ---- */
@@ -107,7 +107,7 @@ static fsdp_status read_source(reading *r, fsdp_token_list *source)
 }
 
 /* Check positions. T5 uses only distances, so its positions may begin anywhere. For other tasks,
- * positions begin at 0. For CAUSAL_LM, they begin at 0 again with each document of a packed row. */
+ * positions begin at 0. For CAUSAL_LM, they start again from 0 with each document in the row. */
 static fsdp_status check_positions(const reading *r, const fsdp_token_list *positions)
 {
     const fsdp_task task = r->options->task;
@@ -164,7 +164,7 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* prompt_length counts the padding on the left, which was removed */
+    prompt -= r->first; /* prompt_length includes the padding on the left, which has been removed */
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;
@@ -262,7 +262,7 @@ static fsdp_status read_causal(reading *r, fsdp_example *example)
     return read_text(r, example);
 }
 
-/* List the names of classes, as many as fit. */
+/* Write the names of the classes to `text`, as many as fit. */
 static void list_names(const fsdp_dataset_options *o, char *text, size_t size)
 {
     size_t at = 0;

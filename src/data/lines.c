@@ -1,5 +1,5 @@
-/* Reads a file through a buffer that slides over it. Each byte is searched for a line end only
- * once. */
+/* Reads a file through a sliding buffer. A search for a line end goes on where the last one
+ * stopped. */
 #include "src/data/lines.h"
 
 #include <errno.h>
@@ -19,15 +19,15 @@ enum {
 struct fsdp_lines {
     FILE *file;
     char *path;
-    char *data; /* [len] bytes that were read; data[start, len) were not returned yet; data[start,
-                   searched) contain no line end */
+    char *data; /* [len] bytes that have been read; data[start, len) have not been returned yet;
+                   data[start, searched) contain no line end */
     size_t start, searched, len, cap;
     uint64_t offset; /* offset of data[start] in the file */
     int64_t number;  /* number of the last line returned */
     bool end_of_file;
 };
 
-/* Drop the bytes that were already returned, and read more. */
+/* Drop the bytes that have already been returned, and read more. */
 static fsdp_status read_more(fsdp_lines *l)
 {
     if (l->start) {
@@ -61,7 +61,7 @@ static fsdp_status skip_byte_order_mark(fsdp_lines *l)
     return FSDP_OK;
 }
 
-/* Refuse a pointer file of Git LFS. It consists of text, so it would be read as rows. */
+/* Refuse a pointer file of Git LFS. It is a text file, so it would otherwise be read as rows. */
 static fsdp_status check_is_no_pointer(const fsdp_lines *l)
 {
     static const char pointer[] = "version https://git-lfs";
@@ -117,8 +117,8 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-/* If `line` is the first line, return an error that says what kind of file this is, unless the kind
- * is unknown. */
+/* If `line` is the first line and the kind of the file is recognized, return an error that names
+ * the kind. Otherwise return FSDP_OK, so that the caller reports its own error. */
 static fsdp_status explain_binary(const fsdp_lines *l, const fsdp_line *line)
 {
     if (line->number > 1)

@@ -1,9 +1,9 @@
-/* Note [Batches ahead]. Workers take tickets, which are numbers of micro-batches counted from the
- * last seek, and put finished batches into slot ticket % depth. next() takes the batches from their
- * slots in the order of the tickets. So batches come in order and are the same for any number of
- * workers. A ticket is handed out only while its slot is free, which limits the number of batches
- * that are ready. A seek starts a new generation: batches that workers made for an older one are
- * dropped. */
+/* Note [Batches ahead]. A ticket is the number of a micro-batch, counted from the last seek. A
+ * worker takes a ticket, makes its batch, and puts it into slot ticket % depth. next() takes the
+ * batches from their slots in the order of the tickets. So batches come in order and are the same
+ * for any number of workers. A worker gets a ticket only if its slot is free, which limits the
+ * number of batches that are ready. A seek starts a new generation: a batch that was made for an
+ * older one is dropped. */
 #include <fsdp/data.h>
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ struct fsdp_loader {
     int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* if ready, every further next() returns its error */
+    slot failure; /* if `ready`, next() has failed and returns this error again until a seek */
 };
 
 /* A ticket, and everything that a worker needs to make its batch without the lock. */

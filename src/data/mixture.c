@@ -52,7 +52,7 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 }
 
 /* Return the part of example `index`. *row is the example's row in the part, and *own is the draw
- * with which the row is read. */
+ * for reading that row. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
@@ -113,14 +113,14 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
     return FSDP_OK;
 }
 
-/* Return the exact share of part c minus its present number of examples. */
+/* Return the exact share of part c minus the number of examples that it has so far. */
 static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
                                size_t c)
 {
     return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
 }
 
-/* Round the shares down. The remaining examples go to the parts that lost most by rounding. */
+/* Round the shares down. The remaining examples go to the parts that lost the most by rounding. */
 static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     int64_t left = m->examples;
@@ -170,7 +170,7 @@ fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts, size_t count, bo
     }
     if (status == FSDP_OK)
         status = fsdp_dataset_create(&mixture_ops, m, out);
-    if (status != FSDP_OK) { /* the caller keeps the datasets */
+    if (status != FSDP_OK) { /* the caller still owns the datasets */
         fsdp_free(own);
         fsdp_free(m);
         return status;

@@ -4,12 +4,12 @@
  * into k segments, k - 1 cuts among the n - 1 places between tokens are drawn in one pass, in which
  * a place is a cut with probability (cuts left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm
  * S]. A piece has two streams of random values, one for noise and one for other tokens. Value i of
- * a stream is Philox of the key, the stream and i, so there is no generator with a state. The key
+ * a stream is Philox of the key, the stream and i, so no generator has to keep a state. The key
  * depends only on seed, epoch and index.
  *
  * As in random_spans_noise_mask, the number of spans is at least one, and at most the number of
  * segments into which the other tokens can be divided. run_t5_mlm_flax.py computes lengths without
- * these bounds, and fails where they matter. */
+ * these bounds, and fails if a bound changes the number of spans. */
 #include "src/data/span_corruption.h"
 
 #include <inttypes.h>
@@ -51,8 +51,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The piece is
- * found by bisection, because a longer piece has longer inputs. */
+/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. Bisection
+ * finds the piece: a longer piece has longer inputs. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;

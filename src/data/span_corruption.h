@@ -14,9 +14,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *n
 /* Return *noise with zeros replaced by defaults. `noise` may be NULL. */
 fsdp_span_corruption fsdp_span_corruption_complete(const fsdp_span_corruption *noise);
 
-/* Make the example of `piece` [lengths->piece], with spans drawn from `key`. The first span is
- * never at the beginning of the piece, and `first_sentinel` is its sentinel. The sentinels of later
- * spans count down. */
+/* Make the example of `piece` [lengths->piece], with spans drawn from `key`. A piece never begins
+ * with a span. The first span gets the sentinel `first_sentinel`, and each further span the next
+ * lower id. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_corrupt(const fsdp_span_lengths *lengths, uint64_t key,
                                               const int32_t *piece, int32_t first_sentinel,
                                               int32_t eos_id, fsdp_example *example);

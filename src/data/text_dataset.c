@@ -73,8 +73,8 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
-/* Restrict the dataset to the rows of the split: the last sixth is for validation. Used if there
- * are no lists of titles. */
+/* Restrict the dataset to the rows of the split: the last sixth is for validation. This is for
+ * files without lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {

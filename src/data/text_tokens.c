@@ -11,7 +11,7 @@
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
-/* The ids that were appended so far. `used` and `cap` are in bytes. */
+/* The ids that have been appended so far. `used` and `cap` are in bytes. */
 typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;

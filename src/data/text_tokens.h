@@ -7,10 +7,10 @@
 /* Tokenize every text of `path`, and append eos to each. In CSV and JSON lines, the texts are in
  * the column or key options->source_column (NULL: "text"). In any other file, each line is a text.
  * An id has 2 bytes if options->vocab_size allows it, otherwise 4. Errors name file and line. The
- * caller closes *file with fsdp_token_file_close(), and frees *note, which is what
- * fsdp_dataset_note() says about the rows, or NULL. */
+ * caller closes *file with fsdp_token_file_close(), and frees *note, a copy of the rows'
+ * fsdp_dataset_note(), or NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note);
-/* Set *have to whether the texts of `path` are in columns (CSV) or under keys (JSON lines), rather
- * than in plain lines. */
+/* Set *have to true if the texts of `path` are in columns (CSV) or under keys (JSON lines), and to
+ * false if each line is a text. */
 FSDP_MUST_CHECK fsdp_status fsdp_texts_have_columns(const char *path, bool *have);

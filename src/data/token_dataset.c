@@ -24,10 +24,10 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
     return FSDP_GROW(list->ids, list->cap, count) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Set the positions of a row that contains several documents. Positions count from the last
- * document token, or from the beginning of the row. A token that begins a document is not
- * predicted. Within the row, the batch ensures this. For the token after the row, this function
- * does. */
+/* Set the positions of a row that contains several documents. They count from the last document
+ * token, or from the beginning of the row. The first token of a document is not predicted, so no
+ * label may be a document token. In the row, the batch ensures this. This function ensures it for
+ * the token that follows the row. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

@@ -52,7 +52,7 @@ static bool has_header(const fsdp_mapping *m)
     return m->bytes >= 4 && is_magic(load_u32(m->data));
 }
 
-/* Refuse other kinds of files whose names end in .bin. Read as uint16, they would look like
+/* Refuse files of other kinds whose names also end in .bin. Read as uint16, they would look like
  * tokens. */
 static fsdp_status refuse_other_kinds(const char *path, const fsdp_mapping *m)
 {

@@ -1,5 +1,5 @@
-/* Token files, divided into consecutive rows of equal length. A row is within one file. Tokens at
- * the end of a file that do not fill a row are not used. */
+/* Token files, divided into consecutive rows of equal length. A row never spans two files. Tokens
+ * at the end of a file that do not fill a row are not used. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -19,10 +19,10 @@ typedef struct fsdp_token_rows { /* {0}: not open */
     int64_t vocab_size; /* all ids must be below this number */
 } fsdp_token_rows;
 
-/* Open the files that `path` refers to (fsdp_token_paths()), up to options->max_samples rows. The
- * caller has set row_tokens, beyond and vocab_size of *rows, and all other fields to zero. All ids
- * of files up to 64 MiB are checked now. In larger files, the ids of a row are checked when it is
- * read. Returns FSDP_ERR_FORMAT if there is no row. */
+/* Open the files that `path` refers to (fsdp_token_paths()), but use at most options->max_samples
+ * rows of them. The caller has set row_tokens, beyond and vocab_size of *rows, and all other fields
+ * to zero. In files of up to 64 MiB, all ids are checked now. In larger files, the ids of a row are
+ * checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
                                                  const fsdp_dataset_options *options,
                                                  fsdp_token_rows *rows);

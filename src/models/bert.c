@@ -5,10 +5,10 @@
  * norm follows each addition of a residual. The class of a sequence is computed from its first
  * token, [CLS].
  *
- * Note [First tokens]. The classifier reads the last layer's output only for first tokens. The
- * other tokens contribute only keys and values to that layer. So when a loss is computed, the last
- * layer computes queries, and everything after attention, for n rows instead of T. The gradient of
- * the rows that are left out would be zero.
+ * Note [First tokens]. The classifier reads only the n first tokens of the last layer's output. In
+ * that layer, the other tokens are needed only for their keys and values. So when a loss is
+ * computed, the last layer computes queries, and everything after attention, only for the first
+ * tokens. The rows that are left out would have zero gradients anyway.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -181,8 +181,9 @@ static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
     return encoder->layers->parent->parent;
 }
 
-/* Run all layers. x is the input of the first layer; if x is NULL, the first layer computes its own
- * input. The last layer runs with the forward `last`, or with its own forward if `last` is NULL. */
+/* Run all layers. x is the input of the first layer. If x is NULL, the first layer itself calls the
+ * embeddings to get its input: see Note [Input of the first layer] in src/nn/module.h. The last
+ * layer runs with the forward `last`, or with its own forward if `last` is NULL. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
@@ -195,7 +196,7 @@ static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, 
             x ? fsdp_module_call(s, layer, forward, one(x))
               : fsdp_module_call_embedding(s, layer, model_of(encoder), embed, one(x));
         x = result.t[0];
-        fsdp_drop(s, before); /* does nothing if the caller owns the tensor */
+        fsdp_drop(s, before); /* no effect on the encoder's input, which the caller owns */
     }
     return x;
 }
@@ -362,7 +363,7 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* Check the batch, and that each sequence has a first token, which the pooler reads. */
+/* Check the batch, and that no sequence is empty: the pooler reads the first token of each. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
     return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));

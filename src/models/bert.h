@@ -55,8 +55,8 @@ typedef struct fsdp_bert_dense {
 /* Forwards (bert.c). BertModel and BertEmbeddings take no arguments. BertModel returns hidden
  * states [T, D] and the pooler's output [n, D]. The other modules take x, which has one row per
  * token. The pooler returns [n, D]; the others return one row per token. A layer, its attention and
- * its self-attention accept a second argument: the first tokens of x, [n, D]. If they get it, they
- * compute queries and results only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
+ * its self-attention accept a second argument: the first tokens of x, [n, D]. With it, they compute
+ * queries and the result only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
  * and BertOutput also take the tensor that they add before the norm. */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;

@@ -49,8 +49,8 @@ static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_opt_dim(root, "num_labels", counted ? counted : 2, &c->num_labels);
 }
 
-/* Refuse problem types other than single_label_classification, because they have another loss. A
- * single label means regression, so it is also refused. */
+/* Refuse problem types other than single_label_classification, because they use a different loss. A
+ * single label means regression, so it is refused, too. */
 static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_config *c)
 {
     static const char supported[] = "single_label_classification";
@@ -153,8 +153,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Write names for n labels, unless `root` already has n names, or it has none and n is 2, the
- * default of transformers. */
+/* Write names for n labels, with two exceptions: nothing is written if `root` already has n names,
+ * or if it has none and n is 2, the default of transformers. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

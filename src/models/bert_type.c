@@ -44,8 +44,8 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* kv: number of weights in a layer's key and value projections. rest: number of weights in all
-     * other linear layers of the layer. The last layer applies these to only one token per sequence
+    /* kv: number of weights in a layer's key and value projections. rest: number of weights in the
+     * layer's other linear layers, which the last layer applies to only one token per sequence
      * (Note [First tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
@@ -89,8 +89,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* The saved weights of a model that was trained for another task contain no classifier and may
- * contain no pooler. */
+/* A model that was trained for another task has no classifier in its saved weights, and sometimes
+ * no pooler either. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

@@ -86,7 +86,7 @@ void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, 
     set_extra_repr(b, m, text);
 }
 
-/* Set the text that is printed for a norm. It ends with `more`. */
+/* Set the text that is printed for a norm, with `more` at its end. */
 static void set_norm_repr(fsdp_builder *b, fsdp_module *m, int64_t width, double eps,
                           const char *more)
 {

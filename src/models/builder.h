@@ -27,8 +27,8 @@ fsdp_layer fsdp_build_linear(fsdp_builder *b, fsdp_module *parent, const char *n
  * weight. */
 fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const char *name,
                                      int64_t rows, int64_t width, fsdp_init init);
-/* Add a norm with one weight, initially `value` everywhere. If eps is 0, the printed module does
- * not show eps. */
+/* Add a norm that has a weight but no bias. All elements of the weight are initially `value`. If
+ * eps is 0, eps is not shown when the module is printed. */
 fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                     const char *class_name, int64_t width, double value,
                                     double eps);
@@ -41,7 +41,7 @@ void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, 
 /* Add a parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,
                                      const int64_t *shape, fsdp_init init);
-/* Add a module of `class_name` whose weight is `shared`. */
+/* Add a module of class `class_name` whose weight is the parameter `shared`. */
 void fsdp_build_tied(fsdp_builder *b, fsdp_module *parent, const char *name, const char *class_name,
                      fsdp_parameter *shared);
 /* Allocate a zeroed struct that belongs to module m and is freed with it, and set the forward of

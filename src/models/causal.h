@@ -11,10 +11,10 @@
  * for example those of a masked prompt, are needed only for the keys and values of the last layer.
  * So a body has a second forward. In that forward, the last layer computes queries, and everything
  * after attention, only for the first row that is read and for the rows after it in the same
- * sequence. These are the last rows of the sequence, so causal attention gives them the same keys
- * as in the first forward. The gradient of the rows that are left out would be zero. Both forwards
- * read parameters in the same order, so ranks that train together need not choose the same
- * forward. */
+ * sequence. These are the last rows of the sequence, as causal attention requires, so each of them
+ * sees the same keys as in the first forward. The rows that are left out would have zero gradients
+ * anyway. Both forwards read parameters in the same order, so ranks that train together need not
+ * choose the same forward. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -26,9 +26,9 @@ typedef struct fsdp_causal_input {
     const int32_t *ids, *position_ids; /* [tokens] */
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
-    int32_t span;         /* larger than all positions */
-    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which each layer appends those of
-                             the current tokens; NULL: not decoding */
+    int32_t span;         /* upper bound: all positions are below it */
+    fsdp_kv_cache *cache; /* keys and values of earlier tokens; each layer appends those of the
+                             current tokens. NULL: not decoding */
 } fsdp_causal_input;
 
 /* The rows that a forward computes: n of its tokens (Note [Rows that are read]), or all of them. */
@@ -49,8 +49,8 @@ typedef struct fsdp_causal_lm {
 } fsdp_causal_lm;
 
 /* Add the embedding, as child `name` of a body. Its forward returns the embeddings [T, D] of the
- * current tokens. The head uses the same weight, unless fsdp_causal_build_head() gives it another
- * one. */
+ * current tokens. The head uses the same weight, unless fsdp_causal_build_head() gives it one of
+ * its own. */
 fsdp_module *fsdp_causal_build_embedding(fsdp_builder *b, fsdp_module *body, const char *name,
                                          fsdp_causal_lm *lm, int64_t rows, int64_t width,
                                          fsdp_init init);
@@ -74,10 +74,10 @@ void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
-/* Compute attention of the current tokens to themselves and to earlier tokens, whose keys and
- * values are in the cache of `layer`. k and v have a row for each current token. q has the rows
- * that options.q_offsets describes. `options` also contains what the model defines: heads,
- * kv_heads, window, scale, dropout_p. The other options are set here. */
+/* Compute attention of the current tokens to themselves and to earlier tokens. The keys and values
+ * of earlier tokens are in the cache of `layer`. k and v have a row for each current token. q has
+ * the rows that options.q_offsets describes. Besides q_offsets, the caller sets the options that
+ * depend on the model: heads, kv_heads, window, scale, dropout_p. This function sets all others. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

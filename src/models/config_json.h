@@ -5,15 +5,15 @@
 
 #include "src/base/json.h"
 
-/* The largest dimension that is accepted. It ensures that two dimensions times the size of an
- * element stay below 2^63. */
+/* The largest dimension that is accepted. With this limit, the product of two dimensions and the
+ * size of an element stays below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
 /* Open `path`, which is a config.json or a directory that contains one. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_open(const char *path, fsdp_json **doc);
 
-/* Return FSDP_ERR_UNSUPPORTED for a well-formed value of `key`, with a message that only
- * `supported` is supported. */
+/* Report that the value of `key` is well-formed but not supported: return FSDP_ERR_UNSUPPORTED,
+ * with a message that nothing but `supported` is supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key,
                                                     const char *supported);
 /* Get a required dimension, 1 or more. `alias`, which may be NULL, is another name of the key. If
@@ -24,9 +24,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_dim(fsdp_json_node root, const char *key
 /* Get an optional dimension; null counts as absent. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_opt_dim(fsdp_json_node root, const char *key,
                                                 int64_t absent, int64_t *value);
-/* Get an optional number; null counts as absent. fsdp_config_probability() accepts numbers from 0
- * to below 1. fsdp_config_positive() accepts numbers above 0. fsdp_config_not_negative() accepts 0
- * and numbers above 0. */
+/* Get an optional number; null counts as absent. fsdp_config_probability() accepts numbers that
+ * are at least 0 and below 1, fsdp_config_positive() numbers above 0, and
+ * fsdp_config_not_negative() numbers that are at least 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_probability(fsdp_json_node root, const char *key,
                                                     double absent, double *value);
 FSDP_MUST_CHECK fsdp_status fsdp_config_positive(fsdp_json_node root, const char *key,
@@ -47,8 +47,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, cons
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
-/* If the switch `key` is present, check that it is `value`. With the other value, the model would
- * compute something that is not supported. */
+/* If the document has the boolean `key`, check that it is `value`. With the other value, the model
+ * would compute something that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or "torch_dtype"; float32 if the document has neither. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
@@ -74,7 +74,7 @@ const char *fsdp_config_bare_name(const char *name, const char *organisation);
 
 /* Set those of "dtype" and "torch_dtype" that the document has. If it has neither, set "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
-/* Set a token id; -1 is written as null. A list is not changed, because it begins with the id that
- * was read. A negative id in the document is not changed either, because it counts from the end of
- * the vocabulary. */
+/* Set a token id; -1 is written as null. Two forms of an id are kept if the document has them: a
+ * list, because its first id is the one that was read, and a negative id, because it counts from
+ * the end of the vocabulary. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

@@ -36,7 +36,7 @@ fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info)
 
 /* --- reading --- */
 
-/* An id of -1 never occurs; some files use it for "none". */
+/* -1 is not the id of any token. Some files use it to mean "none". */
 enum {
     NO_TOKEN = -1
 };
@@ -115,11 +115,12 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
 }
 
-/* Keys of transformers that change what is generated and are not supported here, with the value at
- * which they have no effect. */
+/* Keys of transformers that change what is generated and are not supported here, each with the
+ * number at which it has no effect. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: only false, an empty list or an absent key has no effect */
+    double neutral; /* NAN: there is no such number; only false, an empty list or an absent key has
+                       no effect */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
@@ -159,7 +160,7 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
-/* Write the unsupported keys that have an effect into c->unsupported, as many as fit. */
+/* Write the names of the unsupported keys that have an effect to c->unsupported, as many as fit. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -291,8 +292,8 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 /* --- writing --- */
 
 /* Open the file `dir`/`name`, which must contain an object. If the file does not exist, *doc is
- * NULL. If the file cannot be read, *doc is NULL and a warning is reported, because this file must
- * not prevent saving a trained model. */
+ * NULL. If it cannot be read, *doc is NULL and only a warning is reported, because a bad file must
+ * not prevent a trained model from being saved. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -333,7 +334,7 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     if (!lacks_key(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
-    if (status != FSDP_OK) /* not a list of ids: set_missing_ids() sets the model's first id */
+    if (status != FSDP_OK) /* not a list of ids: set_missing_ids() uses `info` instead */
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     fsdp_json_node list = fsdp_json_set_array(root, key);
     for (size_t i = 0; i < n; i++)

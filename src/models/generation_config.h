@@ -13,7 +13,7 @@ enum {
 
 /* When does the search for a prompt end, once num_beams of its beams have finished? */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its present length, is better than
+    FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its current length, is better than
                                   the worst finished one */
     FSDP_EARLY_STOPPING_TRUE,  /* at once */
     FSDP_EARLY_STOPPING_NEVER  /* when no running beam can still surpass the worst finished one */
@@ -68,8 +68,8 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given, asked_for; /* given: the setting has a value; asked_for: fsdp_options_asked_for() is
-                           true for its option */
+    } given, asked_for; /* given: the setting has a value. asked_for: the user asked for it, see
+                           fsdp_options_asked_for() */
 } fsdp_generation_settings;
 
 /* Return transformers' defaults, with the token ids of the model's configuration. */
@@ -86,7 +86,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
 /* Override `config` with the given settings. A given max_length also removes the model's
- * max_new_tokens, unless max_new_tokens is given, too. In the same way, a given min_length removes
+ * max_new_tokens, unless max_new_tokens is also given. In the same way, a given min_length removes
  * the model's min_new_tokens. A given min_new_tokens, even 0, removes any min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
@@ -94,14 +94,15 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
  * sampling, FSDP_ERR_UNSUPPORTED. The message names the values. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
-/* The largest and the smallest number of new tokens for a prompt of prompt_length ids. */
+/* Return the largest and the smallest number of new tokens for a prompt of prompt_length ids. */
 int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int64_t prompt_length);
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
 /* Write the generation_config.json of a model to `path`. If the model was made from another one,
- * `dir` is the directory of that model; else NULL. The new file is a copy of the file in `dir`,
- * plus the model's token ids for keys that the copied file lacks. Values that do not work for
- * generation are not an error here. If the file in `dir` is not JSON, a warning is reported and the
- * new file is made without it. On failure nothing is written. */
+ * `dir` is the directory of that other model; otherwise it is NULL. The new file is a copy of the
+ * file in `dir`. Keys for token ids that the copy lacks are set to the model's ids. Values with
+ * which generation would fail are not an error here. If the file in `dir` cannot be read as a JSON
+ * object, a warning is reported and the new file is made without it. On failure nothing is
+ * written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

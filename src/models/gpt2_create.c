@@ -1,6 +1,7 @@
 /* The module tree of GPT-2, with the names, classes and initialisation of transformers'
- * modeling_gpt2: weights are drawn from N(0, initializer_range), biases are 0 and norms are 1. In
- * residual projections, initializer_range is divided by the square root of their number. */
+ * modeling_gpt2: weights are drawn from N(0, initializer_range), biases are 0 and the weights of
+ * norms are 1. For residual projections, initializer_range is divided by the square root of their
+ * number. */
 #include <math.h>
 
 #include "src/base/assert.h"

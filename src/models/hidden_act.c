@@ -15,8 +15,9 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* Other names that transformers has for these functions. Its implementations under different names
- * differ by an ulp or two in float32. gelu_10 is not in the list, because it clips. */
+/* Other names under which transformers has these functions. Its implementations of one function
+ * under different names differ by an ulp or two in float32. gelu_10 is not in the list, because it
+ * also clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;

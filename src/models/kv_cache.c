@@ -1,6 +1,6 @@
 /* See kv_cache.h. The rows of the first append stay in the tensors in which they arrive. If later
- * rows do not fit, all rows are moved to larger tensors, with room for a quarter more. So on
- * average a row is moved a few times, rather than in every step. */
+ * rows do not fit, all rows are moved to larger tensors, which leave room for a quarter more. So on
+ * average a row is moved only a few times, not in every step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -21,8 +21,8 @@ typedef struct layout {
 struct fsdp_kv_cache {
     int32_t n;          /* sequences */
     layout now, before; /* current layout; layout before the last extend or select */
-    int64_t extensions; /* number of calls of extend; layouts get room for more tokens in the second
-                           and later calls */
+    int64_t extensions; /* number of calls of extend; from the second one on, new layouts leave room
+                           for more tokens */
     bool moves;         /* the last extend found too little room, so appends move all rows */
     int64_t n_layers;
     struct {
@@ -84,8 +84,8 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make the arrays of `before`, which is filled next, large enough for n sequences. The first call
- * does the same for `now`, which then has n empty sequences. */
+/* Make the arrays of `before`, in which the next layout is built, large enough for n sequences. The
+ * first call also allocates the arrays of `now` and gives it n empty sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;
@@ -194,8 +194,8 @@ static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* Append each sequence's fresh rows to its rows in *slot. If there is no room, replace *slot by a
- * larger tensor. */
+/* Append each sequence's rows in `fresh` to its rows in *slot. If there is no room, replace *slot
+ * by a larger tensor. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))

@@ -1,9 +1,9 @@
 /* Keys and values of earlier tokens for each layer of a decoder, for generation.
  *
  * Rows are stored sequence by sequence, as attention reads them. Sequences may have different
- * lengths. After a cache has grown for the first time, there is room after each sequence, so a new
- * token rarely causes other rows to be moved. A forward first extends every sequence by the number
- * of its new tokens. Then each layer appends its keys and values once:
+ * lengths. From the second extension on, there is room after each sequence, so a new token rarely
+ * causes other rows to be moved. A forward first extends every sequence by the number of its new
+ * tokens. Then each layer appends its keys and values once:
  *
  *     fsdp_kv_cache_extend(s, cache, offsets, n);
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
@@ -35,8 +35,8 @@ int32_t fsdp_kv_cache_length(const fsdp_kv_cache *cache, int32_t i);
 /* Add offsets[i + 1] - offsets[i] tokens to each sequence i. The first call sets the number of
  * sequences; in later calls n must be the same number. */
 void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *offsets, int32_t n);
-/* Append keys k and values v, both [tokens that the last extend added, kv_heads * K], to those of
- * `layer`. Returns the keys and values of all tokens; empty if s has failed. */
+/* Append keys k and values v to those of `layer`. Both are [tokens that the last extend added,
+ * kv_heads * K]. Returns the keys and values of all tokens, or {0} if s has failed. */
 fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *cache, int64_t layer, fsdp_tensor *k,
                              fsdp_tensor *v);
 /* Return the keys and values of `layer` without appending any. */

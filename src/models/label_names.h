@@ -4,9 +4,9 @@
 
 #include <fsdp/base.h>
 
-/* Read id2label of `path`, a config.json. *names [n] is owned by the caller and freed with
- * fsdp_label_names_free(). An entry is NULL if the class has no name. *names is NULL if id2label
- * does not have exactly n entries; transformers then calls the classes LABEL_0, LABEL_1, ... */
+/* Read id2label of `path`, a config.json. The caller frees *names [n] with fsdp_label_names_free().
+ * An entry is NULL if the class has no name. *names is NULL if id2label does not have exactly n
+ * entries; transformers then calls the classes LABEL_0, LABEL_1, ... */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_read(const char *path, int64_t n, char ***names);
 
 /* Copy names [n]. The caller frees *out with fsdp_label_names_free(). */

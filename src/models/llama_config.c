@@ -134,8 +134,8 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* Read pad_token_id, which becomes the padding_idx of nn.Embedding, where -1 means the last row.
- * Old files contain -1. */
+/* Read pad_token_id. transformers passes it to nn.Embedding as padding_idx, where a negative index
+ * counts from the end: -1, which old files contain, is the last row. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -230,8 +230,8 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse an object with one set of parameters for each kind of layer. Without this check it would
- * be read as an object without known keys. */
+/* Refuse an object that has one set of parameters for each kind of layer. Without this check, it
+ * would be read as an object that has none of the known keys. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -240,7 +240,8 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
     return FSDP_OK;
 }
 
-/* Return the key that the expression `rope_scaling or rope_parameters` selects in Python. */
+/* Return the key of the object that transformers uses, which is `rope_scaling or rope_parameters`
+ * in Python. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -299,7 +300,7 @@ typedef enum generation {
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
-    double rope_theta, rope_factor; /* rope_factor: 0 means rope_type "default", else "llama3" */
+    double rope_theta, rope_factor; /* if rope_factor is 0, rope_type is "default", else "llama3" */
     int64_t sliding_window;
 } generations[] = {
     [LLAMA_2] = {FSDP_LLAMA, 32000, 4096, 1, 2, 1e4, 0, 0},
@@ -421,8 +422,8 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Set the keys of the window. Qwen2's layer_types are not changed. The size of a window that Qwen2
- * does not use is not changed either. */
+/* Set the keys that describe the window. For Qwen2, layer_types is not changed, and neither is
+ * sliding_window if the model has no window. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

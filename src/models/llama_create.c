@@ -1,5 +1,6 @@
 /* The module tree of Llama, with the names, classes and initialisation of transformers'
- * modeling_llama: weights are drawn from N(0, initializer_range), biases are 0 and norms are 1.
+ * modeling_llama: weights are drawn from N(0, initializer_range), biases are 0 and the weights of
+ * norms are 1.
  *
  * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
  * Building is a chain of calls that do nothing after a failure. */

@@ -29,8 +29,8 @@ static fsdp_status qwen2_preset(const char *name, fsdp_model_config *config)
     return fsdp_llama_config_find_preset(FSDP_QWEN2, name, &config->llama);
 }
 
-/* max_positions stays 0: rotary positions continue beyond the length that the model was trained
- * for. */
+/* max_positions stays 0 (unlimited): rotary positions also exist beyond the length that the model
+ * was trained for. */
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
     const fsdp_llama_config *c = &config->llama;

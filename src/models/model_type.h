@@ -70,8 +70,8 @@ struct fsdp_model_type {
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
     /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq": numbers [*n] that depend only
-     * on the configuration. The result is borrowed, and is NULL for an unknown name. The member is
-     * NULL if the model has no buffers. */
+     * on the configuration. The result is borrowed, and is NULL for an unknown name. The member
+     * itself is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
     /* The members below describe saved weights. Note [Tied heads] in registry.c says how the
@@ -82,11 +82,10 @@ struct fsdp_model_type {
     const char *const *fresh_modules;
     const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */
-    bool tied_by_weights;          /* only the weights decide whether the head is tied, not
-                                      config.json */
+    bool tied_by_weights; /* the weights alone, not config.json, decide whether the head is tied */
     void (*set_tied)(fsdp_model_config *config, bool tied); /* NULL if there is no head */
-    /* Another name under which the tied head must also be saved. The member or its result is NULL
-     * if there is none. */
+    /* Return another name under which the tied head must also be saved, or NULL if there is none.
+     * The member itself may also be NULL. */
     const char *(*tied_head_to_save)(const fsdp_model_config *config);
 };
 

@@ -11,10 +11,10 @@
 /* Note [Tied heads]
  *
  * transformers 5 ties the head to the embedding if tie_word_embeddings is true, unless the weights
- * contain both a head and an embedding with different values. In T5, tie_word_embeddings does not
- * say whether the head is tied: version 5 always sets it to true, and before version 5 it also
- * switched on the scaling of the decoder's output. So T5's head is tied if and only if the weights
- * contain no separate head, or one that equals the embedding. */
+ * contain a head and an embedding whose values differ. In T5, tie_word_embeddings does not say
+ * whether the head is tied: version 5 always sets it to true, and before version 5 it also switched
+ * on the scaling of the decoder's output. So T5's head is tied if and only if the weights contain
+ * no separate head, or one that equals the embedding. */
 
 /* Types with the same model_type are adjacent. The first of them is used if config.json names an
  * unknown architecture: for example, a pretrained BertForMaskedLM is fine-tuned as a classifier. */
@@ -178,8 +178,8 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
     return FSDP_OK;
 }
 
-/* Return the type of `model`. If the scope cannot run the model, the scope fails and the result is
- * NULL. */
+/* Return the type of `model`. If `model` is not the root of a model, or if the scope has no batch,
+ * the scope fails and the result is NULL. */
 static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 {
     if (!fsdp_scope_ok(s))
@@ -192,8 +192,8 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
     return fsdp_scope_ok(s) ? type : NULL;
 }
 
-/* Does the batch have labels for the task of the model? A batch for another task may have fewer
- * labels than the model would read. */
+/* Does the batch have labels for the task of the model? If not, the scope fails, because the batch
+ * may have fewer labels than the model would read. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     static const char *const names[] = {"seq2seq", "causal-lm", "classification"};

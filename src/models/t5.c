@@ -2,10 +2,11 @@
  *
  * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
  * batch comes from the scope. Attention scores are not scaled by 1 / sqrt(K). Positions enter as a
- * bias that depends on the distance: the first block of a stack computes it, and all blocks of the
- * stack add it to their scores. RMS norms come before each layer, and each layer adds to the
- * residual stream, which is kept finite in float16. Intermediates are dropped as soon as their last
- * reader has run; the tape keeps what backward needs.
+ * bias that depends on the distance between query and key: the first block of a stack computes it,
+ * and all blocks of the stack add it to their scores. An RMS norm comes before each layer. The
+ * output of each layer is added to the residual stream, which is kept finite in float16.
+ * Intermediates are dropped as soon as their last reader has run; the tape keeps what backward
+ * needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -115,8 +116,8 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* If there is dropout, the gated activation must exist as a tensor, because dropout is applied to
- * each of its elements. */
+/* With dropout, the gated activation must be stored as a tensor, because dropout is applied to its
+ * elements. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;

@@ -11,8 +11,8 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* The struct of the root. Only one call of the root runs at a time. `cache` is set during a call,
- * because module arguments cannot carry it. */
+/* The struct of the root. Module arguments cannot carry a cache, so a call of the root that decodes
+ * sets the member `cache`. Only one call of the root runs at a time. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
     fsdp_parameter *head; /* lm_head's weight; shared.weight if tied */

@@ -56,7 +56,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
 {
     int64_t last = c->vocab_size - 1;
     FSDP_TRY(fsdp_config_token(root, "pad_token_id", c->vocab_size, 0, &c->pad_token_id));
-    const char *start = "decoder_start_token_id"; /* MT5Config has a default for this key */
+    const char *start = "decoder_start_token_id"; /* optional for mT5, which has a default */
     if (!c->is_mt5 || fsdp_json_has(root, start))
         FSDP_TRY(fsdp_json_get_i64(root, start, 0, last, &c->decoder_start_token_id));
     return fsdp_config_end_token(root, "eos_token_id", c->vocab_size, last < 1 ? last : 1,
@@ -84,8 +84,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* transformers derives dense_act_fn from feed_forward_proj only when it saves a config. When it
-     * reads a file, the value in the file counts. */
+    /* If the file has dense_act_fn, transformers uses it instead of the function that follows from
+     * feed_forward_proj. So the two must agree. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;
@@ -100,7 +100,7 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
 }
 
 /* Read model_type, which decides whether the decoder's output may be scaled: transformers 5 never
- * scales mT5's output, whatever tie_word_embeddings is. */
+ * scales mT5's output, whatever the value of tie_word_embeddings. */
 static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *model_type;
@@ -227,9 +227,9 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
 }
 
 /* Set the keys from which transformers decides whether the head is tied and whether the decoder's
- * output is scaled. transformers 4 reads only tie_word_embeddings, and does both if it is true. In
- * transformers 5, tie_word_embeddings is only the default of scale_decoder_outputs, and the weights
- * decide whether the head is tied. */
+ * output is scaled. transformers 4 reads only tie_word_embeddings: if it is true, the head is tied
+ * and the output is scaled. In transformers 5, the weights decide whether the head is tied, and
+ * tie_word_embeddings is only the default of scale_decoder_outputs. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

@@ -14,8 +14,8 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block". In T5,
- * the name has no M. */
+/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block"; T5's name
+ * is the same without the M. */
 static const char *class_name(const builder *b, const char *of_mt5)
 {
     return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;

@@ -22,7 +22,7 @@ struct fsdp_decode_cache {
                                       each sequence */
     ints prompt_offsets;           /* [prompts + 1]: where the sequences of each prompt begin */
     ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
-    ints start, kept_prompts;      /* scratch: first ids; prompts that continue */
+    ints start, kept_prompts;      /* scratch: start ids; prompts that continue */
     const int32_t *ids;            /* ids of the current step */
     fsdp_tensor *encoded; /* the encoder's output, from which cross-attention computes keys and
                              values; borrowed; NULL after the first step */
@@ -76,8 +76,8 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* Find the prompts that have a sequence among rows[0 .. n), and set kept_prompts and prompt_offsets
- * for them. Returns the number of these prompts. */
+/* Find the prompts that have a sequence among rows[0 .. n). Store their indices in kept_prompts,
+ * and in prompt_offsets where the sequences of each begin. Returns the number of these prompts. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
@@ -208,7 +208,7 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 
 /* --- steps --- */
 
-/* Run the root with `forward` for ids [rows]. */
+/* Call the root with `forward` for `ids` [rows], the next id of each sequence. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,
                          fsdp_forward_fn *forward, const int32_t *ids)
 {

@@ -1,9 +1,10 @@
 /* Adafactor as transformers.optimization.Adafactor computes it (Shazeer & Stern 2018).
  *
- * A parameter is a number of rows of `cols` elements. A matrix has one set of rows. A tensor of
- * more dimensions is several matrices. A vector is rows of one element without column state. An
- * update needs statistics of whole tensors, such as RMS(p). They are computed in two rounds of Note
- * [Row sums] in row_sums.h, with one gather for all parameters in each round:
+ * Every parameter is treated as rows of `cols` elements. A matrix has such rows, and a tensor of
+ * more dimensions consists of several matrices. Each element of a vector is a row of its own, and a
+ * vector has no column state. An update needs statistics of whole tensors, such as RMS(p). They are
+ * computed in two rounds, as Note [Row sums] in row_sums.h describes, with one gather for all
+ * parameters in each round:
  *
  *     begin    add up over rows: p^2, the new exp_avg_sq_row and, for the columns of a matrix,
  *              g^2 + eps
@@ -123,7 +124,7 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_adafactor_options *options;
-    int64_t n_matrices, rows, cols; /* n_matrices: on this rank; rows, cols: of one matrix */
+    int64_t n_matrices, rows, cols; /* this rank's matrices: number, and size of each */
     int64_t numel;                  /* of the whole parameter */
     bool is_vector, is_matrix;      /* 1 dimension; 2 dimensions */
     float rms;                      /* of the whole parameter */
@@ -139,7 +140,7 @@ typedef struct work {
     float grad_scale;
     fsdp_row_sum *first, *second; /* [n], for the two rounds */
     fsdp_row_sums moments, updates;
-    fsdp_tensor *row_values; /* F64, one value for each row of a parameter */
+    fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
     fsdp_tensor *factors;    /* F32: factors of a matrix's rows, then of its columns */
 } work;
 
@@ -156,7 +157,7 @@ static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *fir
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* rows of matrices per row of dimension 0 */
+    int64_t inner = 1; /* number of rows in each entry of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,
@@ -216,7 +217,7 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of a matrix over each segment of rows that this rank has. */
+/* Computes the column sums of a matrix, separately for each segment of rows that this rank has. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -230,7 +231,8 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Updates the averages of the columns of a tensor's matrices. Each matrix is whole on one rank. */
+/* Updates exp_avg_sq_col of a tensor that consists of several matrices. Each matrix is entirely on
+ * one rank. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -270,8 +272,8 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Reads the totals of the first round. Every rank stores RMS and, for a matrix, the averages of its
- * columns, even if the rank has no rows. */
+/* Reads the totals of the first round. Every rank stores the state RMS and, for a matrix,
+ * exp_avg_sq_col, even if the rank has no rows. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -297,9 +299,9 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
-/* Sets *mean to the divisor for a matrix's row factors: the mean of its exp_avg_sq_row. The first
- * round computed it for a parameter that is a matrix. It is computed here if a tensor has several
- * matrices. */
+/* Sets *mean to the mean of a matrix's exp_avg_sq_row, by which exp_avg_sq_row is divided for the
+ * row factors. If the parameter is a single matrix, the first round has computed the mean. If a
+ * tensor has several matrices, it is computed here. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -354,7 +356,7 @@ static fsdp_status take_updates(const work *w, size_t i)
 {
     part *p = &w->parts[i];
     double ratio = (double)rms_of(p, w->second[i].total[0]) / p->options->clip_threshold;
-    p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* keeps NaN */
+    p->divisor = ratio <= 1.0 ? 1.0f : (float)ratio; /* NaN stays NaN */
     return FSDP_OK;
 }
 
@@ -410,7 +412,8 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` while the averages are open for writing. The parameter is written later. */
+/* Calls `write` while all states except exp_avg are open for writing. exp_avg and the parameter are
+ * written later, by apply(). */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);

@@ -72,7 +72,7 @@ static void add_to_norm(const grad_norm *norm, double *sum, double x)
     if (!isinf(norm->type))
         *sum += x;
     else
-        *sum = x > *sum || isnan(x) ? x : *sum; /* keeps NaN */
+        *sum = x > *sum || isnan(x) ? x : *sum; /* NaN stays NaN */
 }
 
 /* Combines n rows into rows[0]. */
@@ -143,7 +143,7 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
 }
 
 /* Fails if the norm is not finite. The message names the first parameter, in the model's order,
- * whose gradient is not finite. That one shows best where the problem began. */
+ * whose gradient is not finite. Its name is the best hint at where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
@@ -155,8 +155,7 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* If `to_check` is not NULL, fails if the norm is not finite; the message names one of these
- * parameters. */
+/* Computes the norm. If `to_check` is not NULL, also checks it: see check_finite(). */
 static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};
@@ -203,7 +202,7 @@ fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters, double ma
         status = compute_norm(&norm, o.error_if_nonfinite ? parameters : NULL);
     if (status == FSDP_OK) {
         double factor = max_norm / (norm.total + 1e-6);
-        factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* keeps NaN */
+        factor = factor > 1.0 || isinf(max_norm) ? 1.0 : factor; /* NaN stays NaN */
         if (total_norm)
             *total_norm = norm.total;
         if (scale)

@@ -241,7 +241,8 @@ static void grow_scale(fsdp_grad_scaler_state *state)
         state->scale = (double)grown;
 }
 
-/* Whether there is an optimizer, and the gradients of every optimizer were checked. */
+/* Returns whether at least one optimizer was used, and the gradients of all that were used have
+ * been checked. */
 static bool all_are_unscaled(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;

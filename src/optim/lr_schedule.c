@@ -58,7 +58,7 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    /* `at`, rounded down to a whole unit, may be before the end of warmup */
+    /* the caller has rounded `at` down to whole units, so it may be before the end of warmup */
     if (at <= s->warmup_steps)
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);

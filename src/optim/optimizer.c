@@ -2,9 +2,9 @@
  * a step.
  *
  * A step first checks everything that can fail, so that a rank fails before it communicates. Then
- * it updates one parameter after the other, with statistics of whole tensors if the algorithm needs
- * any. Master weights are written between begin_write and end_write. The master weights of a unit
- * may be in one storage that all ranks map, and a write to it is one phase. So consecutive
+ * it updates the parameters one after another, with statistics of whole tensors if the algorithm
+ * needs any. Master weights are written between begin_write and end_write. The master weights of a
+ * unit may be in one storage that all ranks map, and a write to it is one phase. So consecutive
  * parameters that share a storage are written in one phase: a unit then costs one wait instead of
  * one for each parameter. The order of writes is the same on all ranks, and a rank without rows
  * takes part in each. */
@@ -22,7 +22,8 @@
 #include "src/trace/trace.h"
 
 enum {
-    /* Elements of a bfloat16 master weight that are updated together, through float32 scratch. */
+    /* Number of elements of a bfloat16 master weight that are updated at a time, in float32
+     * scratch. */
     SCRATCH_ELEMENTS = 1 << 18
 };
 
@@ -211,7 +212,7 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     return FSDP_OK;
 }
 
-/* Gives `state` the placements of `local`. */
+/* Gives `state` the placements of `local`. The column state of a matrix is replicated instead. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
     if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
@@ -224,8 +225,8 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state of zeros. It is offloaded if the parameter is, except for the small states that a
- * whole step reads for all parameters at once. */
+/* Creates a state of zeros. It is offloaded if the parameter is. Exceptions are the small states of
+ * an optimizer that has `whole`, because its steps read them for all parameters at once. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -362,7 +363,8 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What updates need: grad_scale and scratch if they are element-wise, `work` for a whole step. */
+/* What the updates of a step need. Element-wise updates use grad_scale and scratch. An optimizer
+ * with `whole` passes grad_scale to begin, which sets `work`. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -399,8 +401,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* Returns the end of the run of items from `begin` that are used together: those of a unit, or a
- * single item. */
+/* Returns the end of a run of items that begins at `begin` and shares one fsdp_tensor_key(): the
+ * items of a unit, or a single item. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -410,9 +412,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Moves items that are used together next to each other, to the first of them. Without this, one
- * group with weight decay and one without would go through all units twice. Tensors that share
- * nothing keep their order. */
+/* Moves items with the same fsdp_tensor_key() next to each other, after the first of them.
+ * Otherwise, if parameters with and without weight decay are in different groups, a step
+ * would go through all units twice. Items that have a key of their own keep their order. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -465,7 +467,7 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Updates items [begin, end), which are used together, while the items after them are
+/* Updates items [begin, end), which share one fsdp_tensor_key(), while the next item is
  * prefetched. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
@@ -541,8 +543,8 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns the learning rate that the optimizer computed for a parameter of the group: the first
- * parameter that has taken a step. */
+/* Returns the learning rate that the optimizer computed for the first parameter of the group that
+ * has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

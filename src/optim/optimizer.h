@@ -26,9 +26,9 @@ typedef struct fsdp_update {
     fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
-    void *copy; /* the result is also stored here, rounded to copy_dtype; or NULL */
+    void *copy; /* where the result is also stored, rounded to copy_dtype; NULL: nowhere */
     fsdp_dtype copy_dtype;
-    int64_t step; /* steps of the parameter including this one */
+    int64_t step; /* number of steps of the parameter, including this one */
     float grad_scale;
 } fsdp_update;
 
@@ -72,8 +72,8 @@ typedef struct fsdp_optimizer_class {
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
     /* Returns the address of the learning rate, or NULL if the optimizer computes its own. */
     double *(*lr)(fsdp_optimizer_options *options);
-    /* Returns the rate that the optimizer computed in the latest step of a parameter. Unused if lr
-     * never returns NULL. */
+    /* Returns the rate that the optimizer computed in the latest step of a parameter. Not called if
+     * lr() never returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
@@ -90,8 +90,8 @@ typedef struct fsdp_whole_step {
     void (*end)(void *work);
 } fsdp_whole_step;
 
-/* Two functions begin and end writing those states k of an item for which bit 1 << k of `which` is
- * set. */
+/* The next two functions begin and end the writing of an item's states. State k is included if bit
+ * 1 << k of `which` is set. */
 static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
 FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
@@ -104,8 +104,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
                                                      fsdp_optimizer *optimizer,
                                                      const fsdp_parameter_list *parameters,
                                                      const fsdp_optimizer_options *options);
-/* For `check`: fail with FSDP_ERR_INVALID unless `value` is finite, at least 0 and below
- * `below`. */
+/* A helper for `check` of an fsdp_optimizer_class. Fails with FSDP_ERR_INVALID unless `value` is
+ * finite, at least 0 and below `below`. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
 /* Return the gradient that a step or clipping uses; NULL for a parameter that is frozen or has no

@@ -9,14 +9,14 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    MAX_DEPTH = 64 /* of a tree over int64_t rows */
+    MAX_DEPTH = 64 /* of a tree whose rows are counted in int64_t */
 };
 
 /* --- segments --- */
 
 int64_t fsdp_row_segment_end(int64_t begin, int64_t end)
 {
-    int64_t size = begin & -begin; /* the largest power of two that divides begin; 0 for begin 0 */
+    int64_t size = begin & -begin; /* largest power of two that divides begin; 0 if begin is 0 */
     if (!size)
         size = INT64_C(1) << 62;
     while (size > end - begin)
@@ -57,7 +57,7 @@ static double join_two(fsdp_reduce_op op, double left, double right)
 {
     if (op == FSDP_REDUCE_SUM)
         return left + right;
-    return right > left || isnan(right) ? right : left; /* keeps a NaN on the left */
+    return right > left || isnan(right) ? right : left; /* NaN if one of them is NaN */
 }
 
 /* --- memory --- */
@@ -153,9 +153,10 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
     }
 }
 
-/* Joins the segments of all ranks in the order of rows. Two neighbours of equal size become one
- * larger segment, as a carry does in binary counting. `parts` points to the first rank's numbers
- * for the column; the next rank's numbers follow `stride` numbers later. */
+/* Joins the segments of all ranks in the order of rows. Whenever the last two segments have equal
+ * size, they become one segment of twice the size, as a carry does in binary counting. `parts`
+ * points to the first rank's numbers for the column; the next rank's numbers follow `stride`
+ * numbers later. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {
