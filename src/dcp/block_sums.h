@@ -5,12 +5,12 @@
  *
  * `__0_0.crc32` has the checksums of `__0_0.distcp`. All numbers are little-endian:
  *
- *     8 bytes "FSDPCRC1" | u64 bytes of the data file | u32 bytes of a block
- *     | u32 CRC-32 of each block (the last block may be short) | u32 CRC-32 of everything above
+ *     8 bytes "FSDPCRC1" | u64 size of the data file in bytes | u32 size of a block in bytes
+ *     | u32 CRC-32 of each block (the last block may be short) | u32 CRC-32 of all bytes before it
  *
- * PyTorch does not know such files and does not touch them. They are used only in a directory whose
- * .metadata says that this library wrote it (fsdp_dcp_metadata_is_own()), because PyTorch may have
- * overwritten the data files of an older checkpoint. */
+ * PyTorch does not know such files. When it overwrites the data files of a checkpoint, it leaves
+ * the old checksums next to them. Checksums are therefore used only if .metadata says that this
+ * library wrote the checkpoint (fsdp_dcp_metadata_is_own()). */
 #pragma once
 #include "src/base/crc32.h"
 #include "src/base/io.h"

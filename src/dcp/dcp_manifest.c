@@ -1,5 +1,4 @@
-/* Builds the manifest of a checkpoint. Each entry is checked when it is added, not during the
- * save. */
+/* Builds the manifest of a checkpoint. An entry is checked as soon as it is added. */
 #include <stdlib.h>
 #include <string.h>
 

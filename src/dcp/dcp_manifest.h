@@ -27,7 +27,7 @@ enum {
 
 /* One key on the path from the whole state dict to an item. */
 typedef struct fsdp_dcp_key {
-    const char *name; /* UTF-8 key of a dict; NULL: the container is a list */
+    const char *name; /* UTF-8 key in a dict; NULL: the container is a list */
     int64_t index;    /* index in the list, if name is NULL */
 } fsdp_dcp_key;
 
@@ -37,12 +37,13 @@ typedef struct fsdp_dcp_tensor {
     int ndim;
     /* This rank's rows [begin, end), which may be empty. A scalar has one row. */
     int64_t begin, end;
-    /* This rank's box, [ndim] each; copied when the tensor is added. Only the first
-     * FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: the box is rows [begin, end). */
+    /* Offsets and sizes of this rank's box, [ndim] each; copied when the tensor is added. Only the
+     * first FSDP_DCP_BOX_NDIM dimensions may be cut. NULL: the box is rows [begin, end). */
     const int64_t *offsets, *sizes;
-    /* Get the box of another rank of the saving group: its offsets and sizes, [ndim] each. The
-     * function uses only what every rank knows about `owner`, and returns false if this is not
-     * enough. If part_of is NULL, or returns false on any rank, the ranks exchange their boxes. */
+    /* Get the box of another rank of the saving group: its offsets and sizes, [ndim] each. This
+     * works without communication, from what this rank knows about `owner`. Returns false if this
+     * rank does not know enough. If part_of is NULL, or returns false on any rank, the ranks
+     * exchange their boxes. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     const void *owner; /* argument of part_of(); must be valid until the save has begun */
@@ -62,7 +63,7 @@ typedef struct fsdp_dcp_box {
 } fsdp_dcp_box;
 
 typedef struct fsdp_dcp_entry {
-    char *fqn;               /* keys, joined with dots */
+    char *fqn;               /* the keys, joined with dots */
     fsdp_pickle_value *path; /* the keys as a TUPLE */
     uint32_t signature;      /* checksum of everything that must be the same on all ranks */
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
@@ -96,8 +97,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Check that every entry has its own fqn. FSDP_ERR_INVALID naming an fqn that two entries have. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Get the part of the entry that `rank` has. Returns false if part_of is NULL or does not know that
- * part. */
+/* Get the part of the entry that `rank` has. Returns false if part_of is NULL or returns false. */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the size of dimension 0, or 1 for a scalar. */

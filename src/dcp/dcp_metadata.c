@@ -1,4 +1,4 @@
-/* Converts the pickled Metadata object to a list of items. The object's dicts are searched by name
+/* Converts the pickled Metadata object to a list of items. Two of its dicts are searched for names
  * and offsets, so they are sorted first. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +13,10 @@ enum {
     MAX_NDIM = 64
 };
 
-/* A value of planner_data or storage_data with its key. */
+/* A value of planner_data or storage_data, and its key. */
 typedef struct keyed {
     const char *fqn;
-    const int64_t *offsets; /* [n_offsets]; NULL: none */
+    const int64_t *offsets; /* [n_offsets]; NULL: the key has no offsets */
     int n_offsets;
     const fsdp_pickle_value *value;
 } keyed;
@@ -30,7 +30,7 @@ struct fsdp_dcp_metadata {
     char *label;
     fsdp_pickle *pickle;
     fsdp_arena arena;     /* owns shapes and chunks */
-    fsdp_dcp_item *items; /* [n], by name */
+    fsdp_dcp_item *items; /* [n], sorted by name */
     size_t n;
 };
 
@@ -282,7 +282,7 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         if (!item->fqn)
             return bad_metadata(md, "state_dict_metadata", "a key is no text");
         item->path = lookup(paths, item->fqn, NULL, 0);
-        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may omit the path */
+        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may leave out the path */
             return bad_metadata(md, item->fqn, "planner_data has no path of it");
         FSDP_TRY(read_item(md, dict->list.items[i + 1], places, item));
         md->n++;

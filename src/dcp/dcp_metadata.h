@@ -3,8 +3,8 @@
  *
  * A saved state dict is flattened: each tensor and each plain value is an item with a name of its
  * own (fqn). A tensor consists of chunks. Each chunk is a box of the tensor, written by one rank as
- * an archive of torch.save. A value is one chunk. Classes are recognized without their modules,
- * because PyTorch has moved them between modules. Format:
+ * an archive of torch.save. A plain value has a single chunk. Classes are recognized without their
+ * modules, because PyTorch has moved them between modules. Format:
  * torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 2.0 to 2.15. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
@@ -19,7 +19,7 @@ typedef struct fsdp_dcp_chunk {
 
 typedef struct fsdp_dcp_item {
     const char *fqn;
-    const fsdp_pickle_value *path; /* TUPLE of the keys that the fqn joins; NULL if unknown */
+    const fsdp_pickle_value *path; /* TUPLE of the keys that make up the fqn; NULL if unknown */
     const char *dtype_name;        /* name in safetensors, such as "F32"; NULL: a plain value */
     const int64_t *shape;          /* [ndim] */
     int ndim;
@@ -33,20 +33,20 @@ typedef struct fsdp_dcp_metadata fsdp_dcp_metadata;
 /* The save_id that this library writes into StorageMeta. torch writes a uuid there. */
 #define FSDP_DCP_SAVE_ID "fsdp.c"
 
-/* Read the content of .metadata, `data` [bytes], which is not needed afterwards. Check that every
- * chunk is within its tensor, that the chunks of a tensor cover it without overlap, and that each
- * chunk has a place in a file. `label` is the prefix of messages. FSDP_ERR_FORMAT naming the fqn;
- * FSDP_ERR_UNSUPPORTED for compressed items. */
+/* Read .metadata. `data` [bytes] is the content of the file, and is not needed afterwards. Check
+ * that every chunk is within its tensor, that the chunks of a tensor cover it without overlap, and
+ * that each chunk has a place in a file. `label` is the prefix of messages. FSDP_ERR_FORMAT naming
+ * the fqn; FSDP_ERR_UNSUPPORTED for compressed items. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_metadata_create(const char *label, const void *data,
                                                      size_t bytes, fsdp_dcp_metadata **metadata);
 void fsdp_dcp_metadata_destroy(fsdp_dcp_metadata *metadata); /* accepts NULL */
 size_t fsdp_dcp_metadata_count(const fsdp_dcp_metadata *metadata);
 /* Return item `i` in byte order of names. */
 const fsdp_dcp_item *fsdp_dcp_metadata_at(const fsdp_dcp_metadata *metadata, size_t i);
-/* Did this library write this .metadata? False if PyTorch has overwritten the checkpoint since. */
+/* Did this library write this .metadata? PyTorch may have overwritten it since. */
 bool fsdp_dcp_metadata_is_own(const fsdp_dcp_metadata *metadata);
 /* Return the companion: the name of another file that belongs to the checkpoint, or NULL if there
- * is none. This library records it as the first of StorageMeta's modules. */
+ * is none. This library stores it as the first item of `modules` in StorageMeta. */
 const char *fsdp_dcp_metadata_companion(const fsdp_dcp_metadata *metadata);
 /* Return the item `fqn`, or NULL if there is none. */
 const fsdp_dcp_item *fsdp_dcp_metadata_find(const fsdp_dcp_metadata *metadata, const char *fqn);

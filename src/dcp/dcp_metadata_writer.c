@@ -1,5 +1,5 @@
-/* Writes a pickle of torch.distributed.checkpoint's Metadata. Each tensor gets the five properties
- * that PyTorch wrote before August 2026. Strides are not among them, and no loader uses them. */
+/* Writes a pickle of torch.distributed.checkpoint's Metadata. Each tensor has five properties, as
+ * in PyTorch before August 2026. Later versions also write strides, which no loader uses. */
 #include "src/base/assert.h"
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/torchfile/pickle_writer.h"
@@ -47,7 +47,7 @@ static void put_properties(fsdp_pickle_writer *w, const fsdp_dcp_item *item)
     fsdp_pickle_call(w);
     fsdp_pickle_put_bool(w, false); /* requires_grad */
     fsdp_pickle_put_global(w, METADATA, "_MEM_FORMAT_ENCODING");
-    fsdp_pickle_put_ints(w, (int64_t[]){0}, 1); /* contiguous */
+    fsdp_pickle_put_ints(w, (int64_t[]){0}, 1); /* TORCH_CONTIGUOUS_FORMAT */
     fsdp_pickle_call(w);
     fsdp_pickle_put_bool(w, false); /* pin_memory */
     fsdp_pickle_end(w);
@@ -149,7 +149,7 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
     fsdp_pickle_put_str(w, "checkpoint_id");
-    fsdp_pickle_put_none(w);           /* torch's path would be wrong after the folder is moved */
+    fsdp_pickle_put_none(w);           /* the folder may be moved, so its path is left out */
     fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid and never compares it */
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");

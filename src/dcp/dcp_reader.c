@@ -13,23 +13,23 @@
 
 enum {
     MAX_NDIM = 64,
-    MAX_OPEN = 16,       /* limit of the files that have an open descriptor */
-    EDGE_BYTES = 4 << 10 /* no archive has as many bytes before its data, or after its data */
+    MAX_OPEN = 16,       /* limit of the number of files that have an open descriptor */
+    EDGE_BYTES = 4 << 10 /* an archive has fewer bytes than this on either side of its data */
 };
 
 typedef struct data_file {
     const char *name; /* owned by the metadata */
     char *path;
     fsdp_mapping map;
-    fsdp_block_check *blocks; /* NULL: the file has no checksums of blocks */
-    fsdp_block_check *check;  /* equal to `blocks` if reads verify checksums; otherwise NULL */
-    int fd;                   /* descriptor for reading with `check`; -1: read the mapping */
+    fsdp_block_check *blocks; /* checksums of blocks; NULL: the file has none */
+    fsdp_block_check *check;  /* `blocks`, or NULL if reads do not verify checksums of blocks */
+    int fd;                   /* descriptor for reads that use `check`; -1: they use the mapping */
 } data_file;
 
 struct fsdp_dcp_reader {
     char *path;
     fsdp_dcp_metadata *metadata;
-    data_file *files; /* [n], by name */
+    data_file *files; /* [n], sorted by name */
     size_t n;
 };
 
@@ -73,7 +73,7 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
         if (file->map.bytes < 2 ||
-            memcmp(file->map.data, "PK", 2) != 0) /* a file that begins with "PK" is truncated */
+            memcmp(file->map.data, "PK", 2) != 0) /* "PK": it is an archive, but truncated */
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -230,8 +230,9 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Advise the kernel that the bytes of an archive before and after its data will be read. Without
- * this advice, page faults on these bytes would read many pages around them. */
+/* Advise the kernel that the first and last bytes of a chunk's archive will be read: those before
+ * and after the data. Without this advice, a page fault on these bytes would read many more
+ * pages. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
@@ -303,7 +304,7 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* Return the row-major index in a box of the element that has coordinates `at` in the tensor. The
+/* Return the row-major index, within a box, of the element at coordinates `at` of the tensor. The
  * box begins at `offsets` and has `sizes`. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
@@ -343,8 +344,7 @@ static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return FSDP_OK;
 }
 
-/* Get the range [*begin, *end) of the chunk's bytes, from the first element that is copied to the
- * last. */
+/* Get the range [*begin, *end) of the chunk's bytes that contains all elements to be copied. */
 static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o, size_t *begin,
                     size_t *end)
 {
@@ -364,8 +364,8 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, which are one run, and verify their blocks. The
- * bytes are read by descriptor, because the kernel then reads ahead and uses large pages. Page
+/* Copy bytes [begin, end) of the chunk's data, which are a single run, and verify their blocks.
+ * They are read with a descriptor, because the kernel then reads ahead and uses large pages. Page
  * faults on a mapping would read single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)

@@ -16,8 +16,8 @@ void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
  * fsdp_dcp_reader_check(). A block may contain parts of several tensors, so its checksum does not
  * say which of them is damaged. */
 void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
-/* Verify all checksums of blocks. The blocks also contain the bytes between the data of tensors.
- * Files without such checksums are skipped. FSDP_ERR_FORMAT naming the first damaged file and the
+/* Verify the checksums of all blocks. This also covers the bytes between the data of tensors. Files
+ * without such checksums are skipped. FSDP_ERR_FORMAT naming the first damaged file and the
  * position in it. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
 /* FSDP_ERR_NOT_FOUND if .metadata names a companion (fsdp_dcp_metadata_companion()) that does not

@@ -1,7 +1,7 @@
-/* Every rank knows which rows each rank has (Note [Ranks meet three times] in dcp_writer.h). If
- * several ranks have the same rows, the first of these ranks writes them. Each rank writes a file,
- * and sends the positions of the entries in that file to rank 0. Rank 0 writes the positions to
- * .metadata. */
+/* Writes a distributed checkpoint. Every rank knows which rows each rank has (Note [Ranks meet
+ * three times] in dcp_writer.h). If several ranks have the same rows, the first of these ranks
+ * writes them. Each rank writes a file, and sends the positions of the entries in that file to rank
+ * 0. Rank 0 writes the positions to .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 enum {
     PIECE_BYTES = 4 << 20, /* bytes of one call of read(); a multiple of every element size */
-    ITEM_BYTES = 2048      /* upper bound of an archive's bytes besides its data */
+    ITEM_BYTES = 2048      /* upper bound of the size of an archive without its data */
 };
 
 /* The part of an entry that a rank has. */
@@ -35,13 +35,14 @@ typedef struct position {
 typedef struct greeting {
     uint64_t n;           /* number of entries */
     uint32_t crc;         /* checksum of all ranks' parts, as this rank computes them */
-    uint32_t is_complete; /* this rank could compute all parts */
+    uint32_t is_complete; /* this rank was able to compute all parts */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    /* On rank 0: the directory until it has its final name, or NULL if place.is_there. */
+    /* Rank 0: the directory until it gets its final name, or NULL if place.is_there. Other ranks:
+     * NULL. */
     fsdp_atomic_directory *target;
     char dir[PATH_MAX]; /* path of the directory before it has its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */
@@ -211,8 +212,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Do all ranks know all claims? Each rank knows its own rows for certain. If all ranks compute the
- * same result, that result is therefore right for all of them. */
+/* Do all ranks know all claims? Each rank knows its own rows for certain. So if all ranks have
+ * computed the same result, it is right for each of them. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)

@@ -13,24 +13,24 @@
  * it, all ranks continue, or all fail with the message of the first rank that failed. The ranks
  * meet
  *
- *  1. before a byte is written. The ranks check that their manifests have the same checksum. Rank 0
- *     has made the directory and has checked that there is space for all files; it sends the path
- *     of the directory.
+ *  1. before a byte is written. The ranks compare checksums of what they have computed. Rank 0 has
+ *     made the directory and has checked that there is space for all files; it sends the path of
+ *     the directory.
  *  2. when each rank has written its file. Each rank sends the positions of its entries in its
  *     file.
  *  3. when rank 0 has written .metadata and the directory has its final name.
  *
  * Without the first meeting, ranks would write although another rank refuses, and each rank could
  * count as free the space that another rank is about to fill. Without the second meeting, rank 0
- * would wait for the file of a rank that failed and has no disk space left to report it. Without
- * the third meeting, other ranks would return before the checkpoint exists, or even if it will
- * never exist. Saves that run during training (Note [Asynchronous saves] in
+ * would wait for files, and a rank that failed because the disk is full could not report this in a
+ * file. Without the third meeting, other ranks would return before the checkpoint exists, or even
+ * if it will never exist. Saves that run during training (Note [Asynchronous saves] in
  * src/state_dict/async_save.h) have only the first meeting.
  *
  * Ranks that do not know each other's parts, or whose manifests differ, exchange their parts after
  * the first meeting. That takes a fourth meeting, and a fifth one about disk space.
  *
- * @param mine  what this rank's preparations returned; if they failed, the manifest is not read
+ * @param mine  status of this rank's preparations; if they failed, the manifest is not read
  * @param group NULL: this rank writes alone
  * @return FSDP_ERR_INVALID naming the fqn if the ranks have different entries, or if their rows of
  *         a tensor overlap (except for replicas, which have the same rows) or do not cover the
@@ -50,22 +50,23 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_gro
                                                 fsdp_group *group,
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
-/* Destroy the job, and remove its directory unless it has its final name. Rank 0 must call this
- * only when no other rank writes into the directory. Accepts NULL. */
+/* Destroy the job. Its directory is removed if it does not have its final name yet. Rank 0 must
+ * call this only when no other rank writes into the directory. Accepts NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
 /* Return the path that the directory has before it gets its final name. Files are written there. */
 const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Does this rank write entry `i`? */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Positions of entries in files, as plain data. *bytes is the same on all ranks. own_positions()
- * returns the positions in this rank's file. positions() returns the memory where rank 0 stores the
- * positions in the file of `rank`. @{ */
+/* Positions of entries in files, as bytes that can be sent. own_positions() returns the positions
+ * in this rank's file; their size *bytes is the same on all ranks. positions() returns the memory
+ * of rank 0 for the positions in the file of `rank`. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
 /* Write .metadata and further files, and give the directory its final name. Rank 0 calls this after
  * all files are written. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* Abandon the job: remove what was written. */
+/* Abandon the job: remove the directory unless it has its final name. The job must still be
+ * destroyed. */
 void fsdp_dcp_job_discard(fsdp_dcp_job *job);

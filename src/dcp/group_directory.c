@@ -40,7 +40,7 @@ fsdp_status fsdp_group_place_complete(const fsdp_group_place *place, const char 
 
 /* --- all ranks --- */
 
-/* Make the directory on rank 0, and send its temporary path to `dir` on all ranks. */
+/* Make the directory on rank 0. All ranks get its temporary path in `dir`. */
 static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
                                    fsdp_group *group, fsdp_atomic_directory **target,
                                    char dir[PATH_MAX])

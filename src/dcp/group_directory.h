@@ -10,9 +10,9 @@
 typedef struct fsdp_group_place {
     const char *path;       /* must be visible to all ranks */
     fsdp_existing existing; /* what to do if the directory exists; default: an error */
-    /* The directory exists already, and the caller removes what a failure leaves in it. This is for
-     * callers that make several things appear at once. Default: the directory appears complete or
-     * not at all. */
+    /* The directory exists already. Files are written directly into it, and if the call fails, the
+     * caller removes them. This is for a directory inside a larger one that appears as a whole.
+     * Default: the directory appears complete or not at all. */
     bool is_there;
     /* Selects the files that are removed from an existing directory (fsdp_atomic_directory_drop()).
      * Default: fsdp_is_stale_dcp_file(). */
@@ -30,10 +30,10 @@ typedef struct fsdp_group_place {
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
 /* Make a temporary directory on rank 0, and call `write` for it on every rank. The directory gets
  * its final name after all ranks are done, or does not appear at all. Collective; if one rank
- * fails, all fail. `write` must therefore fail on all ranks or on none. The ranks meet twice, in
- * addition to meetings in `write`.
+ * fails, all fail. `write` must fail on all ranks or on none, because the ranks do not compare its
+ * results. The ranks meet twice, in addition to meetings in `write`.
  *
- * @param mine  what this rank's preparations returned
+ * @param mine  status of this rank's preparations
  * @param group NULL: this rank writes alone */
 FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_group_place *place,
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
@@ -42,7 +42,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
 /* The work of rank 0, for callers that communicate by themselves. begin() makes the directory
  * *target, whose temporary path is `dir`. If place->is_there, it makes no directory, and *target
  * does not change. complete() calls place->write(), gives the directory its final name and calls
- * place->appeared(). After a failure, *target is NULL if there is nothing left to discard. */
+ * place->appeared(). If *target is not NULL after a failure, the caller must discard it. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_begin(const fsdp_group_place *place,
                                                    fsdp_atomic_directory **target,
                                                    char dir[PATH_MAX]);

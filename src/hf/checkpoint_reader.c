@@ -19,10 +19,10 @@
 
 struct fsdp_checkpoint_reader {
     char *path;
-    fsdp_weights_file *files; /* [n_files], by name */
+    fsdp_weights_file *files; /* [n_files], sorted by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n] by name; pointers into files or `renamed` */
+    const fsdp_checkpoint_entry **entries; /* [n] sorted by name; from files or `renamed` */
     size_t n;
     fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
     fsdp_arena names;               /* owns the names in `renamed` */
@@ -74,8 +74,8 @@ static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
 
 /* ---- files of an index ----------------------------------------------------------------------- */
 
-/* Get the file of each tensor. Files must be in the folder of the index: a path that leads
- * elsewhere is an error. */
+/* Get the name of the file of each tensor. Files must be in the folder of the index: a path that
+ * leads elsewhere is an error. */
 static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
 {
     size_t n = 0;

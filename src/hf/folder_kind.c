@@ -1,5 +1,5 @@
-/* Folders are recognized by the names of files in them. Both `fsdp train` and transformers' Trainer
- * write a trainer_state.json, so its content is examined too. */
+/* Folders are recognized by the names of files in them. trainer_state.json is also read, because
+ * both `fsdp train` and transformers' Trainer write a file of this name. */
 #include "src/hf/folder_kind.h"
 
 #include <stdio.h>
@@ -245,7 +245,7 @@ static bool is_weights_name(const char *name)
 static fsdp_status refuse_file(const char *dir, const char *name)
 {
     const bool is_shard =
-        strstr(name, "-of-") && strchr("mp", name[0]); /* model-, pytorch_model- */
+        strstr(name, "-of-") && strchr("mp", name[0]); /* model-... or pytorch_model-... */
     if (!is_shard)
         return refuse_checkpoint(dir, "a folder with files of weights", name, NULL);
     return fsdp_error(FSDP_ERR_NOT_FOUND,
@@ -255,7 +255,7 @@ static fsdp_status refuse_file(const char *dir, const char *name)
                       fsdp_ends_with(name, ".bin") ? "pytorch_model.bin" : "model.safetensors");
 }
 
-/* Explain a folder that contains files of weights under any names. */
+/* Explain a folder that contains weights in files with other names than fsdp_folder_weights. */
 static fsdp_status explain_files(const char *dir)
 {
     char **names;

@@ -24,7 +24,7 @@ struct fsdp_safetensors {
     fsdp_mapping map;
     fsdp_json *header;              /* owns the names */
     size_t data_at;                 /* offset of the first byte of data in the file */
-    fsdp_checkpoint_entry *entries; /* [n], by name */
+    fsdp_checkpoint_entry *entries; /* [n], sorted by name */
     size_t n;
     int64_t *shapes; /* shapes of all entries, concatenated */
 };

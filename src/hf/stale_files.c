@@ -11,7 +11,7 @@
 #include "src/hf/hf_dir.h"
 
 enum {
-    SHARD_DIGITS = 5 /* at least, as in model-00001-of-00003.safetensors */
+    SHARD_DIGITS = 5 /* minimum number of digits, as in model-00001-of-00003.safetensors */
 };
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ bool fsdp_is_weights_name(const char *name)
     return false;
 }
 
-/* Is this a file of torch.distributed.checkpoint, or a file with checksums of one? */
+/* Is this a file of torch.distributed.checkpoint, or the file with the checksums of such a file? */
 static bool is_dcp_name(const char *name)
 {
     const bool is_sums = strncmp(name, "__", 2) == 0 && fsdp_ends_with(name, ".crc32");

@@ -4,7 +4,7 @@
 
 #include "src/torchfile/torch_file.h"
 
-/* While a file is open, one of the two pointers is not NULL. {0}: no file is open. */
+/* Exactly one of the two pointers is set while a file is open. {0}: no file is open. */
 typedef struct fsdp_weights_file {
     fsdp_safetensors *safetensors;
     fsdp_torch_file *torch;

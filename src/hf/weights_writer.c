@@ -51,7 +51,7 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
             return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
-        w->numel += numel; /* cannot overflow below 2^62 bytes: a byte has at most 2 elements */
+        w->numel += numel; /* at most 2 per byte, so no overflow below 2^62 bytes */
     }
     if (!FSDP_GROW(w->file_end, cap, w->n_files + 1))
         return FSDP_ERR_NOMEM;
@@ -67,7 +67,7 @@ static void file_name(const fsdp_weights_writer *w, size_t file, char name[64])
         snprintf(name, 64, "model-%05zu-of-%05zu.safetensors", file + 1, w->n_files);
 }
 
-/* Finish the open file, which is complete, and begin the next one. */
+/* Finish the open file, if there is one. Begin the next file. */
 static fsdp_status next_file(fsdp_weights_writer *w)
 {
     fsdp_safetensors_writer *complete = w->open;

@@ -21,7 +21,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_write(fsdp_weights_writer *write
                                                       uint64_t offset_bytes, const void *data,
                                                       size_t bytes);
 /* Finish the last file and write the index. `writer` is freed, also on failure. After a failure,
- * the files that were completed remain. A caller that needs a complete folder or none writes into a
+ * the files that were completed remain. A caller that needs all files or none writes into a
  * temporary folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_writer_finish(fsdp_weights_writer *writer);
 void fsdp_weights_writer_discard(fsdp_weights_writer *writer); /* accepts NULL */

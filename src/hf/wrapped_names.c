@@ -9,7 +9,7 @@
 
 /* ---- one name -------------------------------------------------------------------------------- */
 
-/* Remove `part`, which ends with a dot, from all places of the name where a component begins. */
+/* Remove `part`, which ends with a dot, wherever it begins a component of the name. */
 static void cut_out(char *name, const char *part)
 {
     const size_t n = strlen(part);

@@ -2,9 +2,9 @@
  *
  * Note [Wrapped names]. Wrappers of modules add a part to names, at any place: torch.compile adds
  * "_orig_mod.", FSDP1 "_fsdp_wrapped_module.", recomputation "_checkpoint_wrapped_module.",
- * Lightning Fabric "_forward_module.". No module has such a name by itself, so these parts are
- * always removed. DistributedDataParallel's "module." and PEFT's "base_model.model." could be names
- * of modules, so they are removed only if all names of a model begin with them. A prefix such as
+ * Lightning Fabric "_forward_module.". No other module has such a name, so these parts are always
+ * removed. DistributedDataParallel's "module." and PEFT's "base_model.model." could be names of
+ * modules, so they are removed only if all names of a model begin with them. A prefix such as
  * Lightning's "model." can be distinguished from a module's name only by code that knows the
  * model's names; fsdp_weights_names_fit() (src/pretrained/weights_names.h) finds such a prefix, and
  * an fsdp_name_change removes it. */
@@ -28,10 +28,10 @@ typedef struct fsdp_name_change {
 void fsdp_name_unwrap(char *name);
 /* Remove every "module." from `name`. */
 void fsdp_name_drop_modules(char *name);
-/* Return the length in bytes of the longest prefix that all of names [n] have and that consists of
- * "module." and "base_model.model." in any order and number. For a PEFT adapter, it consists of
- * "module." only. The name "n_averaged", which AveragedModel adds, need not have the prefix. Other
- * wrappers must have been removed from the names. */
+/* Return the length in bytes of the longest prefix that all names [n] share and that consists only
+ * of "module." and "base_model.model.", each any number of times. For the names of a PEFT adapter,
+ * it consists only of "module.". The name "n_averaged", which AveragedModel adds, need not have the
+ * prefix. Other wrappers must have been removed from the names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* Return `name` without its wrapper prefix of `length` bytes. The name "n_averaged" has no
  * prefix. */

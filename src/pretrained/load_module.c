@@ -1,6 +1,7 @@
 /* Reads a checkpoint's tensors into a module's parameters. First, a plan finds and checks all
- * tensors. When every rank has a plan, the values are copied, each within a write of its parameter.
- * Parameters of a new head, which may be missing in the file, are drawn during the same writes. */
+ * tensors. When every rank has a plan, the values are copied. Parameters of a new head, which may
+ * be missing in the file, are drawn instead. Each parameter is opened for writing while it gets its
+ * values. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ typedef struct load_item {
     const char *name;                   /* first name of `parameter` */
     const fsdp_checkpoint_entry *entry; /* NULL: draw the parameter */
     fsdp_dtype dtype;                   /* dtype of the entry */
-    const char *rows; /* bytes of the entry: the rows of this rank, or a range that contains them */
+    const char *rows; /* this rank's rows; all rows if another dimension is sharded */
     size_t bytes;     /* size of `rows` */
     bool mismatched;  /* the entry has another shape than the parameter */
 } load_item;
@@ -221,7 +222,7 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    /* number of the tensor's elements before item->rows */
+    /* number of elements of the tensor that precede item->rows */
     const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first;
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
@@ -248,8 +249,8 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
-/* Copy all values. Parameters of a unit are consecutive, so ranks wait for each other once per unit
- * instead of once per parameter. */
+/* Copy all values. Parameters of a unit are consecutive, so ranks wait for each other only once per
+ * unit, not once per parameter. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};

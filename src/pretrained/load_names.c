@@ -10,8 +10,8 @@ typedef struct names {
     const void *file;
 } names;
 
-/* Look up the name that consists of `prefix` and a dot (neither if `prefix` is NULL), the first
- * `length` bytes of `name`, and `ending`. */
+/* Look up a name that is joined from three parts: `prefix` and a dot (nothing if `prefix` is NULL),
+ * the first `length` bytes of `name`, and `ending`. */
 static fsdp_status find_joined_name(const names *in, const char *prefix, const char *name,
                                     size_t length, const char *ending, const void **found)
 {

@@ -5,15 +5,16 @@
 /* Return the entry of a file that has this name, or NULL. */
 typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);
 
-/* Find the tensor of parameter `name` in a file, as transformers does:
- * - under its own name;
- * - if its name begins with `base_prefix`, under the name without this prefix, as in a file of the
- *   bare model ("bert.pooler.dense.weight" as "pooler.dense.weight"); otherwise under the name with
- *   this prefix, as in a file of a model with a head. If `base_prefix` is NULL, there is no prefix;
- * - under each of these names with gamma and beta instead of weight and bias of a LayerNorm, as in
+/* Find the tensor of parameter `name` in a file, as transformers does. These names are tried:
+ * - `name`;
+ * - if `name` begins with `base_prefix` and a dot: the rest of it, as in a file of the bare model
+ *   ("pooler.dense.weight" for "bert.pooler.dense.weight");
+ * - if it does not: `base_prefix`, a dot and `name`, as in a file of a model with a head;
+ * - after each of these, for the weight or bias of a LayerNorm: the name with gamma or beta, as in
  *   files of old versions.
  *
- * *found is NULL if the file has none of these names. */
+ * If `base_prefix` is NULL, the second and third are not tried. *found is NULL if the file has none
+ * of the names. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file,
                                              const char *base_prefix, const char *name,
                                              const void **found);

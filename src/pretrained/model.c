@@ -69,8 +69,8 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
 }
 
 /* Freeze the parameters whose names begin with `prefix`. As in a loop over named_parameters(), a
- * tied parameter has only its first name: "encoder" does not freeze T5's shared embedding. A prefix
- * that matches only other names, such as "lm_head", freezes the parameter that has these names. */
+ * tied parameter is known only by its first name: "encoder" does not freeze T5's shared embedding.
+ * The other names are searched only if no first name begins with `prefix`, as for "lm_head". */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {
@@ -145,7 +145,7 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
-/* Do everything that needs no peers: find the folder, read the configuration and the weights'
+/* Do everything that needs no other ranks: find the folder, read the configuration and the weights'
  * header, and build the module tree. `p` has no weights if they will be drawn. */
 static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_pretrained *p)

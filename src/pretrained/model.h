@@ -1,5 +1,5 @@
-/* A model as train, generate, verify and bench use it. It is found by name, built, sharded, filled
- * with values, and saved. */
+/* A model for train, generate, verify and bench: found by name, built, sharded, filled with values,
+ * and saved. */
 #pragma once
 #include <fsdp/pretrained.h>
 #include <fsdp/fsdp.h>
@@ -20,29 +20,31 @@ typedef struct fsdp_model_options {
     /* used if activation_checkpointing is set */
     fsdp_activation_checkpointing_options checkpointing;
     const fsdp_wrap_policy *wrap; /* policy that chooses units; NULL: as in fsdp_model_shard() */
-    const char *const *frozen; /* [n_frozen] prefixes of names of parameters that are not trained */
-    size_t n_frozen;           /* a prefix that matches no name is an error */
-    int64_t num_labels;        /* make a classifier with this many classes; 0: from config.json */
+    /* [n_frozen] Parameters whose names begin with one of these prefixes are not trained. A prefix
+     * that matches no name is an error. */
+    const char *const *frozen;
+    size_t n_frozen;
+    int64_t num_labels; /* make a classifier with this many classes; 0: from config.json */
     const char *const *label_names; /* [num_labels] names of classes; NULL: from config.json */
-    bool ignore_mismatched_sizes;   /* draw weights whose shape in the files differs */
+    bool ignore_mismatched_sizes;   /* draw weights that have another shape in the files */
     fsdp_fully_shard_options shard;
-    int blocks_per_unit;               /* consecutive modules chosen by `wrap` that form one unit */
+    int blocks_per_unit;               /* how many consecutive modules of `wrap` form one unit */
     fsdp_named_sharding_options named; /* options for modules and parameters given by name */
 } fsdp_model_options;
 
 typedef struct fsdp_model {
     char *dir;                /* NULL if the model has no folder */
-    fsdp_model_config config; /* as built; tie_word_embeddings depends on the weights */
-    fsdp_model_info info;     /* from config */
+    fsdp_model_config config; /* that of `module`; its tie_word_embeddings depends on the weights */
+    fsdp_model_info info;     /* made from `config` */
     fsdp_module *module;
-    fsdp_named_sharding *named; /* options by name for `module` */
+    fsdp_named_sharding *named; /* sharding options given by name, for `module` */
     fsdp_group *group;          /* borrowed; NULL: a single rank */
     fsdp_load_report report;    /* empty if the weights were drawn */
     int64_t n_label_names;
     /* [n_label_names] names of classes; an item is NULL if its class has no name. NULL if no class
      * has a name. */
     char **label_names;
-    bool writes_label_names; /* the names differ from config.json's */
+    bool writes_label_names; /* save the names: they came from the options, not from config.json */
 } fsdp_model;
 
 /* Open a model. The root and the modules that options->wrap chooses become units over `group`

@@ -30,7 +30,8 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* Return the additional name under which a tied head is written, or NULL. */
+/* A tied head may be written in addition to the embedding. Return its name, or NULL if it is not
+ * written. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;
@@ -77,7 +78,7 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* Also refuse a folder that contains .metadata: it is read as a checkpoint of
+/* Also refuse a folder that contains .metadata, because it is read as a checkpoint of
  * torch.distributed.checkpoint, whatever else it contains. */
 fsdp_status fsdp_model_check_folder(const char *dir)
 {

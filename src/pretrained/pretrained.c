@@ -85,9 +85,9 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* If config.json is missing, and the folder is known to be something else, such as a checkpoint or
- * an adapter, report what it is. For other folders, reading config.json reports that it is
- * missing. */
+/* If config.json is missing, and the folder is recognized as something else, such as a checkpoint
+ * or an adapter, report what it is. Otherwise return FSDP_OK; if config.json is missing, the caller
+ * will notice when it reads the file. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

@@ -16,7 +16,7 @@ typedef struct fitting {
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted;        /* [n] names after a change, sorted */
+    const char **sorted;        /* [n] names after the change that is tried, sorted */
     fsdp_arena arena;           /* owns the strings of `sorted` */
 } fitting;
 
@@ -121,8 +121,8 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Find a change after which the names fit. *missing is NULL if they fit, as they are or after
- * `change`. Otherwise it is the first name that is missing without a change. */
+/* Find a change that makes the names fit. *missing is NULL if they fit as they are, or after
+ * `change`. Otherwise it is the first name that is missing from the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {
@@ -159,7 +159,7 @@ static size_t count_with_prefix(const fitting *f, const char *prefix, size_t len
     return count;
 }
 
-/* Return a name that ends with a dot and `wanted`, or NULL. */
+/* Return a name that ends with a dot and then `wanted`, or NULL. */
 static const char *name_around(const fitting *f, const char *wanted)
 {
     const size_t n = strlen(wanted);
@@ -187,8 +187,8 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Return an error for the first required name that is found only after a prefix, or FSDP_OK if
- * there is none. */
+/* Return an error for the first name of the model that the weights have only with a prefix, or
+ * FSDP_OK if there is none. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));

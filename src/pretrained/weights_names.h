@@ -13,9 +13,10 @@ bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name
  * parameter that it requires. Wrappers have already been removed from the names. *change is {0} if
  * the names fit as they are, or if removing a prefix does not make them fit.
  *
- * @param label the path of the weights, with which messages begin
- * @return FSDP_ERR_INVALID if the names do not fit because of names of wrappers, adapters or flat
- * parameters; the message names one and says what to do */
+ * @param label the path of the weights, which is the prefix of messages
+ * @return FSDP_ERR_INVALID if the names do not fit and the reason is known: they are those of an
+ * adapter or of flat parameters, or have a prefix that cannot be removed; the message names one and
+ * says what to do */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config,
                                                    const char *label, const char *const *names,
                                                    size_t n, fsdp_name_change *change);

@@ -1,4 +1,5 @@
-/* One tensor of an open checkpoint: its dtype, its shape, its rows. */
+/* Access to one tensor of an open checkpoint (dtype, shape, rows), and to sorted lists of
+ * tensors. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advi
     uintptr_t begin = (uintptr_t)data, end = begin + bytes;
     if (advice == FSDP_CHECKPOINT_WILL_READ) {
         begin -= begin % page;
-    } else { /* keep pages that also hold a part of a neighbouring tensor */
+    } else { /* do not release pages that also hold a part of a neighbouring tensor */
         begin += (page - begin % page) % page;
         end -= end % page;
     }

@@ -52,7 +52,8 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* Set *next to the index after the last item that has the same key as item i at `level`. */
+/* Set *next to the end of the run of items that begins at item i and has one key at `level`. The
+ * run ends at `end` at the latest. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

@@ -6,15 +6,16 @@
 
 /* One key on the path from the outermost container to an item. */
 typedef struct fsdp_nesting_key {
-    const char *name; /* key of a dict; NULL: the container is a list */
+    const char *name; /* key in a dict; NULL: the container is a list */
     int64_t index;    /* index in the list, if name is NULL */
     bool is_int;      /* the dict's key is an int, whose digits are in `name` */
 } fsdp_nesting_key;
 
-/* Append key `i` of an item to its dotted name `fqn`. Only key 0 has no dot: "a", ".b", ".0". */
+/* Append a key of an item to the dotted name `fqn` of the item. The key is `name`, or `index` if
+ * name is NULL. A dot comes before it, unless it is the first key of the item (i = 0). */
 void fsdp_nesting_join(fsdp_str *fqn, int i, const char *name, int64_t index);
 
-/* A source of items. Items of one dict or list are adjacent. */
+/* A source of items. Items of the same dict or list must be adjacent. */
 typedef struct fsdp_nesting {
     const char *path; /* prefix of error messages */
     void *context;
@@ -26,7 +27,7 @@ typedef struct fsdp_nesting {
 } fsdp_nesting;
 
 /* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID if the keys of two items
- * contradict each other, or if an item is nested too deeply; the message names the item. Errors of
- * write_item() are passed on. */
+ * contradict each other (as "a" and "a.b" do), or if an item is nested too deeply; the message
+ * names the item. Errors of write_item() are passed on. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,
                                                fsdp_pickle_writer *pickle);

@@ -10,9 +10,9 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* Limit of memory, in bytes per byte of the pickle. One byte makes at most one value and one
-     * item. Only a text or list that is converted again and again, to bytes or to a set, could need
-     * more. */
+    /* Limit of the memory for values, in bytes per byte of the pickle. One byte of a pickle makes
+     * at most one value and one item of a container, which need less than this. Only a pickle that
+     * converts the same text to bytes, or the same list to a set, many times could need more. */
     MEMORY_FACTOR = 256
 };
 
@@ -26,7 +26,7 @@ typedef struct machine {
     const char *label;
     const unsigned char *data; /* [bytes] */
     size_t bytes, at;
-    size_t op_at; /* offset of the running opcode, for messages */
+    size_t op_at; /* offset of the opcode that is being executed, for messages */
     const fsdp_pickle_names *names;
     fsdp_pickle_value **stack; /* [depth] */
     size_t depth, stack_cap;
@@ -45,7 +45,7 @@ typedef struct row {
 static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
-    return FSDP_ERR_FORMAT; /* a constant, so that the compiler sees which outputs are set */
+    return FSDP_ERR_FORMAT; /* a literal, so that the compiler does not warn of unset outputs */
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -131,7 +131,7 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 
 /* ---- holders of values ----------------------------------------------------------------------- */
 
-/* Record that `holder` holds `value`. */
+/* Record that `holder` holds `value`, after checking that it may. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -285,7 +285,7 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* Allocate the stack too, because pop_mark() adds an offset to it and it may be NULL. */
+    /* Allocate the stack too: pop_mark() adds an offset to m->stack, so it must not be NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -355,8 +355,9 @@ static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Store the top value in the memo. Numbers are assigned in order, and each assignment takes at
- * least a byte, so a number as large as the pickle's size in bytes is not valid. */
+/* Store the top value in the memo. Python numbers the values in the memo from 0, and storing one
+ * takes at least one byte of the pickle. A valid number is therefore less than the size of the
+ * pickle. */
 static fsdp_status memoize(machine *m, uint64_t number)
 {
     FSDP_TRY(require_items(m, 1));
@@ -373,7 +374,7 @@ static fsdp_status memoize(machine *m, uint64_t number)
 static fsdp_status op_put(machine *m, unsigned width)
 {
     uint64_t number = m->n_memo;
-    if (width > 0) /* 0: MEMOIZE */
+    if (width > 0) /* MEMOIZE has width 0 and uses the next number */
         FSDP_TRY(read_uint(m, width, &number));
     return memoize(m, number);
 }
@@ -554,8 +555,8 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Check that the attributes are plain values: they are ignored, and no tensor may be lost with
- * them. */
+/* Check that all attributes are plain values. Attributes are ignored, and a tensor among them would
+ * be lost. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
@@ -592,8 +593,8 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* A function or class that is not in the caller's list makes an OPAQUE value. Quantized weights
-     * have such a function. */
+    /* If the function or the class is not in the caller's list, the result is OPAQUE. The function
+     * that makes quantized weights is an example. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);
@@ -661,7 +662,8 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     return op_call(m, unused);
 }
 
-/* Python writes POP to drop the items of a tuple that holds itself. */
+/* When Python pickles a tuple that contains itself, it writes POP to remove the items of the tuple
+ * from the stack. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -676,7 +678,7 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* FROZENSET makes the OPAQUE value that protocols before 4 make by calling frozenset(). */
+/* Push the OPAQUE value that a call of frozenset() makes in protocols before 4. */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;
@@ -686,7 +688,7 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD sets the state of a record. It also sets attributes of OrderedDicts, which are ignored. */
+/* BUILD sets the state of a RECORD. For an OrderedDict it sets attributes, which are ignored. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;

@@ -35,23 +35,23 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_RECORD,
     FSDP_PICKLE_OPAQUE, /* made by a class or function that is not in the caller's list, such as a
                            NumPy number, a Path or a Namespace; `name` is that class or function */
-    FSDP_PICKLE_PERSISTENT /* a persistent id; its only item is the id's value */
+    FSDP_PICKLE_PERSISTENT /* a persistent id; the id itself is its only item */
 } fsdp_pickle_kind;
 
-/* What a call of a name in the caller's list makes. */
+/* What is made by a call of a name that is in the caller's list. */
 typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CONSTANT, /* nothing: the name may not be called */
     FSDP_PICKLE_CALL,     /* a RECORD of the call */
     FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
     FSDP_PICKLE_MAKE_SET, /* a SET of the items of a list; an empty SET if there is no argument */
     FSDP_PICKLE_EMPTY,    /* an empty DICT, from a call without arguments: OrderedDict() */
-    FSDP_PICKLE_COUNT,    /* a DICT with `counts` set, from a dict: Counter({1: 2}) */
+    FSDP_PICKLE_COUNT,    /* a DICT whose `counts` is true, made from a dict: Counter({1: 2}) */
     FSDP_PICKLE_ENCODE,   /* BYTES from a text with characters up to U+00FF; empty BYTES if there is
                              no argument */
     FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
-    FSDP_PICKLE_TYPE,     /* like CONSTANT; a REBUILD also accepts it as its TYPE */
-    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments), from the call's arguments (function,
-                             TYPE, arguments, attributes) */
+    FSDP_PICKLE_TYPE,     /* like CONSTANT, but it may be the TYPE of a REBUILD */
+    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments); the arguments of the call itself are
+                             (function, TYPE, arguments, attributes) */
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
@@ -65,9 +65,9 @@ typedef struct fsdp_pickle_value fsdp_pickle_value;
 struct fsdp_pickle_value {
     fsdp_pickle_kind kind;
     uint16_t depth; /* levels of values below this one */
-    bool held;   /* another value or a second place on the stack holds it, so it may not change */
-    bool counts; /* DICT: it is a collections.Counter */
-    bool opaque; /* it is OPAQUE, or holds an OPAQUE value */
+    bool held;      /* held by another value or a second place on the stack; must not change */
+    bool counts;    /* DICT: it is a collections.Counter */
+    bool opaque;    /* it is OPAQUE, or holds an OPAQUE value */
     union {
         bool boolean;
         int64_t integer;

@@ -1,6 +1,7 @@
 /* Writes a pickle (protocol 2, which torch.load's weights_only unpickler reads) value by value. A
- * container is begun before its items are written. A writer starts as {0}. Functions without a
- * status cannot fail: `text` remembers if memory ran out, as in str.h, and take() reports it. */
+ * container is begun before its items are written. Initialize a writer with {0}. Functions without
+ * a status cannot fail: if memory runs out, `text` records this, as in str.h, and take() reports
+ * it. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_reader.h"
@@ -44,9 +45,10 @@ void fsdp_pickle_build(fsdp_pickle_writer *w);
 /* Put a complete value from the `text` of another writer. `w` must be empty, because both writers
  * number their globals from 0. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
-/* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names and
- * storages; FSDP_ERR_INVALID if it is nested too deeply, or longer than 1 GiB. A value that several
- * others hold is written several times. After an error, `w` can only be passed to fini(). */
+/* Put a value that was read from another pickle. FSDP_ERR_UNSUPPORTED for objects, names,
+ * persistent ids and ints of more than 255 bytes; FSDP_ERR_INVALID if the value is nested too
+ * deeply, or is longer than 1 GiB. A value that several others hold is written several times. After
+ * an error, `w` can only be passed to fini(). */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_put_value(fsdp_pickle_writer *w,
                                                   const fsdp_pickle_value *value);
 /* Turn the last value into a persistent id. */

@@ -15,6 +15,6 @@ const fsdp_safetensors_dtype *fsdp_safetensors_dtype_of(fsdp_dtype dtype);
 
 /* Get the numbers of elements and bytes of a shape. Returns false if they overflow int64, or if the
  * elements do not fill whole bytes. As in the safetensors library, dimensions are multiplied from
- * the left, and an overflow is an error even if a zero follows. */
+ * the left, and an overflow is an error even if a later dimension is 0. */
 bool fsdp_safetensors_size(const fsdp_safetensors_dtype *dtype, const int64_t *shape, int ndim,
                            int64_t *numel, int64_t *bytes);

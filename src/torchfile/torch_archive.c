@@ -1,4 +1,5 @@
-/* Reads the container of torch.save: detects its format, and reads its records and its pickle. */
+/* Reads the container of torch.save: detects its format, and reads its records, including the
+ * pickle. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ static fsdp_status check_torch_script(const fsdp_torch_archive *archive)
 static fsdp_status check_byteorder(const fsdp_torch_archive *archive)
 {
     const fsdp_zip_record *record = fsdp_zip_reader_find(archive->zip, "byteorder");
-    if (!record) /* torch before 2.1 did not write it */
+    if (!record) /* torch before 2.1 did not write this record */
         return FSDP_OK;
     FSDP_TRY(fsdp_zip_reader_check_crc(archive->zip, record));
     if (record->bytes == 6 && memcmp(record->data, "little", 6) == 0)
@@ -120,8 +121,8 @@ static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char
 {
     FSDP_TRY(check_format(archive->path, data, bytes));
     FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
-    /* Check for TorchScript first: some of its records are compressed, and check_stored() would
-     * report only that. */
+    /* Check for TorchScript before check_stored(). Some records of a TorchScript program are
+     * compressed, and check_stored() would report only this. */
     FSDP_TRY(check_torch_script(archive));
     FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
     archive->checked = fsdp_calloc(fsdp_zip_reader_count(archive->zip), sizeof *archive->checked);

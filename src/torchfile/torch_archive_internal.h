@@ -12,7 +12,7 @@ struct fsdp_torch_archive {
     fsdp_arena arena;     /* owns shapes */
     fsdp_mapping *copies; /* [n_copies] copies of tensors that are not contiguous */
     size_t n_copies, copies_cap;
-    size_t copy_bytes; /* bytes that further copies may use */
+    size_t copy_bytes; /* bytes that may still be copied */
     bool *checked; /* [number of records] the checksum was verified by fsdp_torch_archive_check() or
                       check_rest() */
     bool checks_all; /* verify the checksums of storages of any size */

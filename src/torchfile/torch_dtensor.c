@@ -5,7 +5,8 @@
 
 #include "src/torchfile/torch_archive.h"
 
-/* Limit of a dimension, so that an offset in it times the number of ranks does not overflow. */
+/* Limit of the size of a dimension. With it, the product of a size and a coordinate in the mesh
+ * (src/source/source_ranks.c) cannot overflow. */
 static const int64_t MAX_DIM = (int64_t)1 << 46;
 
 bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value)

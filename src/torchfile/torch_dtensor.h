@@ -15,7 +15,7 @@ enum {
 typedef struct fsdp_torch_dtensor {
     const fsdp_pickle_value *local; /* the rank's part, a tensor */
     int64_t shape[FSDP_DTENSOR_MAX_DIMS];
-    int ndim;                                  /* dimensions of the whole tensor */
+    int ndim;                                  /* number of dimensions of the whole tensor */
     int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] tensor dimension that is sharded along
                                                   this mesh dimension, or FSDP_DTENSOR_REPLICATE */
     int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] the rank's place in the mesh; -1: not
@@ -31,7 +31,7 @@ bool fsdp_torch_is_dtensor(const fsdp_pickle_value *value);
 FSDP_MUST_CHECK fsdp_status fsdp_torch_dtensor_read(const char *path, const char *name,
                                                     const fsdp_pickle_value *value,
                                                     fsdp_torch_dtensor *dtensor);
-/* FSDP_ERR_UNSUPPORTED saying what to do, if `value` is one rank's part of a tensor: a DTensor, or
+/* Return FSDP_ERR_UNSUPPORTED with advice if `value` is one rank's part of a tensor: a DTensor, or
  * a ShardedTensor of FSDP1. `why` says why the parts cannot be joined, or is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_refuse_part(const char *path, const char *name,
                                                    const fsdp_pickle_value *value, const char *why);

@@ -15,7 +15,7 @@ struct fsdp_torch_file {
     char *path;
     fsdp_mapping map;
     fsdp_torch_archive *archive;
-    fsdp_checkpoint_entry *entries; /* [n], by name */
+    fsdp_checkpoint_entry *entries; /* [n], sorted by name */
     size_t n, ignored;
 };
 
@@ -58,8 +58,8 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Quantized, sparse and other special tensors are errors: ignoring them would make them look
- * absent. */
+/* Quantized, sparse and other special tensors are errors. If they were ignored, they would seem to
+ * be missing. */
 static fsdp_status refuse_other_tensor(const fsdp_torch_file *file, const char *name,
                                        const fsdp_pickle_value *value)
 {

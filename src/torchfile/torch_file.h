@@ -6,10 +6,10 @@
 typedef struct fsdp_torch_file fsdp_torch_file;
 
 /* Map a file and read its state dict. This is a dict of names and tensors, either the outermost
- * value or the value of "state_dict", "model_state_dict" or "model" in the outermost dict. No
- * tensor may occur twice; values that are not tensors, and keys that are not text, are skipped.
- * Data are not read, with two exceptions: tensors that are not contiguous are copied, and checksums
- * of storages of up to 4 KiB are verified. The file must not be truncated while it is open.
+ * value or the value of "state_dict", "model_state_dict" or "model" in the outermost dict. No name
+ * may occur twice; values that are not tensors, and keys that are not text, are skipped. Data are
+ * not read, with two exceptions: tensors that are not contiguous are copied, and checksums of
+ * storages of up to 4 KiB are verified. The file must not be truncated while it is open.
  * FSDP_ERR_FORMAT naming path and tensor; FSDP_ERR_UNSUPPORTED with advice; FSDP_ERR_NOT_FOUND,
  * FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_file_open(const char *path, fsdp_torch_file **file);

@@ -4,9 +4,9 @@
 #include "src/base/assert.h"
 #include "src/torchfile/torch_names.h"
 
-/* Each row has a dtype, its storage class and its name in safetensors. For a dtype without a
- * storage class of its own, the second column repeats the dtype. A tensor of such a dtype names the
- * dtype itself, and its data are in an UntypedStorage. */
+/* Each row has a dtype, its storage class and its name in safetensors. If a dtype has no storage
+ * class, the second column repeats the dtype. A pickled tensor of such a dtype names the dtype
+ * itself, and its storage is an UntypedStorage. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \

@@ -1,4 +1,4 @@
-/* The Python names in files of torch.save, and the element types that they mean. */
+/* The Python names in files of torch.save, and the element types that some of these names mean. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/safetensors_dtype.h"

@@ -13,7 +13,7 @@
 enum {
     MAX_NDIM = 64,
     MAX_RECORD_NAME = 64,
-    /* Limit of storages that are read only to verify their checksums. */
+    /* Checksums of storages up to this size are always verified. */
     MAX_CHECKED_BYTES = 4096
 };
 
@@ -173,7 +173,8 @@ static bool is_contiguous(const view *v)
 /* Copy in row-major order. `v` has at least one dimension and one element. */
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
-    /* Index, and offset in elements, of the current row along the last dimension. */
+    /* The current row is a run along the last dimension: its index in the other dimensions, and its
+     * offset in elements. */
     int64_t index[MAX_NDIM] = {0}, at = 0;
     int last = v->ndim - 1;
     for (int64_t rows = v->numel / v->shape[last]; rows > 0; rows--) {

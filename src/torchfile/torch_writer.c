@@ -1,5 +1,5 @@
 /* Writes the records of a file of torch.save in torch's order: the pickle, three records that
- * describe the format, one record for each storage, and two last records, `version` and
+ * describe the format, one record for each storage, and finally the records `version` and
  * `.data/serialization_id`. */
 #include <stdio.h>
 #include <string.h>
@@ -39,8 +39,8 @@ struct fsdp_torch_writer {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* Return the name of the archive's folder, as in torch: the file's name without its last extension,
- * or "archive" if the file's name is not ASCII. */
+/* Return the name of the archive's folder, which is chosen as in torch: the file's name without its
+ * last extension, or "archive" if the file's name is not ASCII. */
 static char *folder_of(const char *path)
 {
     const char *name = fsdp_path_name(path), *dot = strrchr(name, '.');
@@ -120,8 +120,8 @@ fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer)
     return &writer->pickle;
 }
 
-/* Put ("storage", class, record, location, numel). numel is a number of elements, but of bytes for
- * an UntypedStorage. */
+/* Put ("storage", class, record, location, numel). numel is the number of elements, or the number
+ * of bytes for an UntypedStorage. */
 static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t number,
                         const fsdp_torch_dtype_names *names)
 {
@@ -239,8 +239,8 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* If the current record is complete, begin the next one that has data. Empty records before it are
- * written on the way. */
+/* If the current record is complete, begin the next one that has data. Records of empty tensors
+ * before that one are written too. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_remaining(w->zip) == 0) {

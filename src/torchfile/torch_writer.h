@@ -32,10 +32,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, 
                                                         fsdp_torch_writer **writer);
 /* Return the pickle to which the caller writes the value; borrowed. */
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer);
-/* Put a contiguous tensor with a storage of its own as the next value. *tensor is its number, for
- * tied(). `dtype_name` is the name of the dtype in safetensors: "F32", "BF16", "F8_E4M3".
- * FSDP_ERR_UNSUPPORTED for dtypes that torch does not have; FSDP_ERR_INVALID if the tensor has too
- * many bytes. */
+/* Put a contiguous tensor with a storage of its own as the next value. *tensor is set to the number
+ * of the tensor, which tied() needs. `dtype_name` is the name of the dtype in safetensors: "F32",
+ * "BF16", "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does not have; FSDP_ERR_INVALID if
+ * the tensor has too many bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
                                                      const char *dtype_name, const int64_t *shape,
                                                      int ndim, size_t *tensor);
@@ -46,8 +46,8 @@ void fsdp_torch_writer_tied(fsdp_torch_writer *writer, size_t tensor);
 /* End the value and begin the data. FSDP_ERR_IO, naming needed and free bytes, if the disk has too
  * little space for the data. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_begin_data(fsdp_torch_writer *writer);
-/* Append bytes to the tensors' data, which follow each other without a gap. FSDP_ERR_STATE beyond
- * the end of the last tensor; FSDP_ERR_IO. */
+/* Append bytes to the tensors' data, which follow each other without a gap. FSDP_ERR_STATE if they
+ * go beyond the end of the last tensor; FSDP_ERR_IO. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_data(fsdp_torch_writer *writer, const void *data,
                                                    size_t bytes);
 /* Complete the archive and free `writer`, also on failure. A file that the writer created is synced

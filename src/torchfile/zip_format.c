@@ -7,10 +7,10 @@
 
 enum {
     FLAGS_EMPTY = 0x0800,         /* flags of an empty record: names are UTF-8 */
-    FLAGS = FLAGS_EMPTY | 0x0008, /* a descriptor follows the data */
+    FLAGS = FLAGS_EMPTY | 0x0008, /* flags of other records: a descriptor follows */
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length */
-    END64_REST_BYTES = 44,        /* bytes of the zip64 end record after its size field */
+    END64_REST_BYTES = 44,        /* bytes of the zip64 end record that follow its size field */
     MADE_BY = 0x031E,             /* Unix, version 3.0 */
     NEEDED = 45                   /* version 4.5, which introduced zip64 */
 };
@@ -43,8 +43,8 @@ static uint64_t flags(const fsdp_zip_entry *entry)
     return entry->bytes ? FLAGS : FLAGS_EMPTY;
 }
 
-/* Return the size in bytes of the zip64 extra field, including its header, or 0 if no value
- * overflows 32 bits. */
+/* Return the size in bytes of the zip64 extra field, including its header, or 0 if all values fit
+ * in 32 bits. */
 static size_t extra64_bytes(const fsdp_zip_entry *entry)
 {
     size_t values = (is_big(entry) ? 16 : 0) + (is_far(entry) ? 8 : 0);
@@ -74,9 +74,9 @@ void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, FSDP_ZIP_LOCAL);
     put(out, 2, 0);
     put(out, 2, flags(entry));
-    put(out, 8, 0); /* method, date, half of the checksum */
-    put(out, 8, 0); /* other half of the checksum, half of the sizes */
-    put(out, 2, 0); /* rest of the sizes */
+    put(out, 8, 0); /* method, time, date, half of the checksum */
+    put(out, 8, 0); /* other half of the checksum, stored size, half of the size */
+    put(out, 2, 0); /* other half of the size */
     put(out, 2, name_bytes);
     put(out, 2, extra64 + EXTRA_HEADER_BYTES + padding);
     fsdp_str_append(out, entry->name, name_bytes);
@@ -102,16 +102,16 @@ void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry)
 {
     size_t name_bytes = strlen(entry->name);
     put(out, 4, FSDP_ZIP_CENTRAL);
-    put(out, 4, 0); /* versions */
+    put(out, 4, 0); /* version of the writer, version needed to read */
     put(out, 2, flags(entry));
-    put(out, 6, 0); /* method, date */
+    put(out, 6, 0); /* method, time, date */
     put(out, 4, entry->crc32);
     put(out, 4, at_most(entry->bytes, FSDP_ZIP_OVERFLOW));
     put(out, 4, at_most(entry->bytes, FSDP_ZIP_OVERFLOW));
     put(out, 2, name_bytes);
     put(out, 2, extra64_bytes(entry));
-    put(out, 8, 0); /* comment, disk, half of the attributes */
-    put(out, 2, 0); /* other half of the attributes */
+    put(out, 8, 0); /* comment, disk, internal attributes, half of the external ones */
+    put(out, 2, 0); /* other half of the external attributes */
     put(out, 4, at_most(entry->at, FSDP_ZIP_OVERFLOW));
     fsdp_str_append(out, entry->name, name_bytes);
     put_extra64(out, entry, entry->bytes);
@@ -123,7 +123,7 @@ void fsdp_zip_put_end(fsdp_str *out, uint64_t count, uint64_t at, uint64_t bytes
     put(out, 8, END64_REST_BYTES);
     put(out, 2, MADE_BY);
     put(out, 2, NEEDED);
-    put(out, 8, 0); /* disks */
+    put(out, 8, 0); /* numbers of disks */
     put(out, 8, count);
     put(out, 8, count);
     put(out, 8, bytes);

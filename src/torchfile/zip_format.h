@@ -22,7 +22,7 @@ enum {
 #define FSDP_ZIP_END64 0x06064B50u
 #define FSDP_ZIP_LOCATOR64 0x07064B50u
 #define FSDP_ZIP_END 0x06054B50u
-/* The value of a 32-bit field whose real value is in the zip64 structures. */
+/* A 32-bit field has this value if the real value is in the zip64 structures. */
 #define FSDP_ZIP_OVERFLOW 0xFFFFFFFFu
 
 static inline uint16_t fsdp_zip_u16(const unsigned char *p)

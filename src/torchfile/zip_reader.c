@@ -14,14 +14,14 @@
 enum {
     MAX_COMMENT_BYTES = 65535, /* limit of the comment after the end record */
     FLAG_ENCRYPTED = 1,
-    BLOCK_BYTES = 4 << 20 /* bytes that are checksummed before their pages are released */
+    BLOCK_BYTES = 4 << 20 /* size of the pieces that are checksummed, then released */
 };
 
 struct fsdp_zip_reader {
     char *label;
     const unsigned char *data; /* [bytes] borrowed */
     size_t bytes;
-    fsdp_zip_record *records; /* [n], by name */
+    fsdp_zip_record *records; /* [n], sorted by name */
     size_t n;
     char *names; /* names of all records, each with a NUL */
 };
@@ -133,7 +133,7 @@ static bool read_extra(const unsigned char *extra, size_t bytes, central *entry)
     return true;
 }
 
-/* Read the entry at `p`, where `left` bytes of the directory remain. */
+/* Read the entry at `p`. The directory has `left` bytes from there on. */
 static fsdp_status read_central(const fsdp_zip_reader *zip, const unsigned char *p, size_t left,
                                 central *entry)
 {
@@ -167,8 +167,8 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
 }
 
 /* Does a structure of the archive begin at `end`, where a record's data should end? If not, the
- * record's local header is damaged: its lengths say where the data begin. This check does not read
- * the data. */
+ * local header of the record is damaged, because the place of the data is computed from lengths in
+ * that header. This check does not read the data. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -177,7 +177,8 @@ static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *e
     return next == FSDP_ZIP_DESCRIPTOR || next == FSDP_ZIP_LOCAL || next == FSDP_ZIP_CENTRAL;
 }
 
-/* Find the data after the local header, which has a name and extra field of its own. */
+/* Find the data of a record. They follow its local header, which repeats the name and has an extra
+ * field of its own. */
 static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint64_t end,
                           const unsigned char **data)
 {

@@ -35,7 +35,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *
 /* Read the whole record and verify its checksum, unless the writer computed none. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc(const fsdp_zip_reader *reader,
                                                       const fsdp_zip_record *record);
-/* Verify a checksum as fsdp_zip_reader_check_crc() does, but in a mapped file, whose pages are
- * released once they have been read. */
+/* Verify a checksum as fsdp_zip_reader_check_crc() does, in a mapped file. Pages are released once
+ * they have been read. */
 FSDP_MUST_CHECK fsdp_status fsdp_zip_reader_check_crc_mapped(const fsdp_zip_reader *reader,
                                                              const fsdp_zip_record *record);

@@ -8,7 +8,7 @@
 
 enum {
     PIECE_BYTES =
-        256 << 10 /* bytes that are checksummed and then written, few enough to stay in the cache */
+        256 << 10 /* bytes are checksummed, then written, in pieces that fit in the cache */
 };
 
 struct fsdp_zip_writer {
