@@ -44,7 +44,7 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
     /* A peer that already has all records may abort the group while this rank is still waiting for
-     * them. This rank then returns its own error. */
+     * them. If this rank has an error of its own, it then returns that error. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;

@@ -60,7 +60,7 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Return the error of a plan's group for `call`, which needs values of other ranks. */
+/* Return the error that `call` gets in a plan's group, because it needs values of other ranks. */
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -77,7 +77,8 @@ static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsi
         memcpy(out + (size_t)r * bytes, out, bytes);
 }
 
-/* Check that `count` elements of `size` bytes from each rank fit into memory. */
+/* Check that `group` is not NULL, and that `count` elements of `size` bytes from each rank do not
+ * exceed the address space. */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
     if (!group)
@@ -194,9 +195,9 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* For integers, only the minimum and the maximum come from these functions. Sums wrap around, as in
- * torch. combine_i64() and combine_i32() add unsigned numbers, because signed overflow is
- * undefined. */
+/* The next two functions are used only for the minimum and the maximum. Sums of integers wrap
+ * around, as in torch. combine_i64() and combine_i32() add them as unsigned numbers, because signed
+ * overflow is undefined. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
 #undef DEFINE_COMBINE
@@ -294,8 +295,8 @@ enum {
 };
 
 /* Reduce `count` elements over the ranks [first, last) in the order of a binary tree. The elements
- * begin at byte `offset` of each rank's slot. The number of ranks in the left half is the largest
- * power of two below last - first. So 6 ranks are added as ((0+1)+(2+3))+(4+5). */
+ * begin at byte `offset` of each rank's slot. The left subtree has as many ranks as the largest
+ * power of two that is less than last - first. So 6 ranks are added as ((0+1)+(2+3))+(4+5). */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {

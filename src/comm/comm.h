@@ -10,10 +10,10 @@
  * counter with release semantics and wakes waiting peers. There is no other lock.
  *
  * Every phase has an fsdp_phase_info, which is compared with the peers' infos for the same phase
- * number. If two ranks differ, all ranks return an error that names what the two ranks do ("rank 1
- * begins ... of unit 3, but rank 0 began ... of unit 4"). A rank that fails posts its failure
- * (rank, step, unit, call, message) and sets the abort word. Every wait polls the abort word, so
- * the peers fail at once with FSDP_ERR_COMM and this message. */
+ * number. If the infos of two ranks differ, all ranks return an error that says what these two
+ * ranks do ("rank 1 begins ... of unit 3, but rank 0 began ... of unit 4"). A rank that fails posts
+ * its failure (rank, step, unit, call, message) and sets the abort word. Every wait polls the abort
+ * word, so the peers fail at once with FSDP_ERR_COMM and this message. */
 #pragma once
 #include <fsdp/comm.h>
 
@@ -24,9 +24,9 @@ typedef enum fsdp_phase {
     FSDP_PHASE_READ
 } fsdp_phase;
 
-/* What a phase is for; equal on all ranks. */
+/* What a phase is for; the same on all ranks. */
 typedef struct fsdp_phase_info {
-    uint32_t unit; /* number of the FSDP unit, or of the collective */
+    uint32_t unit; /* number of the FSDP unit, of the collective, or of the shared buffer */
     uint32_t step;
     uint16_t kind;  /* fsdp_comm_kind */
     uint16_t dtype; /* fsdp_dtype */
@@ -45,19 +45,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t 
 void fsdp_shared_buffer_destroy(fsdp_shared_buffer *buffer);
 void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
 /* Return pages of the buffer to the system. The data consists of world_size equal parts, and the
- * first `keep` bytes of each part are kept. So if each rank writes one part, all ranks lose equally
- * many pages. `keep` must be a multiple of the page size. The discarded data is undefined until the
- * next WRITE; the buffer itself remains. Collective; call this between phases. It does not wait for
- * readers: each rank calls it after its last read, and the rank that calls it last discards the
- * pages. If ranks are threads, the heap keeps the memory. No effect if the last discard kept `keep`
- * bytes or less and nothing was written since. */
+ * first `keep` bytes of each part are kept. So if each rank writes one part, every rank loses the
+ * same number of pages. `keep` must be a multiple of the page size. The discarded data is undefined
+ * until the next WRITE; the buffer itself remains. Collective; call this between phases. It does
+ * not wait for readers: each rank calls it after its last read, and the rank that calls it last
+ * discards the pages. If the ranks are threads, no memory is returned. No effect if nothing has
+ * been written since the last discard and that discard kept at most `keep` bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Begin or end a phase: see Note [Phases]. fsdp_phase_begin() returns FSDP_ERR_STATE if the last
  * phase of the buffer has not ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
                                              const fsdp_phase_info *info);
-void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if begin failed */
+void fsdp_phase_end(fsdp_shared_buffer *buffer); /* no effect if fsdp_phase_begin() failed */
 
 /* Return the live counters of the group. fsdp_group_get_counters() returns a copy of them. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
@@ -72,12 +72,12 @@ typedef struct fsdp_comm_location {
 /* Record where this rank is. An abort or a divergence reports this location. src/fsdp and src/train
  * call this function, which is cheap. */
 void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const char *call);
-/* Return the location that fsdp_group_at() has recorded last. */
+/* Return the location that was last recorded with fsdp_group_at(). */
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);
 
 /* Post this rank's last error as an error of all ranks, for example a divergence. The message must
- * already name the ranks. All ranks then report the failure that was posted first, which may be
- * another one. Return the status that this rank must return. */
+ * already name the ranks. All ranks then report the failure that was posted first, which may be a
+ * different one. Return the status that the caller must return. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status);
 /* Return the error of the failure that was posted first; FSDP_OK if there is none, or if `group` is
  * NULL. A failure that a rank posts before it ends a phase is visible to all ranks that have waited

@@ -20,15 +20,15 @@ enum {
 };
 
 /* A location on a board. Peers may read it while its rank writes it. They may then get a mixture of
- * two locations, but its texts always end with a NUL. */
+ * two locations, but the texts in it always end with a NUL. */
 typedef struct fsdp_comm_place {
     _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];
 } fsdp_comm_place;
 
 typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_OF_RANK, /* the message is the rank's own error */
-    FSDP_FAILURE_OF_ALL,  /* the message names the ranks already: divergence, timeout */
-    FSDP_FAILURE_DIED,    /* the message says how: "signal 9, Killed" */
+    FSDP_FAILURE_OF_ALL,  /* the message already names the ranks: divergence, timeout */
+    FSDP_FAILURE_DIED,    /* the message says how the rank died: "signal 9, Killed" */
     FSDP_FAILURE_STOPPED, /* posted by a peer: "has not moved for 4.0 s" */
 } fsdp_comm_failure_kind;
 
@@ -55,7 +55,7 @@ typedef struct fsdp_comm_blocked {
 typedef struct fsdp_comm_board {
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t joined;
     _Atomic uint32_t left;     /* the rank has left the group and begins no more phases */
-    _Atomic uint32_t recorded; /* `failure` is taken; a rank posts only one failure */
+    _Atomic uint32_t recorded; /* `failure` is in use, and later failures of the rank are ignored */
     _Atomic uint32_t beat;     /* increases while the rank's process runs; 0: not started */
     fsdp_comm_blocked blocked;
     fsdp_comm_place at;
@@ -72,8 +72,9 @@ typedef struct fsdp_comm_control {
     fsdp_comm_board board[]; /* [world_size + 1] */
 } fsdp_comm_control;
 
-/* Return the size of the whole block in bytes. fsdp_comm_control_scratch_offset() returns the
- * offset in the block of the scratch buffer, which consists of phase lanes followed by data. */
+/* Return the size of the whole block in bytes. fsdp_comm_control_scratch_offset() returns where in
+ * the block the scratch buffer begins. This buffer consists of the phase lanes followed by the
+ * data. */
 size_t fsdp_comm_control_bytes(int world_size);
 size_t fsdp_comm_control_scratch_offset(int world_size);
 /* Copy the string `from` to `to` [size], and truncate it to fit. NULL is copied as an empty
@@ -87,8 +88,8 @@ void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
 FSDP_MUST_CHECK fsdp_status fsdp_comm_control_verify(const fsdp_comm_control *control, size_t bytes,
                                                      int world_size);
 
-/* Post a failure on board `board`. Return whether it is the first one, which all ranks will
- * report. */
+/* Post a failure on board `board`. Return true if it is the first failure of the world, which all
+ * ranks will report. */
 bool fsdp_comm_control_abort(fsdp_comm_control *control, int board,
                              const fsdp_comm_failure *failure);
 /* Copy the failure that was posted first. Return false if there is none yet. */
@@ -102,7 +103,7 @@ fsdp_comm_location fsdp_comm_place_get(const fsdp_comm_place *place);
 /* Write a text such as " in step 5, unit encoder.block.0, backward", or an empty text if nothing is
  * known. */
 void fsdp_comm_location_describe(const fsdp_comm_location *at, char *text, size_t size);
-/* Write one line that names rank, step, unit and call, as far as they are known. */
+/* Write one line that names rank, step, unit and call, leaving out those that are unknown. */
 void fsdp_comm_failure_describe(const fsdp_comm_failure *failure, char *text, size_t size);
 /* Return FSDP_ERR_COMM, with a message that names rank, step, unit and call of the first
  * failure. */

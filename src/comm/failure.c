@@ -25,8 +25,8 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 {
     if (!group->control)
         return true;
-    /* A failure that all ranks agreed on is attributed to the rank where it happened, whichever
-     * rank posts it first. */
+    /* If fsdp_agree() returned the failure of a peer, this failure is attributed to the peer, no
+     * matter which rank posts it first. */
     const int own = fsdp_group_world_rank(group, group->rank);
     int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
     fsdp_comm_failure failure = {.rank = rank,
@@ -40,7 +40,7 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
     const char *message = fsdp_last_error();
     snprintf(where, sizeof where, "rank %d: ", rank);
     if (rank != own && strncmp(message, where, strlen(where)) == 0)
-        message += strlen(where); /* skip what fsdp_agree() has put in front */
+        message += strlen(where); /* skip the "rank N: " that fsdp_agree() has added */
     fsdp_comm_copy_text(failure.message, sizeof failure.message, message);
     return fsdp_comm_control_abort(group->control, own, &failure);
 }

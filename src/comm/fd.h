@@ -6,8 +6,8 @@
 #include <fsdp/base.h>
 
 /* Create a close-on-exec memfd of `bytes`, whose size can never change. All of its memory is
- * allocated now, so that lack of memory is FSDP_ERR_NOMEM here instead of SIGBUS later. `what` is
- * for error messages. */
+ * allocated now, so that a lack of memory causes FSDP_ERR_NOMEM here and not SIGBUS later. `what`
+ * is for error messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *fd);
 /* Map all `bytes` of a memfd, shared, for reading and writing. */
 FSDP_MUST_CHECK fsdp_status fsdp_memfd_map(const char *what, int fd, size_t bytes, void **data);

@@ -8,7 +8,7 @@
 
 static const double default_timeout_s = 600;
 static const double default_stall_s =
-    4; /* short enough that, with the polling interval, the error comes within 5 s */
+    4; /* small enough that, after a process is stopped, all ranks get the error within 5 s */
 static const int64_t spin_limit_ns = 25000;
 
 /* Read a number of seconds, which must be `least` or more, from the environment variable `name`. If

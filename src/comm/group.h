@@ -31,7 +31,8 @@ typedef struct fsdp_comm_world {
  * common code that uses this memory. Callers have checked all arguments. */
 typedef struct fsdp_comm_ops {
     const char *name;
-    bool without_peers; /* for plans: collectives are counted and return this rank's input */
+    bool without_peers; /* for plans: collectives are counted, and their results are made from this
+                           rank's input */
     /* Join the job that the environment describes. NULL: ranks cannot join a job with this
      * transport. */
     fsdp_status (*open)(const fsdp_comm_world *world, fsdp_group **group);
@@ -42,7 +43,8 @@ typedef struct fsdp_comm_ops {
     /* Called on the other ranks in the READ phase that follows: map the memory of the offer. */
     fsdp_status (*memory_attach)(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
                                  fsdp_comm_memory *memory);
-    void (*memory_agreed)(fsdp_comm_memory *memory);  /* all ranks have mapped it; may be NULL */
+    /* Called when all ranks have mapped the memory. NULL: nothing is needed. */
+    void (*memory_agreed)(fsdp_comm_memory *memory);
     void (*memory_release)(fsdp_comm_memory *memory); /* release this rank's view */
     /* Return pages to the system. The caller ensures that no rank reads these pages before they are
      * written again. NULL: the pages are kept. */
@@ -73,9 +75,9 @@ struct fsdp_shared_buffer {
     bool open;       /* a phase has begun and not ended */
     fsdp_phase phase;
     uint64_t ended;             /* phases this rank has ended */
-    uint64_t written;           /* `ended` just after the last WRITE */
-    uint64_t discarded;         /* `written` at the last discard */
-    uint64_t discard_ended;     /* `ended` just after the last discard */
+    uint64_t written;           /* value of `ended` after the last WRITE */
+    uint64_t discarded;         /* value of `written` at the last discard */
+    uint64_t discard_ended;     /* value of `ended` after the last discard */
     size_t kept;                /* bytes of each part that the last discard kept */
     fsdp_shared_buffer *next;   /* in group->buffers */
     fsdp_shared_buffer **place; /* the pointer that points to this buffer */
@@ -97,7 +99,7 @@ struct fsdp_group {
     fsdp_shared_buffer scratch;
     uint32_t next_buffer, next_collective;
     int64_t timeout_ns;
-    double stall_s;    /* for how many seconds a peer's process may be stopped */
+    double stall_s;    /* a peer's process may be stopped for this many seconds */
     int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG if ranks are threads, else 0 */
     fsdp_comm_counters counters;
@@ -137,7 +139,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_init(fsdp_group *group, const fsdp_comm_o
 void fsdp_group_release(fsdp_group *group);
 
 /* Post a failure with the message in fsdp_last_error(). If `kind` is FSDP_FAILURE_OF_ALL, append
- * the location of this rank, which has found the failure. Return whether it is the first failure of
+ * the location of this rank, which detected the failure. Return true if it is the first failure of
  * the world. */
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
 /* Post that world rank `accused` is stopped and has been silent for `silent_s` seconds. Return the

@@ -9,11 +9,12 @@ struct fsdp_network;
 /* Make a wait for a peer fail with FSDP_ERR_TIMEOUT after `timeout_ms`. Overrides
  * FSDP_TIMEOUT_S. */
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
-/* Before each phase, sleep for a pseudo-random time from 0 to `max_us`, which depends on `seed`, on
- * the rank and on the number of earlier phases. If `max_us` is 0, do not sleep. */
+/* Before each phase, sleep for a pseudo-random time from 0 to `max_us` microseconds. The time
+ * depends on `seed`, on the rank and on the number of earlier phases. If `max_us` is 0, do not
+ * sleep. */
 void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
-/* If `skip` is set, a WRITE does not wait for readers. With this error in the protocol, the tests
- * of phases must fail. */
+/* If `skip` is set, a WRITE does not wait for readers. This breaks the protocol, so the tests of
+ * phases must fail. */
 void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);
 /* Would fsdp_phase_begin(buffer, READ) return without waiting? */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);

@@ -13,12 +13,12 @@
 
 static const int64_t beat_ns = 500000000;
 static const int64_t gap_ns = 1000000000; /* a longer time between two beats of this process means
-                                             that it did not run in between */
+                                             that it did not run in the meantime */
 static const double least_limit =
     3; /* in beats; on a busy machine, even a running peer may miss one or two */
 
 typedef struct peer_state {
-    uint32_t beat;           /* the last beat that was seen of the peer; used only by the thread */
+    uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */
     _Atomic uint32_t missed; /* this rank's beats since the peer's last beat */
 } peer_state;
 
@@ -26,7 +26,7 @@ struct fsdp_heartbeat {
     fsdp_comm_control *control;
     int rank;
     uint32_t limit; /* beats that a peer may miss; 0: any number */
-    pid_t pid;      /* the process that has the thread */
+    pid_t pid;      /* the process in which the thread runs */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -2,18 +2,18 @@
  *
  * Note [Heartbeat]. Each rank has a thread that increments `beat` on the rank's board twice a
  * second. For every peer, the thread counts its own beats since the peer's last beat. If a rank
- * waits for a peer whose `beat` has not changed for a few seconds, it accuses the peer (wait.c):
- * the peer's process is stopped by SIGSTOP or by a debugger, and without the accusation all ranks
- * would wait for it until the timeout. A rank that computes, sleeps or loops continues to beat, so
- * only the timeout applies to it. After a gap in its own beats, a rank resets its counts and
- * accuses no peer, because it was stopped itself, the machine was suspended, or a debugger stopped
- * all ranks. Ranks that are threads do not need a heartbeat. */
+ * waits for a peer whose `beat` has not changed for a few seconds, it accuses the peer (wait.c). In
+ * this case, SIGSTOP or a debugger has stopped the peer's process, and without the accusation all
+ * ranks would wait for it until the timeout. A rank that computes, sleeps or loops continues to
+ * beat, so only the timeout applies to it. After a gap in its own beats, a rank resets its counts
+ * and accuses no peer, because it was stopped itself, the machine was suspended, or a debugger
+ * stopped all ranks. Ranks that are threads do not need a heartbeat. */
 #pragma once
 #include "src/comm/control.h"
 
 typedef struct fsdp_heartbeat fsdp_heartbeat;
 
-/* Start the thread that beats for `rank`. A peer may be silent for `limit_s` seconds; 0:
+/* Start the thread that beats for `rank`. A peer may be silent for `limit_s` seconds; 0 means
  * forever. */
 FSDP_MUST_CHECK fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int rank,
                                                  double limit_s, fsdp_heartbeat **heartbeat);

@@ -44,12 +44,13 @@ static size_t host_available(void)
     struct sysinfo info;
     if (read_file("/proc/meminfo", text) && strstr(text, "MemAvailable:"))
         return field_bytes(text, "MemAvailable:", 1024) + field_bytes(text, "SwapFree:", 1024);
-    if (sysinfo(&info) == 0) /* without /proc, count only what is free */
+    if (sysinfo(&info) == 0) /* the size of the page cache is not known, so it is not counted */
         return (size_t)(info.freeram + info.bufferram + info.freeswap) * info.mem_unit;
     return SIZE_MAX;
 }
 
-/* memory.current includes the page cache. The cache can be reclaimed, so it is subtracted. */
+/* memory.current includes the page cache. The kernel can reclaim the cache, so it does not count as
+ * used. */
 static size_t cgroup_available(void)
 {
     char text[FILE_BYTES];

@@ -15,9 +15,9 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Record the time at which this rank ends a WRITE or a READ. When a peer begins a READ, it reads
- * the time of the last WRITE, and when it begins a WRITE, the time of the last READ. The phase
- * protocol ensures that a time is not overwritten while a peer may still read it. */
+/* Record the time at which this rank ends a WRITE or a READ. A peer that begins a READ looks up
+ * when the last WRITE ended. A peer that begins a WRITE looks up when the last READ ended. The
+ * phase protocol ensures that a time is not overwritten while a peer may still read it. */
 void fsdp_network_post(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
@@ -26,7 +26,8 @@ void fsdp_network_post(fsdp_shared_buffer *buffer)
         atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
-/* Return the time at which the last rank ended its latest WRITE or READ, whichever `ended` is. */
+/* `ended` is WRITE or READ. Return the time at which the slowest rank ended its latest phase of
+ * this kind. */
 static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 {
     int64_t latest = 0;
@@ -38,8 +39,9 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 }
 
 /* Return the time at which all bytes of a phase have been sent. As in a ring, (world_size - 1) /
- * world_size of the bytes are sent over each link. Sending starts at `published`, but not before
- * the previous collective of the same kind has been sent. Creating a buffer sends no bytes. */
+ * world_size of the bytes are sent over each link. Sending starts at `published` or when the
+ * previous collective of the same kind has been sent, whichever is later. Creating a buffer sends
+ * no bytes. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
     fsdp_network *n = network_of(group);

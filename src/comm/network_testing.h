@@ -5,9 +5,9 @@
  * sleeps and no real time is measured, so the results do not depend on the load of the machine. At
  * the end of a phase, the time on the rank's clock is recorded. A reader's clock advances to the
  * time at which the bytes have been sent and the latency has passed, and this advance is counted as
- * exposed. Data that was written long enough before costs nothing. Collectives of one kind are sent
- * one after the other. Collectives of different kinds are sent in parallel, as in FSDP2's streams.
- * When readers return a buffer to its writers, no bytes are sent. */
+ * exposed communication. Data that was written long enough before costs nothing. Collectives of one
+ * kind are sent one after the other. Collectives of different kinds are sent in parallel, as in
+ * FSDP2's streams. When readers return a buffer to its writers, no bytes are sent. */
 #pragma once
 #include "src/comm/comm.h"
 
@@ -15,9 +15,9 @@ typedef struct fsdp_network {
     int64_t latency_ns;
     double bytes_per_ns; /* bandwidth; 0: unlimited */
     int64_t now_ns;      /* this rank's clock; the test adds the time of its computation */
-    int64_t free_ns[FSDP_KIND_COUNT]; /* when the last collective of each kind has been sent */
+    int64_t free_ns[FSDP_KIND_COUNT]; /* for each kind: when its last collective has been sent */
     int64_t exposed_ns[FSDP_KIND_COUNT];
-    uint64_t exposed[FSDP_KIND_COUNT]; /* number of phases that had to wait */
+    uint64_t exposed[FSDP_KIND_COUNT]; /* for each kind: number of phases that had to wait */
 } fsdp_network;
 
 /* Set this rank's network, which must outlive the group. Groups that are split off later share it.

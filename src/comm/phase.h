@@ -6,7 +6,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
                                                     const fsdp_phase_record *record);
 
 /* Wait until `peer` has ended `target` phases of the buffer, and add the waiting time to *wait_ns.
- * Return an error if the peer will not end these phases. */
+ * Return an error if the peer will never end that many phases. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
                                             int64_t *wait_ns);
 /* Wait until all other ranks have ended `target` phases of the buffer. The waiting time is counted

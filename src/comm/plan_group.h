@@ -5,7 +5,7 @@
  * this rank's contribution, and an all-gather repeats it. These results are correct only for
  * control flow (agreements, counts). A call that would need values of other ranks returns an error:
  * creating a shared buffer, a broadcast from another rank, fsdp_reduce_scatter(), and
- * fsdp_group_split(), because peers would have to choose their colors. */
+ * fsdp_group_split(), which needs the colors of the other ranks. */
 #pragma once
 #include "src/comm/comm.h"
 

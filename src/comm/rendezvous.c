@@ -18,11 +18,11 @@ struct fsdp_rendezvous {
     int control_fd; /* -1 once closed */
     fsdp_comm_control *control;
     size_t control_bytes;
-    int (*pairs)[2]; /* [world_size] item r: sockets of rank 0 and rank r; -1: closed, or r = 0 */
+    int (*pairs)[2]; /* [world_size] item r: sockets between ranks 0 and r; -1: closed, or r is 0 */
 };
 
 enum {
-    DIGITS = 12 /* characters of an int with sign and separator */
+    DIGITS = 12 /* maximum length of an int with a sign and a separator */
 };
 
 static fsdp_status create_sockets(fsdp_rendezvous *rendezvous)

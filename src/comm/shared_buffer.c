@@ -5,8 +5,8 @@
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
 
-/* Begin a phase on `buffer` in which memory of buffer `number` is created or discarded. `bytes` is
- * the size of that memory. */
+/* Begin a phase on `buffer` in which the memory of the buffer that has number `number` is created
+ * or discarded. `bytes` is the size of that memory. */
 static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
                                 size_t bytes)
 {
@@ -81,7 +81,7 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     return status;
 }
 
-/* All ranks get the same result, because they have created the same buffers. */
+/* All ranks get the same number or the same error, because they have created the same buffers. */
 static fsdp_status take_number(fsdp_group *group, uint32_t *number)
 {
     const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;

@@ -12,7 +12,7 @@
 #include "src/comm/phase.h"
 
 enum {
-    CHILD_BITS = 4, /* a group can be split fewer than 16 times */
+    CHILD_BITS = 4, /* a group can be split at most 15 times */
     MAX_CHILDREN = (1 << CHILD_BITS) - 1
 };
 
@@ -44,8 +44,8 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* The sorted choices [first, first + ranks) are those of this rank's group. The group's scratch
- * begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
+/* The ranks of this rank's new group made the sorted choices [first, first + ranks). The group's
+ * scratch begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
  * group. */
 typedef struct place {
     int first, ranks;
@@ -140,7 +140,7 @@ static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, f
     return status;
 }
 
-/* n_split and id are the same on all ranks, so this fails on all of them or on none. */
+/* n_split and id are the same on all ranks, so either all ranks get the error or none does. */
 static fsdp_status check_depth(const fsdp_group *parent)
 {
     const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);

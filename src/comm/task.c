@@ -3,8 +3,8 @@
  * Note [Slurm's variables]. srun sets SLURM_STEP_ID, SLURM_STEP_NUM_TASKS and SLURM_PROCID in each
  * task of a step. The shell of salloc and the script of sbatch run once. In them, SLURM_NTASKS is
  * the number of tasks of the allocation, and SLURM_PROCID is unset or 0. SLURM_STEP_ID is unset, a
- * name, or a reserved number, which is at least 0xfffffff0. So outside of a step, a process is
- * known to be one of several only if its SLURM_PROCID is above 0. */
+ * name, or a reserved number, which is at least 0xfffffff0. So outside of a step, SLURM_NTASKS does
+ * not show that a process is one of several. Only a SLURM_PROCID above 0 does. */
 #include "src/comm/task.h"
 
 #include <errno.h>

@@ -12,6 +12,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_check_single_task(void);
 /* If this process runs alone in the script or shell of a Slurm allocation, return the allocation's
  * number of tasks; else 0. */
 int64_t fsdp_allocated_tasks(void);
-/* Does fsdp_check_single_task() fail in this process, and will another process, task 0, report the
- * same error? */
+/* Does fsdp_check_single_task() fail in this process and also in task 0, which will report the
+ * error? */
 bool fsdp_task_0_reports(void);

@@ -23,7 +23,7 @@ typedef struct shm_group {
     uint64_t sent;  /* number of buffers that rank 0 has created */
 } shm_group;
 
-/* Sent together with a descriptor: that of a buffer, or that of a socket for a new group. */
+/* Sent together with a descriptor, which is a buffer's memfd or a socket for a new group. */
 typedef struct fd_message {
     uint64_t magic, number;
     uint64_t detail; /* the buffer's bytes, or the rank at the other end of the socket */
@@ -50,8 +50,9 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
     return status;
 }
 
-/* Rank 0 sent the message before it ended the WRITE that this rank has waited for, so the message
- * has arrived. Messages left over from a buffer or a split that failed are skipped. */
+/* Rank 0 sent the message before it ended a WRITE, and this rank has waited for the end of that
+ * WRITE, so the message has arrived. Messages left over from a buffer or a split that failed are
+ * skipped. */
 static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, fd_message *message,
                               int *fd)
 {
@@ -90,7 +91,7 @@ static void memory_release(fsdp_comm_memory *memory)
 }
 
 /* The pages disappear from the mappings of all ranks. If the kernel refuses, the pages are kept,
- * which only costs memory. */
+ * which costs memory but does no harm. */
 static void memory_discard(void *pages, size_t bytes)
 {
     (void)madvise(pages, bytes, MADV_REMOVE);
@@ -113,7 +114,7 @@ static void shm_destroy(shm_group *shm)
 
 static void close_group(fsdp_group *group)
 {
-    if (!group->members) { /* a group that was split off only borrows these */
+    if (!group->members) { /* a group that was split off borrows these from the world */
         fsdp_heartbeat_stop(group->heartbeat);
         munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
@@ -215,8 +216,8 @@ static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, siz
     return FSDP_OK;
 }
 
-/* Fill in `shm` and `group`. On failure the caller releases what they hold; group->control is set
- * if the control block of *control_bytes is mapped. */
+/* Fill in `shm` and `group`. After a failure, the caller releases what they contain. If
+ * group->control is set, it is a mapped control block of *control_bytes bytes. */
 static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp_group *group,
                               size_t *control_bytes)
 {
@@ -279,8 +280,8 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
 }
 
 /* On rank 0 of the parent, create a socket pair between each rank and the first rank of its new
- * group. roots[r] is this first rank for rank r of the parent. It is a rank of the parent, too, or
- * -1 if rank r is not in a new group of several ranks. */
+ * group. All ranks here are ranks of the parent. roots[r] is the first rank of the new group that
+ * has rank r; it is -1 if rank r is not in a new group of several ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

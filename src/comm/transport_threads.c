@@ -12,9 +12,9 @@
 
 /* A block of memory that several ranks share. The last rank that releases it frees it. There is one
  * exception: after an abort, one rank may release a block that another rank, which has not seen the
- * abort yet, is still going to attach. So until all ranks have agreed that they have attached it, a
- * block is not freed. It is kept until the world's own block is freed, which happens after all
- * ranks have ended. */
+ * abort yet, is still going to attach. So a block is kept unless all ranks have agreed that they
+ * have attached it. A kept block is freed together with the world's own block, after all ranks have
+ * ended. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -69,8 +69,8 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* Find the world's own block. The scratch of a group that was split off is in memory of its parent,
- * so `home` leads to the parent. */
+/* Find the world's own block. A group that was split off has its scratch in `home`, a buffer of its
+ * parent, so `home` leads to the parent. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -184,7 +184,7 @@ static fsdp_status start_threads(rank_thread *ranks, int world_size)
 }
 
 /* Find the rank whose error is reported, which is the rank that failed first. The errors of the
- * other ranks only follow from this error. Return NULL if no rank has failed. */
+ * other ranks are only consequences of this one. Return NULL if no rank has failed. */
 static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
                                             const fsdp_comm_control *control)
 {

@@ -13,8 +13,8 @@
 #include "src/trace/trace.h"
 
 static const int64_t poll_ns = 100000000;
-static const int64_t gap_ns =
-    1000000000; /* a longer time between two polls means that this process did not run in between */
+static const int64_t gap_ns = 1000000000; /* a longer time between two polls means that this process
+                                             did not run in the meantime */
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -77,7 +77,7 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
  * rank, and none of the waits has reached its target, these ranks wait forever, because each of
  * them needs another one to move first. At the end, the sequence numbers of all these waits are
  * read again. If none of them has changed, no rank has moved in the meantime, so the circle is
- * real. All ranks here are world ranks. A wait in another group is not followed. */
+ * real. A wait on a buffer of another group is not followed. `rank` and `next` are world ranks. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -135,7 +135,8 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
-    /* Read `left` first, because phases that the peer ended before it left are valid. */
+    /* Read `left` before the counter: the peer may have ended the phases just before it left, and
+     * then they count. */
     if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
         return fsdp_group_fail(

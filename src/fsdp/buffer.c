@@ -18,8 +18,7 @@ struct fsdp_buffer {
     bool in_phase;
 };
 
-/* Return the number of bytes that this rank accounts for while nothing of the buffer is
- * discarded. */
+/* Return the number of bytes that this rank accounts for as long as nothing has been discarded. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -94,7 +93,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* kernels also read this rank's rows outside of phases */
+    if (b->shared) /* kernels use this rank's rows outside of phases, too */
         wait_for_kernels(b);
     release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);

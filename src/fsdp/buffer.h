@@ -11,16 +11,17 @@
  *
  * Note [Idle memory]. The buffers of a pool are not needed between steps. But if their memory were
  * returned to the system, the next step would get it back page by page, with a page fault for each
- * page. So at the end of a step's backward, the pools together keep at most as much memory as this
- * rank's rows of the trained parameters have (not counting the marks that halved masters have).
- * After gradients are dropped, a rank then has at most four shards between steps: the pools, its
- * rows, and the two moments of the optimizer. With two ranks the limit is not reached, and there
- * are no page faults after the first step, unless an embedding is most of the model. With more
- * ranks, a shard may be smaller than the buffers that backward needs at the same time, which are
- * the gradient buffers of the largest unit and two sections of a block. Then only the excess is
- * discarded, and its pages fault again in each step. All ranks' parts of a shared buffer lose
- * equally many pages. All memory of a private buffer is discarded, because this costs nothing: the
- * allocator keeps its pages. */
+ * page. So at the end of a step's backward, the pools together keep at most as much memory as the
+ * largest shards of all trained parameters. (The marks of halved masters count against this limit,
+ * so that values, marks and pools together have at most twice the size of the values.) Once the
+ * gradients have been dropped, a rank has at most four shards between steps: the pools, its rows,
+ * and the two moments of the optimizer. With two ranks the limit is not reached, and there are no
+ * page faults after the first step, unless an embedding is most of the model. With more ranks, a
+ * shard may be smaller than the buffers that backward needs at the same time, which are the
+ * gradient buffers of the largest unit and two sections of a block. Then only the excess is
+ * discarded, and its pages fault again in each step. Every rank's part of a shared buffer loses the
+ * same number of pages. All memory of a private buffer is discarded, because this costs nothing:
+ * the allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"
@@ -43,7 +44,7 @@ typedef struct fsdp_pool {
     fsdp_group *group; /* NULL: the buffers are private */
     fsdp_tag tag;
     bool rotates;      /* fsdp_pool_acquire() does not take the buffer `last` */
-    fsdp_buffer *last; /* the buffer that was returned last; NULL after a take */
+    fsdp_buffer *last; /* the buffer returned last; NULL if one was taken since */
     struct {
         fsdp_buffer *buffer;
         bool taken;
@@ -51,14 +52,14 @@ typedef struct fsdp_pool {
     size_t n, cap;
 } fsdp_pool;
 
-/* Take a free buffer that has at least `bytes` bytes and at most twice as many. Prefer buffers of
- * which nothing was discarded, and among these the smallest one. If no buffer fits, create one.
+/* Take a free buffer that has at least `bytes` bytes and at most twice as many. Prefer buffers that
+ * still have all their memory, and among these the smallest one. If no buffer fits, create one.
  * Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer);
 /* Discard memory of free buffers until all buffers of the `n` pools, including taken ones, together
- * have at most `keep` bytes on this rank, or no free buffer has memory. Collective; `keep` is the
- * same on all ranks. */
+ * have at most `keep` bytes on this rank, or until no free buffer has memory left. Collective;
+ * `keep` is the same on all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep);
 /* Destroy the buffers of the pool and create later ones on `device`. No effect if the pool is on
  * `device` already. FSDP_ERR_STATE if a buffer is taken. */

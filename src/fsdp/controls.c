@@ -1,6 +1,6 @@
 /* Implements the controls of units: the methods of FSDPModule, and the context managers of FSDP1.
- * Most controls set fields that the hooks of a unit read later. Only unshard, reshard and waiting
- * for a handle act at once. */
+ * Most controls only set fields that the unit's hooks read later. Unshard, reshard, and waiting for
+ * a handle take effect at once. */
 #include <float.h>
 
 #include "src/base/alloc.h"

@@ -23,8 +23,9 @@ static bool has_vocabulary(const fsdp_module *m)
     return is_own;
 }
 
-/* Does the default policy make the module a unit? Forward leaves the head last, and backward enters
- * it first. So the head, like the root, keeps its parameters between the two. */
+/* Does the default policy make the module a unit? If it is a head, also make it keep its parameters
+ * between forward and backward, as the root does: a head is the last unit that forward leaves and
+ * the first one that backward enters. */
 static bool is_unit_by_default(const char *path, const fsdp_module *m, void *arg,
                                fsdp_fully_shard_options *options)
 {

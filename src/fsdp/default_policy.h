@@ -7,7 +7,7 @@
  * policy keeps the pointer `block_classes`, so the variable that it points to must live as long as
  * the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set those controls of the policy's units that are not in fsdp_fully_shard_options. Call this
+/* Set the controls of the policy's units for which fsdp_fully_shard_options has no field. Call this
  * after the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */

@@ -100,9 +100,9 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* Append a comment like "  # float32, 12 of 24 elements". It also has the dtypes of the master
- * weights and of the reduce if they differ from param_dtype, the dtype of the outputs if one is
- * set, and the number of frozen elements if there are any. */
+/* Append a comment like "  # float32, 12 of 24 elements". The comment also gives the dtypes of the
+ * master weights and of the reduce if they differ from param_dtype, the dtype of the outputs if one
+ * is set, and the number of frozen elements if there are any. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;
@@ -143,8 +143,8 @@ static char *describe(const fsdp_module *m, fsdp_print_form form)
     return fsdp_str_take(&text);
 }
 
-/* Count the consecutive children, beginning with `first`, that are printed as `text`. For a module
- * other than a ModuleList, return 1. torch's ModuleList also groups equal children. */
+/* Count how many consecutive children, beginning with `first`, are printed as `text`. Only the
+ * children of a ModuleList are grouped, as in torch; for other modules, return 1. */
 static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
                           fsdp_print_form form)
 {
@@ -215,7 +215,7 @@ static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form f
     fsdp_unit_info info;
     const fsdp_state *state = m->fsdp_state;
     const bool is_unit = state && fsdp_unit_get_info(m, &info) == FSDP_OK;
-    /* If a unit has several modules, only the first one has the comment. */
+    /* If a unit has several modules, only the first one gets the comment. */
     const fsdp_unit_info *shown = is_unit && state->module == m ? &info : NULL;
     if (is_unit && form == FSDP_PRINT_FSDP1)
         append_wrapped(out, m, shown, form);

@@ -121,8 +121,8 @@ typedef struct initialization {
     size_t n, cap, next;
 } initialization;
 
-/* Does `m` itself have a parameter that belongs to a unit and has no values yet, because they were
- * neither loaded nor copied from rank 0? */
+/* Does `m` itself (not a module below it) have a parameter that belongs to a unit and has no values
+ * yet? Values come from loading or from rank 0. */
 static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
@@ -154,7 +154,7 @@ static fsdp_status init_collected(const char *path, fsdp_module *m, void *arg)
 }
 
 /* Call param_init_fn for each module that lacks values. All these modules are chosen before the
- * first call, because a call may also initialize modules below the one that it is given. */
+ * first call, because a call may also initialize modules below its argument. */
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};

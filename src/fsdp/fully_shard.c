@@ -163,7 +163,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Is p used only in the unit's modules and below them? */
+/* Is p used only in the unit's modules or in modules below them? */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;

@@ -8,8 +8,8 @@
 #include "src/trace/trace.h"
 
 enum {
-    LEAST_IN_SECTIONS = 2 << 20 /* Elements of a group. In smaller groups, sections would make ranks
-                                   wait for each other too often. */
+    LEAST_IN_SECTIONS = 2 << 20 /* A group needs this many elements to use sections. In a smaller
+                                   one, ranks would wait for each other too often. */
 };
 
 static int64_t whole_numel(const fsdp_param *p)
@@ -61,8 +61,8 @@ static bool is_vector(const fsdp_param *p)
     return p->parameter->ndim < 2;
 }
 
-/* Return the number of elements that a section has for matrices. Return 0 if the group is small or
- * if a section would hardly be smaller than a whole buffer. */
+/* Return the number of elements for matrices in a section. Return 0 if the group is small or if a
+ * section would hardly be smaller than a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -118,8 +118,8 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     }
 }
 
-/* Assign places to all parameters that train. With `tables`, the place of a parameter that has a
- * table has room only for the table. */
+/* Assign places to all parameters that train. If `tables` is set, a parameter that has a table gets
+ * room only for the table. */
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
     b->numel = 0;
@@ -137,7 +137,7 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 
 /* --- taking and exchanging buffers --- */
 
-/* Take a buffer of the size of the layout from the pool, and open it. */
+/* Take a buffer from the pool that is large enough for the layout, and open it. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
 {
     const fsdp_device *device = b->context->device;
@@ -145,8 +145,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     fsdp_buffer *buffer;
     FSDP_TRY(
         fsdp_pool_acquire(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
-    /* If layouts differ, the ranks get an error here, before a rank writes to the part of another
-     * rank. */
+    /* If the ranks' layouts differ, the ranks get an error here, before one of them writes to the
+     * part of another. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
@@ -189,8 +189,8 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     b->open = NULL;
 }
 
-/* Choose the layout of the next buffer. A whole layout changes the offsets of parameters in the
- * posted buffer, so the posted buffer is reduced first. */
+/* Choose the layout of the next buffer. The offsets of the current layout are also those of the
+ * posted buffer, so this buffer is reduced before a whole layout changes them. */
 static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
@@ -336,7 +336,8 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
         FSDP_TRY(next_section(b));
-    if (!p->grad.in_buffer) /* The next section has no place for frozen parameters. */
+    if (!p->grad.in_buffer) /* next_section() has found that p is frozen now, so the section has no
+                               place for it. */
         return refuse_gradient(b, p);
     if (p->grad.placed) /* In a whole buffer, all places are assigned already. */
         return FSDP_OK;
@@ -373,8 +374,8 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* Do not wait for the node to set this: a head with a fused loss calls this function before its
-     * node is recorded. */
+    /* A node sets this when it is recorded. That may be too late, because a head with a fused loss
+     * calls this function earlier. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
@@ -400,7 +401,7 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
 
 /* --- posting --- */
 
-/* Round each gradient once to reduce_dtype, if that is smaller than float32. The sums are still
+/* Round each gradient to reduce_dtype, unless that is float32. The sums over the ranks are still
  * computed in float32. */
 static fsdp_status round_gradients(fsdp_grad_buffer *b)
 {

@@ -34,10 +34,10 @@
  *   - the group is so small that waiting would cost more than memory;
  *   - a section would be almost as large as the whole buffer.
  *
- * Where a section ends depends on the order in which gradients arrive, and on the number of nodes
- * that read each parameter on tapes that were neither swept nor reset. If ranks differ in this,
- * they get an error which says that they diverged. With whole buffers, such ranks get no error, and
- * their gradients are summed. */
+ * Where a section ends depends on the order in which gradients arrive, and on how many nodes of
+ * unfinished tapes (neither swept nor reset) read each parameter. If ranks differ in this, they get
+ * an error which says that they diverged. With whole buffers, such ranks get no error, and their
+ * gradients are summed. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -57,23 +57,23 @@ typedef struct fsdp_grad_buffer {
                              rank's part. */
 
     /* The open buffer, which backward writes. */
-    fsdp_buffer *open;         /* NULL: no buffer is open. */
-    fsdp_storage *storage;     /* This rank's part; whole gradients are views of it. */
-    int64_t numel;             /* Elements of a part, including padding. */
-    int64_t section_numel;     /* In a section, the elements for matrices, which come first; else
-                                  `numel`. */
-    int64_t used;              /* Elements of `section_numel` that are assigned to parameters. */
-    bool in_sections;          /* The open buffer is a section. */
-    int n_placed;              /* Number of matrices that have a place in the section. */
+    fsdp_buffer *open;     /* NULL: no buffer is open. */
+    fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
+    int64_t numel;         /* Elements of a part, including padding. */
+    int64_t section_numel; /* In a section: the elements for matrices, which come first. In a whole
+                              buffer: `numel`. */
+    int64_t used;          /* Elements of `section_numel` that are assigned to parameters. */
+    bool in_sections;      /* The open buffer is a section. */
+    int n_placed;          /* Number of matrices that have a place in the section. */
     int64_t least_in_sections; /* A group with fewer elements uses whole buffers. */
 
     fsdp_posted_gradients posted;
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
-    bool in_no_sync;      /* fsdp_no_sync_begin() set it; the effect is that of no_gradient_sync. */
-    bool no_all_reduce;   /* The sum over the replicas is left to a later reduce. */
-    double divide_factor; /* Gradients are divided by it; 0: by the number of ranks. */
+    bool in_no_sync;    /* Set by fsdp_no_sync_begin(); has the same effect as no_gradient_sync. */
+    bool no_all_reduce; /* The sum over the replicas is left to a later reduce. */
+    double divide_factor; /* Gradients are divided by this; 0 means by the number of ranks. */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
 } fsdp_grad_buffer;
@@ -84,7 +84,7 @@ static inline bool fsdp_grad_buffer_syncs(const fsdp_grad_buffer *b)
     return !b->no_gradient_sync && !b->in_no_sync;
 }
 
-/* Initialize b for `params` [n], which are borrowed and whose shards must have been chosen.
+/* Initialize b for `params` [n], which are borrowed. Their shards must have been chosen.
  * fsdp_param_group_adopt() sets the targets of their gradient sinks later. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b,
                                                   const fsdp_param_context *context,
@@ -108,7 +108,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Does the group have gradients that are not assigned to the parameters yet? */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);
-/* Drop the partial sums that an unfinished step has left. */
+/* Drop the partial sums that an unfinished step has left behind. */
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b);
 /* Drop all buffers and partial sums. Call this when a step has failed. */
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b);

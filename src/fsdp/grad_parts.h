@@ -3,8 +3,9 @@
  *
  * The buffer begins with flags: one byte for each rank and parameter. A flag is 0 if the rank has
  * no gradient of the parameter. The flags come first, so that their place does not depend on the
- * layout of the parts, which differs on a rank that has frozen other parameters. Without a group
- * there are no flags, because the host would write them while kernels may still use the memory. */
+ * layout of the parts. If a rank has frozen other parameters than its peers, its layout differs,
+ * but its flags can still be compared. Without a group there are no flags: there are no peers to
+ * compare them with, and kernels might still be using the memory when the host writes them. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

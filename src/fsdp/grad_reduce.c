@@ -60,8 +60,8 @@ static void pop_sum(fsdp_param_grad *g)
     g->tree[g->n_tree] = NULL;
 }
 
-/* Push the sum of one micro-step on the stack. While the two sums on top have the same level, fold
- * them into one sum of the next level. */
+/* Push the sum of one micro-step onto the stack. While the two sums on top have the same level,
+ * fold them into one sum of the next level. */
 static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor *rows)
 {
     FSDP_ASSERT(g->n_tree < FSDP_MAX_TREE);
@@ -74,9 +74,9 @@ static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor 
     }
 }
 
-/* Fold all sums on the stack, beginning at its top with the smallest ones, and scale the result. It
- * becomes the parameter's gradient, or is added to the gradient that the parameter already has: as
- * in PyTorch, gradients accumulate until they are zeroed. */
+/* Fold all sums on the stack, beginning with the smallest ones at its top, and scale the result. If
+ * the parameter already has a gradient, add the result to it, because gradients accumulate until
+ * they are zeroed, as in PyTorch. Otherwise the result becomes the gradient. */
 static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
@@ -113,8 +113,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor for the sum of the current micro-step: scale_of() if it is the last micro-step
- * and there are no sums of earlier ones, else 1. */
+/* Return the factor for the sum of the current micro-step. If it is the only sum of the step, the
+ * factor is scale_of(). Otherwise it is 1, because finish_gradient() scales the total. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -224,8 +224,8 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
 
 /* Assign places in a lane to this rank's rows of the parameters that train or have a partial sum of
  * an earlier micro-step. Each place has room for the largest shard of its parameter, so lanes have
- * the same size on all ranks (Note [Idle memory] in buffer.h). Return the number of elements of a
- * lane. */
+ * the same size on all ranks, and all ranks use the same buffers of the pool. Return the number of
+ * elements of a lane. */
 static int64_t lay_out_lane(fsdp_grad_buffer *b)
 {
     int64_t numel = 0;
@@ -239,7 +239,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
     return numel;
 }
 
-/* Sum `partial` of each parameter over the replicas. No effect without replicas. */
+/* Sum each parameter's `partial` over the replicas. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
     if (!b->context->replicate_group)
@@ -293,8 +293,8 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* Reduce the posted gradients. Meanwhile, error messages name this param group as the location. If
- * the reduce succeeds, restore the previous location. */
+/* Reduce the posted gradients. During the reduce, error messages name this param group as the
+ * location. If the reduce succeeds, restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

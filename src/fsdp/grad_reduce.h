@@ -2,12 +2,13 @@
  *
  * Note [Same bits at any world size]. With W ranks, leaf number m = a * W + r is the gradient of
  * micro-step a on rank r. The leaves are added in float32, in the order of the aligned binary tree
- * over their numbers m. The reduce of a micro-step adds the leaves of all ranks. A stack of partial
- * sums adds the micro-steps: two sums of the same level become one sum of the next level. The total
- * is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x micro-steps) agree in every bit.
- * With replicas (Note [Replicas] in param_context.h), where a mesh row has S ranks, rank r is in
- * row r / S and in column r mod S. The ranks of each row are added first, then the sums of the
- * rows. If S is a power of two, this is the same order as without replicas. */
+ * over their numbers m. Within a micro-step, the reduce adds the leaves of all ranks. The sums of
+ * the micro-steps are pushed onto a stack, where two sums of the same level become one sum of the
+ * next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
+ * micro-steps) agree in every bit. With replicas (Note [Replicas] in param_context.h), where a mesh
+ * row has S ranks, rank r is in row r / S and in column r mod S. The ranks of each row are added
+ * first, then the sums of the rows. If S is a power of two, this is the same order as without
+ * replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
@@ -19,8 +20,9 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
  * micro-step, divide the sums and assign them to the parameters' gradients. No effect if no
  * gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
-/* After the last micro-step, finish the gradients of parameters that only earlier micro-steps used,
- * and, if fsdp_grad_buffer_syncs(), those that are not summed over the replicas yet. */
+/* After the last micro-step, finish the gradients of parameters that only earlier micro-steps used.
+ * If fsdp_grad_buffer_syncs() is true, also finish the gradients whose sum over the replicas was
+ * left to a later reduce. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);

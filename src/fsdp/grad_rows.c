@@ -15,7 +15,7 @@ static int64_t width_of(const fsdp_param *p)
     return p->parameter->shape[1];
 }
 
-/* Return the number of elements that the list of ids takes in front of the table. */
+/* Return the number of elements that the list of ids occupies. The list comes before the table. */
 static int64_t list_numel(const fsdp_param *p)
 {
     return fsdp_aligned_numel(1 + p->grad.table.most);
@@ -55,7 +55,8 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     }
     if (!any)
         return FSDP_OK;
-    /* Replicas take part, too, because pools must have the same buffers on all ranks. */
+    /* Take the maximum over the replicas, too, because pools must have the same buffers on all
+     * ranks. */
     fsdp_group *const groups[] = {b->context->group, b->context->replicate_group};
     for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
         if (groups[i])

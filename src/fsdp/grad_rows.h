@@ -16,10 +16,11 @@
  * least half as much memory as the whole gradient, the parameter has a place for its whole
  * gradient.
  *
- * A gradient is unforeseen if its lookup or product was recorded after the layout was chosen, as in
- * another micro-step that adds to the open buffer. When an unforeseen gradient arrives, the buffer
- * is exchanged for one with places for whole gradients, and its contents are moved. This happens on
- * every rank, since all ranks run the same program.
+ * A gradient is unforeseen if the lookup (or, in a tied head, the matrix product) that it belongs
+ * to was recorded after the layout was chosen. This happens in a later micro-step that adds to the
+ * open buffer. When an unforeseen gradient arrives, the buffer is exchanged for one with places for
+ * whole gradients, and its contents are moved. Every rank does this, because all ranks run the same
+ * program.
  *
  * The place of a table in the buffer has two arrays: first [1 + most] int32, the number of touched
  * rows and their ids, then [1 + most, D] float32, the rows. */
@@ -31,11 +32,11 @@
  * any parameter may have a table. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b);
 /* Forget the lookups that were recorded. Call this at the end of a backward sweep, after which no
- * gradients of these lookups arrive. Later gradients are unforeseen until the next
+ * more gradients of these lookups can arrive. Later gradients are unforeseen until the next
  * fsdp_grad_rows_plan(). */
 void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
 /* Does the table have room for every lookup of p whose gradient may arrive now? The answer depends
- * on what the program did, not on the number of ids, so it is the same on all ranks. */
+ * only on the order of the program's calls, not on the ids, so it is the same on all ranks. */
 bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p, which must have a table, takes in a gradient buffer. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);

@@ -1,6 +1,6 @@
 /* Matches the names of parameters and modules that are given in flags. A flag has a full name or a
  * shell pattern, in which `*` matches any text, including dots, `?` matches any one character, and
- * [0-3] matches one character of a set. */
+ * [0-3] matches one character from a set. */
 #pragma once
 #include <fsdp/nn.h>
 

@@ -23,7 +23,7 @@ struct fsdp_named_sharding {
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
     fsdp_dtype param_dtype; /* of the root; ignored parameters are stored in this dtype */
-    placement *placements;  /* [n_placements] if several are for one parameter, the first is used */
+    placement *placements;  /* [n_placements] if a parameter has several, the first is used */
     size_t n_placements, cap_placements;
     fsdp_unit_mp_policy *policies; /* [n_policies] if several match a unit, the first is used */
     size_t n_policies;
@@ -125,10 +125,10 @@ static fsdp_status add_joint(fsdp_named_sharding *s, fsdp_module *m)
     return FSDP_OK;
 }
 
-/* Called for each module that a word matches. */
+/* Called for each module that a word of a flag matches. */
 typedef fsdp_status module_fn(fsdp_named_sharding *s, fsdp_module *m);
 
-/* A search for the modules that a word matches. */
+/* A search for the modules that a word of a flag matches. */
 typedef struct module_search {
     const char *word;
     fsdp_named_sharding *sharding;
@@ -185,7 +185,7 @@ static fsdp_status check_class(fsdp_module *root, const char *flag, const char *
                                              root, false);
 }
 
-/* Called for each parameter that a word matches. */
+/* Called for each parameter that a word of a flag matches. */
 typedef fsdp_status found_fn(fsdp_named_sharding *s, const char *word,
                              const fsdp_named_parameter *p, int dim);
 
@@ -252,7 +252,7 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* not used, because it is relative to the unit */
+    (void)name; /* relative to the unit, so parameters are compared instead */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;

@@ -16,8 +16,8 @@ typedef struct fsdp_named_sharding_options {
     fsdp_option_list force_leaf_modules;   /* names of classes */
 } fsdp_named_sharding_options;
 
-/* The parameters and modules of one tree that the flags name. The options of the tree's units point
- * to this object. */
+/* What the flags name in one module tree: modules and parameters. The options of the tree's units
+ * point to this object. */
 typedef struct fsdp_named_sharding fsdp_named_sharding;
 
 /* Find the modules and parameters that the flags name. Call this before `root` is sharded.

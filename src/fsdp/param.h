@@ -25,11 +25,11 @@ enum {
 
 /* The gradient of a parameter as a table of rows: Note [Gradients by row] in grad_rows.h. */
 typedef struct fsdp_row_table {
-    int64_t most; /* Rows that the table has room for, not counting row 0; 0: there is no table. */
-    int64_t n;    /* Rows touched so far, not counting row 0. */
-    int32_t *ids; /* [most] Item i is the id of row i + 1. */
-    fsdp_tensor *rows; /* [1 + most, D] float32, over the gradient buffer. */
-    int32_t *place;    /* [V] The row of each id, or 0. The array is kept from step to step. */
+    int64_t most;      /* Rows that the table has room for, not counting row 0; 0 means no table. */
+    int64_t n;         /* Rows touched so far, not counting row 0. */
+    int32_t *ids;      /* [most] Item i is the id of row i + 1. */
+    fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. */
+    int32_t *place;    /* [V] The row of each id; 0: none. The array is kept from step to step. */
     bool is_over;      /* The backward sweep that the table was sized for has ended. */
 } fsdp_row_table;
 
@@ -46,10 +46,10 @@ typedef struct fsdp_param_grad {
     bool touched;   /* The open buffer has a gradient of this parameter from this micro-step. */
     bool posted;    /* The posted buffer has a gradient of this parameter. */
     bool posted_rows;     /* The gradient in the posted buffer is a table of rows. */
-    size_t lane_offset;   /* Where own rows are in a lane (grad_reduce.c), in elements. */
-    fsdp_tensor *partial; /* The gradient of own rows, summed over the shard group only. */
-    /* Partial sums of the gradients of own rows from earlier micro-steps: the stack of the binary
-     * tree in grad_reduce.h. */
+    size_t lane_offset;   /* Where this rank's rows are in a lane (grad_reduce.c), in elements. */
+    fsdp_tensor *partial; /* The gradient of this rank's rows, summed over the shard group only. */
+    /* Partial sums of the gradients of this rank's rows from earlier micro-steps. They form the
+     * stack in Note [Same bits at any world size] in grad_reduce.h. */
     fsdp_tensor *tree[FSDP_MAX_TREE];
     int tree_level[FSDP_MAX_TREE];
     int n_tree;
@@ -63,7 +63,7 @@ typedef struct fsdp_param {
     /* For callbacks of src/nn and src/autograd, which pass only the parameter. */
     struct fsdp_param_group *group;
     struct fsdp_grad_buffer *grads;
-    fsdp_slice slice;   /* Where the shard's entries are in the whole parameter. */
+    fsdp_slice slice;   /* Where the shard's elements are in the whole parameter. */
     bool requires_grad; /* The parameter's requires_grad when its storage was chosen. */
 
     /* How the parameter is stored. */

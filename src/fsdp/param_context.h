@@ -1,6 +1,6 @@
-/* fsdp_param_context: what the parameters of a param group share, such as device, process groups,
- * options, and the name and number for messages and phases. The param group and the layers above it
- * set the fields. The group's gradient buffer and parameters only read them.
+/* fsdp_param_context: what the parameters of a param group share, such as the device, the process
+ * groups, the options, and the name and number that messages and phases use. The param group and
+ * the layers above it set the fields. The group's gradient buffer and parameters only read them.
  *
  * Note [Replicas]. Over a mesh (replicate, shard), parameters are sharded among the ranks of each
  * mesh row (dimension 1). Each mesh row has its own master weights, copies and gradient buffers. In
@@ -21,7 +21,7 @@ struct fsdp_grad_buffer;
  * forward. */
 typedef struct fsdp_comm_context {
     fsdp_pool gathered; /* Buffers for parameters, shared by the ranks of a shard group. */
-    fsdp_pool whole;    /* Private buffers, for unpacked parameters and groups without shards. */
+    fsdp_pool whole;    /* Private buffers, for unpacked parameters and units without shards. */
     fsdp_pool grads;    /* Gradient buffers, shared by the ranks that reduce together. */
     fsdp_pool lanes;    /* Buffers of the all-reduce, shared by replicas. */
     struct fsdp_grad_buffer *pending; /* The posted buffer that is not reduced yet; NULL: none. */
@@ -30,14 +30,14 @@ typedef struct fsdp_comm_context {
 
 typedef struct fsdp_param_context {
     char *name;      /* Path of the group's module; "" for the root; "a, b" for several. Owned. */
-    uint32_t number; /* The group's place in the model, the same on every rank. */
+    uint32_t number; /* The group's number in the model, the same on every rank. */
     uint32_t step;   /* The step under way, counted from 1. */
     fsdp_device *device;
     fsdp_group *group; /* Its ranks share the gradient buffers; NULL: there is only one rank. */
     fsdp_group *shard_group;     /* Each of its ranks has a shard; NULL: there are no shards. */
     fsdp_group *replicate_group; /* Its ranks own the same rows; NULL: there are no replicas. */
     fsdp_fully_shard_options options;
-    fsdp_offload_unit *offload; /* Stages own rows in a file; NULL: they stay in memory. */
+    fsdp_offload_unit *offload; /* Stages this rank's rows in a file; NULL: they stay in memory. */
     fsdp_comm_context *comm;    /* Borrowed from the tree; NULL before the first forward. */
     const fsdp_module *module;  /* The module of the group; the first one if there are several. */
     const fsdp_unit_observer *observer; /* Borrowed; NULL: events are not reported. */
@@ -49,7 +49,8 @@ int fsdp_param_context_world_size(const fsdp_param_context *c);
 bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
 /* Do all ranks of `group` share memory? True if `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_group *group);
-/* Return a group of more than one rank, for messages and aborts; NULL if there is only one rank. */
+/* Return one of the groups that have several ranks, for messages and aborts; NULL if there is only
+ * one rank. */
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c);
 /* Record, for error messages, that this rank is in `call` for the param group. If `call` is NULL,
  * record that it is not in any call. */

@@ -86,7 +86,7 @@ fsdp_status fsdp_param_group_create(fsdp_device *device, fsdp_group *group,
     fsdp_param_context *c = &g->context;
     c->device = device;
     c->options = *options;
-    c->options.ignored_params = NULL; /* borrowed for the call only */
+    c->options.ignored_params = NULL; /* borrowed, and valid only during this call */
     choose_groups(c, group);
     c->name = fsdp_strdup("");
     fsdp_status status = c->name ? FSDP_OK : FSDP_ERR_NOMEM;
@@ -225,7 +225,8 @@ static void keep_local(fsdp_param *p, stored *old)
     old->local = made;
 }
 
-/* All parameters have their new memory: exchange the tensors, and free the old memory. */
+/* Call this when all parameters have their new memory. Exchange the tensors, and free the old
+ * memory. */
 static void finish_exchange(fsdp_param_group *g, stored *old, fsdp_param_memories *old_memories)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -292,8 +293,8 @@ static fsdp_status apply_pending(fsdp_param_group *g)
                           "unit '%s' is %s: its parameters can be frozen or unfrozen only "
                           "while it is neither gathered nor written",
                           g->context.name, g->writers ? "being written" : "unsharded");
-    FSDP_TRY(fsdp_param_group_check_gather(g)); /* fails if summoned */
-    fsdp_param_group_reshard(g);                /* drop a prefetch */
+    FSDP_TRY(fsdp_param_group_check_gather(g)); /* fails if the group is summoned */
+    fsdp_param_group_reshard(g);                /* drops a prefetch */
     fsdp_dtype *dtypes = fsdp_calloc(g->n_params, sizeof *dtypes);
     if (!dtypes)
         return FSDP_ERR_NOMEM;
@@ -373,7 +374,7 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* Create the group's memory on `device`. Own rows are staged in a file if they were before. */
+/* Create the group's memory on `device`. Its rows are staged in a file if they were before. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;
@@ -401,11 +402,11 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     if (g->state >= FSDP_STATE_UNSHARDED || g->writers)
         return fsdp_error(FSDP_ERR_STATE, "to_empty: unit '%s' is %s", c->name,
                           g->writers ? "being written" : "unsharded: reshard it first");
-    fsdp_param_group_reshard(g); /* drop a prefetch */
+    fsdp_param_group_reshard(g); /* drops a prefetch */
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));
-    g->grads.storage->device = device; /* this storage has no memory of its own */
+    g->grads.storage->device = device; /* this storage owns no memory that must move */
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);
     return FSDP_OK;

@@ -30,7 +30,7 @@ typedef struct fsdp_param_group {
      * unsharded, and never writable. */
     fsdp_storage_guard read_guard;
     fsdp_sharded_state state;
-    int writers;   /* Number of writes of own rows that are under way. */
+    int writers;   /* Number of writes of this rank's rows that are under way. */
     bool summoned; /* The user has whole copies of the parameters: see the top of summon.c. */
 
     bool is_root;   /* The unit is not inside another unit. */
@@ -85,8 +85,8 @@ fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);
 /* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);
-/* Begin a gather: write own rows, or start to read them from a file. No effect unless the group is
- * in FSDP_STATE_SHARDED, not summoned and not being written. */
+/* Begin a gather: write this rank's rows, or start to read them from a file. No effect unless the
+ * group is in FSDP_STATE_SHARDED, not summoned and not being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_prefetch(fsdp_param_group *g);
 /* Gather and wait for the peers' rows. No effect if the group is unsharded. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);

@@ -9,7 +9,7 @@ fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
     return FSDP_OK;
 }
 
-/* Tensors over the view may outlive the memory. After this call, they are empty. */
+/* Tensors that use the view may outlive the memory. After this call, they are empty. */
 void fsdp_param_memory_release_view(fsdp_param_memory *m)
 {
     if (m->view) {

@@ -3,11 +3,11 @@
  * Note [Param storages]. A storage is a const table that describes how one parameter is stored:
  * where this rank's rows are, and in which memory operations read the whole parameter. A memory
  * belongs to a param group and contains all parameters of the group that are gathered in the same
- * way. It implements the steps of a gather: write own rows, wait for the peers' rows, reshard. The
- * group calls its memories through their tables and never asks how a parameter is stored. The first
- * storage in this list that fits is used:
+ * way. It implements the steps of a gather: write this rank's rows, wait for the peers' rows,
+ * reshard. The group calls its memories through their tables and never asks how a parameter is
+ * stored. The first storage in this list that fits is used:
  *
- *   storage                own rows                      operations read  file
+ *   storage                this rank's rows              operations read  file
  *   extension              private, or staged            PACKED           storage_extension.c
  *   offloaded              staged in a file              COPY             storage_offloaded.c
  *   once per host          whole, in HOST                HOST             storage_host.c
@@ -40,8 +40,8 @@
  * to step, because this needs no more memory. Then a write of a local tensor begins a WRITE phase
  * of the copy, and the next gather ends this phase. While an optimizer writes a local tensor, it
  * also stores the new rows in the copy (fsdp_parameter_own_rows_of_copy()), and this store is the
- * all-gather. After a write that does not do this, the gather casts all own rows. If nothing was
- * written, the gather casts nothing. */
+ * all-gather. After a write that does not do this, the gather casts all rows of this rank. If
+ * nothing was written, the gather casts nothing. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -65,19 +65,20 @@ typedef struct fsdp_param_memory_ops {
     /* Create `view`, and the buffers that last until `release`. Call this after room was reserved
      * for all parameters. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
-    /* Begin a gather: write own rows to where peers read them. No effect if a gather has already
-     * done this. NULL: own rows are always stored where peers read them. After a failure, the
-     * memory has returned its buffers to their pools. */
+    /* Begin a gather: write this rank's rows to where peers read them. No effect if a gather has
+     * already done this. NULL: this rank's rows are always stored where peers read them. After a
+     * failure, the memory has returned its buffers to their pools. */
     fsdp_status (*gather)(fsdp_param_memory *m);
-    /* Begin a gather ahead of time. This is the same as `gather`, but if own rows are in a file, it
-     * only starts reading them. NULL: there is nothing to do ahead of time. After a failure, the
-     * memory has returned its buffers to their pools. */
+    /* Begin a gather ahead of time. This is the same as `gather`, but if this rank's rows are in a
+     * file, it only starts reading them. NULL: there is nothing to do ahead of time. After a
+     * failure, the memory has returned its buffers to their pools. */
     fsdp_status (*prefetch)(fsdp_param_memory *m);
     /* Wait for the peers' rows and show them in `view`. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
     /* Show again what fsdp_param_group_hide() has hidden. NULL: this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
-    /* Undo unshard: `view` becomes empty, and own rows that peers read may be written again. */
+    /* Undo unshard: `view` becomes empty, and this rank may write its rows again, even where peers
+     * read them. */
     void (*reshard)(fsdp_param_memory *m);
     /* Return buffers to their pools: those that outlive a reshard, and those of a gather that has
      * begun. NULL: there are no such buffers. */
@@ -88,7 +89,8 @@ typedef struct fsdp_param_memory_ops {
 
 /* The guards that a param group gives to its memories. */
 typedef struct fsdp_param_guards {
-    fsdp_storage_guard write; /* Allows or refuses a write of own rows. Each memory copies it. */
+    fsdp_storage_guard write; /* Allows or refuses a write of this rank's rows. Each memory has a
+                                 copy of this guard. */
     fsdp_storage_guard *read; /* The guard of `view`. Borrowed. */
 } fsdp_param_guards;
 
@@ -101,8 +103,8 @@ struct fsdp_param_memory {
     int64_t logical_numel; /* Elements without alignment. */
     fsdp_storage *view;    /* The storage that operations read. */
     fsdp_storage_guard *read_guard;
-    /* Own rows are guarded by `write_guard`, which is the group's, and then by `own_guard`, which
-     * is this memory's own. */
+    /* A write of this rank's rows must first pass `write_guard`, which is the group's, and then
+     * `own_guard`, which is this memory's. */
     fsdp_storage_guard write_guard, own_guard;
 };
 
@@ -115,15 +117,15 @@ typedef struct fsdp_param_storage {
     const char *name;
     /* Can p, in `dtype`, be stored in this way? */
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
-    /* The memory that operations read, and the memory that contains own rows. */
+    /* The memory that operations read, and the memory that contains this rank's rows. */
     fsdp_memory_kind unsharded, sharded;
     /* Create the tensor of this rank's rows, which has the given shape, and set its write
      * guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local);
-    /* Empty the tensor, before the memory of own rows is freed. NULL: this is not necessary,
-     * because the tensor owns that memory, or because fsdp_param_memory_ops.release empties the
-     * tensor. */
+    /* Empty the tensor, before the memory of this rank's rows is freed. NULL: this is not
+     * necessary, because the tensor owns that memory, or because fsdp_param_memory_ops.release
+     * empties the tensor. */
     void (*leave_local)(fsdp_tensor *local);
     /* Return this rank's rows in a kept copy that is open for writing; NULL if there is no such
      * copy now. The function is NULL if an optimizer can never write a copy. */
@@ -138,8 +140,8 @@ extern const fsdp_param_storage fsdp_storage_extension, fsdp_storage_offloaded, 
 extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_memory_packed,
     fsdp_memory_host;
 
-/* Return the storage for p in `dtype`. It depends on the group's options and on the parameter's
- * current requires_grad, too. */
+/* Return the storage for p in `dtype`. The choice also depends on the group's options and on the
+ * parameter's current requires_grad. */
 const fsdp_param_storage *fsdp_param_storage_for(const fsdp_param *p, fsdp_dtype dtype);
 /* Choose the storage of each parameter in params [n] by the parameter's `dtype`, and allocate the
  * memories. The caller then creates the tensors. Collective. After a failure, nothing is
@@ -167,8 +169,8 @@ void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
 /* Implements `prefetch` for memories whose gather reads local tensors: if these are in a file,
  * start reading them; otherwise gather. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
-/* Create a tensor of own rows in private memory, with the write guards of m. If the group is
- * offloaded, this private memory is staged in a file between uses. */
+/* Create a tensor of this rank's rows in private memory, with the write guards of m. If the group
+ * is offloaded, this private memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
                                                       const int64_t *shape, fsdp_tensor **local);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)

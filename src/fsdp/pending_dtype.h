@@ -1,13 +1,13 @@
 /* The dtype that each parameter of a group is stored in.
  *
  * Note [Frozen parameters]. A parameter that trains is stored in master_dtype. A frozen parameter
- * has neither a gradient nor moments, and its master weights serve only as its value. So it is
- * stored in the dtype in which it was loaded, unless this dtype needs more memory than
- * master_dtype. If the stored dtype is param_dtype, operations read the parameter where it is
- * stored. requires_grad may change between steps. The new dtype is then pending until the group's
- * next forward or the next load applies it. Unfreezing widens a parameter. Freezing narrows a
- * parameter only if the conversion preserves its values on all ranks exactly, so trained values are
- * not rounded. */
+ * has neither a gradient nor moments, and no optimizer updates it, so it does not need
+ * master_dtype. It is stored in the dtype in which it was loaded, unless that dtype needs more
+ * memory than master_dtype. If the stored dtype is param_dtype, operations read the parameter where
+ * it is stored. requires_grad may change between steps. The new dtype is then pending until the
+ * group's next forward or the next load applies it. Unfreezing widens a parameter. Freezing narrows
+ * a parameter only if the conversion preserves its values on all ranks exactly, so trained values
+ * are not rounded. */
 #pragma once
 #include "src/fsdp/param.h"
 

@@ -86,8 +86,8 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
     return FSDP_OK;
 }
 
-/* Return the unit that the last forward entered after `state`. Return NULL if the last forward
- * entered another unit at this position, or if implicit prefetch is off. */
+/* Return the unit that followed `state` in the previous forward. Return NULL if there is none, if
+ * `state` had another position in the previous forward, or if implicit prefetch is off. */
 static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
@@ -113,8 +113,9 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 /* --- backward --- */
 
 /* Return the unit that backward needs after `state`: the unit that forward left just before
- * `state`. The first round searches `left` from the cursor towards the start. The second one
- * searches all of it, because backward may have reached an earlier forward of the same tape. */
+ * `state`. The first round searches `left` from the cursor towards the start. If `state` is not
+ * found, the second round searches all of `left`: the tape may have several forwards, and backward
+ * then visits each unit several times. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {

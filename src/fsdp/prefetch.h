@@ -19,7 +19,8 @@ enum {
  * becomes the expected order. */
 void fsdp_prefetch_begin_forward(fsdp_state_context *c);
 /* Call this when a unit is entered, before it communicates. Returns FSDP_ERR_STATE if
- * FSDP_FORWARD_STRICT is set and the first iteration entered another unit at this position. */
+ * FSDP_FORWARD_STRICT is set and the order differs from that of the first iteration, which entered
+ * another unit (or none) at this point. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
 /* Call this when all backwards of an iteration have ended. Returns FSDP_ERR_STATE if
  * FSDP_FORWARD_STRICT is set and the iteration entered fewer units than the first one. */

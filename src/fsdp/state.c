@@ -17,9 +17,10 @@ static void clear_location(const fsdp_state *state)
 }
 
 /* Begin a step: drop the partial sums of a previous step that did not end. Gradients that
- * accumulate without communication are dropped only if the number of micro-steps of a step is
- * known. Otherwise it is unknown where a step begins. While to_flush is set, nothing is dropped:
- * the current micro-step has several backwards, and the last one has not ended. */
+ * accumulate without communication are dropped only if the step has a known number of micro-steps.
+ * Otherwise every micro-step has number 0, so it is unknown where a step begins. While to_flush is
+ * set, nothing is dropped: the current micro-step has several backwards, and the last of them has
+ * not ended yet. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -53,7 +54,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
-        if (!c->to_flush) /* If it is set, a backward will still read the parameters. */
+        if (!c->to_flush) /* If to_flush is set, a backward will still read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -73,9 +74,9 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* Begin a recomputation within backward, which does not change the recorded order of units. A
- * recomputation without a tape is inside another checkpointed module, and the unit's forward will
- * run once more. */
+/* Begin a recomputation within backward, which does not change the recorded order of units. If
+ * there is no tape, the unit is inside nested checkpointed modules, and its forward will run once
+ * more. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -151,9 +152,9 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units that are not held, because some may wait for a backward that will not run.
- * Units that were requested or that are kept after backward are resharded only if `also_kept` is
- * set. */
+/* Reshard all units that are not held. Some may still be unsharded for a backward that will not
+ * run. Units that were requested or that are kept after backward are resharded only if `also_kept`
+ * is set. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -182,7 +183,7 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* Leave the units that still wait for a module that did not run in this forward. */
+/* End the forward of the units that still wait for one of their modules, which did not run. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -224,7 +225,7 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* This may be the backward of a second tape, after a flush. */
+    c->to_flush = true; /* Set it again: the backward of an earlier tape may have flushed. */
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
@@ -254,8 +255,8 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all gradients that are left. If a unit has read a parameter of another unit, the
- * gradient may have arrived outside of the backward of the parameter's own unit. */
+/* Post and reduce all remaining gradients. If a unit has read a parameter of another unit, the
+ * gradient may have arrived outside of the backward of the unit that owns the parameter. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -281,7 +282,7 @@ static fsdp_status flush_and_reshard(fsdp_state_context *c)
     return c->comm.last_micro_step ? fsdp_state_context_trim(c) : FSDP_OK;
 }
 
-/* Called for each unit of the tape. The first call flushes all units. */
+/* Called for each unit on the tape. The first call flushes all units. */
 static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;

@@ -29,8 +29,8 @@
  *   fsdp_grad_sink           `target` and `rows` are implemented in grad_buffer.c. src/autograd
  *                            calls them to find where to write a gradient.
  *   fsdp_parameter_owner_ops Implemented in param_group.c. src/nn calls them for loaders, which
- *                            apply pending dtypes, and for optimizers, which write own rows of a
- *                            kept copy.
+ *                            apply pending dtypes, and for optimizers, which write this rank's
+ *                            rows of a kept copy.
  *   fsdp_storage_guard       Implemented in unshard.c and, for the memory of the parameter, in
  *                            storage_*.c. src/tensor calls the guards before an operation reads
  *                            and around a write.
@@ -50,8 +50,8 @@
  *                 posted their gradients, too. It always runs at the same point of the program, so
  *                 memory peaks and the order of collectives do not depend on timing. A large unit
  *                 posts its gradients in sections, several times within its backward: see
- *                 Note [Sections] in grad_buffer.h. If a later backward or another unit writes a
- *                 posted buffer again before its reduce, the buffer is reduced before this write.
+ *                 Note [Sections] in grad_buffer.h. If a later backward or another unit needs to
+ *                 write to a posted buffer before its reduce, the buffer is reduced first.
  *   end_backward  flush: reduce the pending buffer, finish the sums of earlier micro-steps, reshard
  *                 all units. All units have this hook, not only the outermost one, because a
  *                 program may call units one by one. Nothing is flushed before the last backward
@@ -94,10 +94,10 @@ typedef struct fsdp_state {
     fsdp_region_hooks hooks;     /* Around the backward of all members' regions. */
     fsdp_state_context *context; /* Owned by the outermost unit; NULL before the first forward. */
     bool owns_context;
-    int hidden_calls; /* Calls in checkpointed modules that must still run a second time. */
+    int hidden_calls; /* Calls in checkpointed modules whose second run is still to come. */
     struct fsdp_state *after_it; /* Will be prefetched when backward leaves this unit. */
-    /* What the control functions of fsdp.h set; the default is zero. */
-    fsdp_state_list forward_prefetch, backward_prefetch; /* Set by the user; empty: implicit. */
+    /* Set by the control functions of fsdp.h; zero by default. */
+    fsdp_state_list forward_prefetch, backward_prefetch; /* Set by the user; empty: automatic. */
     bool keeps_after_backward;
     bool not_last_backward; /* Equal in all units of a tree. */
 } fsdp_state;
@@ -151,8 +151,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp
                                                    fsdp_args *in);
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_outputs(const fsdp_state *state, fsdp_scope *s,
                                                     fsdp_args *out);
-/* Return FSDP_ERR_UNSUPPORTED, with a message that names the field, if a field has a dtype that it
- * does not support. */
+/* Return FSDP_ERR_UNSUPPORTED, with a message that names the field, if a field has a dtype that is
+ * not supported there. */
 FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_check(const fsdp_mp_policy *policy);
 
 /* Check that `modules` can be one unit. Otherwise return FSDP_ERR_INVALID, with a message that

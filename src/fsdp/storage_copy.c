@@ -8,7 +8,7 @@ static fsdp_copy_memory *copy_of(fsdp_param_memory *m)
     return (fsdp_copy_memory *)(void *)m;
 }
 
-/* --- writes of own rows --- */
+/* --- writes of this rank's rows --- */
 
 /* Open the kept copy for writing. No rank reads it before the next gather. */
 static fsdp_status open_copy(fsdp_copy_memory *m)
@@ -68,7 +68,7 @@ static void write_own_rows(const fsdp_copy_memory *m)
     fsdp_trace_end();
 }
 
-/* Write own rows to the copy, unless a kept copy has them already. */
+/* Write this rank's rows to the copy, unless a kept copy already has them. */
 static fsdp_status write_copy(fsdp_copy_memory *m)
 {
     const fsdp_param_context *c = m->base.context;

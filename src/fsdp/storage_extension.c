@@ -125,7 +125,7 @@ static fsdp_status pack_own(const packed_memory *m)
     const int rank = fsdp_group_rank(c->shard_group);
     unsigned char *base = fsdp_buffer_data(m->packed);
     place at = {.rank = -1};
-    /* Wait for kernels that may still use the memory that the host will write. */
+    /* Wait for kernels that may still use the memory, because the host will write to it. */
     FSDP_TRY(fsdp_device_synchronize(c->device));
     while (base && next_place(m, &at)) {
         const fsdp_param *p = m->base.params[at.param];

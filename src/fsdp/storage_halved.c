@@ -3,8 +3,8 @@
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Halves are for sharded parameters and for a rank without peers. Under NO_SHARD, or if a rank has
- * only replicas as peers, every rank has its own whole parameters, and a gather casts them. */
+/* Halves are used for sharded parameters and for a rank without peers. Under NO_SHARD, or if a rank
+ * has only replicas as peers, every rank has its own whole parameters, and a gather casts them. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
@@ -30,7 +30,8 @@ static void leave_local(fsdp_tensor *local)
 }
 
 /* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes
- * of the float32 values, minus the bytes of the marks, which the halves need in addition. */
+ * of the float32 values, minus those of the marks. The shard itself has the marks in addition to
+ * the values, so shard and pools together need at most twice the bytes of the values. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

@@ -7,8 +7,8 @@
  * when no rank has gathered it. All ranks run the same program, so all of them write, but only the
  * values of the first rank are kept. The other ranks write to private memory, which is freed at the
  * end of the write. The memory plan does not count this private memory: it exists only between
- * steps, for one parameter after the other. If the dtype is param_dtype, operations read the
- * buffer; otherwise a gather casts from it. */
+ * steps, for one parameter at a time. If the dtype is param_dtype, operations read the buffer;
+ * otherwise a gather casts from it. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_storage.h"
@@ -19,7 +19,7 @@ typedef struct host_memory host_memory;
 typedef struct host_param {
     host_memory *memory;
     fsdp_param *param;
-    size_t offset; /* Bytes, in the buffer. */
+    size_t offset; /* Offset in the buffer, in bytes. */
     fsdp_storage_guard guard;
     int writers;    /* Number of open writes. */
     void *unwanted; /* On all ranks except the first: private memory for the writes. */

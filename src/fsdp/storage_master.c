@@ -8,7 +8,7 @@ typedef struct master_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer;
     fsdp_storage *storage; /* Over the whole buffer; local tensors are views of it. */
-    int writers;           /* Number of open writes of own rows, which share one WRITE phase. */
+    int writers; /* Number of open writes of this rank's rows, which share one WRITE phase. */
 } master_memory;
 
 static master_memory *master_of(fsdp_param_memory *m)
@@ -17,7 +17,7 @@ static master_memory *master_of(fsdp_param_memory *m)
     return (master_memory *)(void *)m;
 }
 
-/* --- writes of own rows --- */
+/* --- writes of this rank's rows --- */
 
 static fsdp_status begin_write(void *self)
 {

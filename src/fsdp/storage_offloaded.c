@@ -1,5 +1,6 @@
-/* Parameters whose own rows are in a file while they are not used (Note [Staged storages] in
- * src/tensor/offload.h). A gather casts them. A prefetch only starts to read them from the file. */
+/* Offloaded parameters: this rank's rows are in a file while they are not used (Note [Staged
+ * storages] in src/tensor/offload.h). A gather casts the rows. A prefetch only starts to read them
+ * from the file. */
 #include "src/fsdp/storage_copy.h"
 
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)

@@ -4,7 +4,7 @@
  * Each rank has private copies, as in FSDP1, where the copies are views of a gathered flat
  * parameter. Other ranks do not see this rank's changes to its copies. At the end, each rank writes
  * its own rows of the copies back to its master weights. Until then, the units refuse gathers and
- * writes of own rows, so the values change only through the copies. */
+ * refuse writes of master weights, so the values change only through the copies. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"
@@ -13,7 +13,8 @@ typedef fsdp_summon_full_params_options summon_options;
 
 typedef struct summoned {
     fsdp_param *param;         /* borrowed */
-    fsdp_tensor *whole, *grad; /* NULL: this rank gets no copy, or there is no gradient */
+    fsdp_tensor *whole, *grad; /* both are NULL if this rank gets no copies; `grad` is NULL if there
+                                  is no gradient */
 } summoned;
 
 struct fsdp_full_params {

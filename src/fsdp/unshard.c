@@ -46,7 +46,7 @@ static fsdp_status refuse_write(void *self)
                       g->context.name);
 }
 
-/* Find the parameter whose memory `tensor` is in. */
+/* Find the parameter whose memory contains `tensor`. */
 static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *tensor)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -112,7 +112,7 @@ void fsdp_param_group_drop_copies(fsdp_param_group *g)
             m->ops->drop(m);
 }
 
-/* Write own rows to the copies that peers read. */
+/* Write this rank's rows to the copies that peers read. */
 static fsdp_status gather(fsdp_param_group *g)
 {
     fsdp_param_memory *m;

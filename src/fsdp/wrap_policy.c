@@ -20,10 +20,10 @@ typedef struct plan {
     fsdp_module *root;
     const fsdp_wrap_policy *policy;
     const fsdp_fully_shard_options *options; /* the caller's options; borrowed */
-    fsdp_fully_shard_options of_root;        /* for the root, after unit_options() */
-    fsdp_fully_shard_options inside;         /* for units below the root, before unit_options() */
-    fsdp_fully_shard_options of_joint; /* for the unit of joint_modules, after unit_options() */
-    chosen_unit *units;                /* [n] children first, without the root */
+    fsdp_fully_shard_options of_root;        /* for the root, as changed by unit_options() */
+    fsdp_fully_shard_options inside;         /* below the root; unit_options() changes a copy */
+    fsdp_fully_shard_options of_joint;       /* for the joint unit, as changed by unit_options() */
+    chosen_unit *units;                      /* [n] children first, without the root */
     size_t n, cap;
 } plan;
 
@@ -52,7 +52,7 @@ enum {
 typedef struct candidates {
     const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; the first MAX_CANDIDATES classes */
     size_t n;
-    const char *refused; /* the class that the error is about; it is left out */
+    const char *refused; /* the class that is refused; it is not in `names` */
 } candidates;
 
 static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
@@ -374,8 +374,8 @@ static bool are_neighbours(const fsdp_module *a, const fsdp_module *b)
     return a->parent == b->parent && strcmp(a->class_name, b->class_name) == 0;
 }
 
-/* Return the index of the first chosen module that has the same parent and class as the module of
- * `unit`. The search begins at index `at`. Return p->n if there is no such module. */
+/* Beginning at index `at`, find the first chosen module that has the same parent and class as the
+ * module of `unit`. Return its index, or p->n if there is none. */
 static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
 {
     while (at < p->n && !are_neighbours(p->units[at].module, unit->module))
@@ -383,9 +383,9 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* Fill members [modules_per_unit] with the neighbours that form the unit whose last module is
- * units[last], and return their number. Return 0 if units[last] is not the last module of its unit.
- * So a unit is made when its last module is reached, after all units inside its modules. */
+/* If units[last] is the last module of its unit, fill members [modules_per_unit] with the
+ * neighbours that form this unit, and return their number. Otherwise return 0. So a unit is made
+ * when its last module is reached, after all units inside its modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
@@ -432,9 +432,10 @@ static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fs
     return FSDP_OK;
 }
 
-/* In `units`, a module around one joint module may come before a module inside another joint
- * module. So make the units inside the joint modules first, then the joint unit, then the other
- * units. */
+/* The joint unit must be made after the units inside the joint modules and before the units around
+ * them. The order of `units` does not ensure this: a module around one joint module may come before
+ * a module inside another one. So make the units inside the joint modules first, then the joint
+ * unit, then the other units. */
 static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *device)
 {
     const fsdp_wrap_policy *policy = p->policy;
