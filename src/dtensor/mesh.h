@@ -19,11 +19,11 @@ typedef struct fsdp_tensor_spec {
     int64_t shape[FSDP_MAX_DIMS]; /* the global shape */
 } fsdp_tensor_spec;
 
-/* Set `shape` to this rank's local shape after the first `dims` dimensions of the mesh have cut the
+/* Set `shape` to this rank's local shape if only the first `dims` dimensions of the mesh cut the
  * tensor. */
 void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape);
-/* Set [*begin, *end) to one rank's part of a tensor dimension of `size` elements that the mesh's
- * dimension d cuts. `rank` is the rank's place along d. */
+/* Set [*begin, *end) to one rank's part of a tensor dimension that dimension d of the mesh cuts.
+ * The tensor dimension has `size` elements. `rank` is the rank's place along d. */
 void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
                     int64_t *end);
 /* Give `local` a copy of the spec, after checking its shape. */

@@ -1,8 +1,8 @@
 /* Changes the placements of DTensors, one dimension of the mesh at a time.
  *
- * A mesh dimension can be made Replicate only if no later mesh dimension cuts its parts further. So
- * a change first makes dimensions Replicate, from the last one back to the first one that differs,
- * and then applies the new placements in order. */
+ * A mesh dimension can be made Replicate only while no later mesh dimension cuts its parts into
+ * smaller ones. So a change first makes mesh dimensions Replicate, from the last one back to the
+ * first one whose placement changes. Then it applies the new placements in order. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -27,9 +27,9 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copies `n` entries of dimension `dim` from entry from_at of `from` to entry to_at of `to`. Both
- * tensors are contiguous, and their other dimensions are equal. `from` has from_size entries and is
- * in host memory if from_host. */
+/* Copies `n` entries of dimension `dim`, from entry from_at of `from` to entry to_at of `to`. Both
+ * tensors are contiguous and differ only in the size of `dim`, which is from_size in `from`. `from`
+ * is in host memory if from_host. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -151,8 +151,8 @@ static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
     return FSDP_OK;
 }
 
-/* Makes a Partial: the first rank keeps the values and the others get zeros, so the sum is
- * unchanged. */
+/* Turns Replicate into Partial: the first rank keeps the values and the others get zeros, so that
+ * the sum equals the old values. */
 static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     const fsdp_device *device = t->storage->device;
@@ -181,7 +181,7 @@ static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_s
     return FSDP_OK;
 }
 
-/* Makes dimension d of the mesh Replicate; later dimensions are Replicate already. */
+/* Makes dimension d of the mesh Replicate. All later dimensions already are. */
 static fsdp_status make_replicate(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
@@ -230,7 +230,8 @@ static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *fro
     return FSDP_OK;
 }
 
-/* Sets *out to a copy of `t` without a spec, or to `t` itself if it has none. */
+/* If `t` has no spec, sets *out to `t` itself. Otherwise sets *out to a copy without a spec and
+ * releases `t`. */
 static fsdp_status own_copy(fsdp_tensor *t, fsdp_tensor **out)
 {
     if (!t->spec) {
@@ -282,8 +283,8 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Fails unless a DTensor already has the requested mesh and placements. If it has,
- * distribute_tensor() returns it unchanged. */
+/* Checks that a DTensor already has the mesh and placements requested from distribute_tensor(),
+ * which then returns it unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {

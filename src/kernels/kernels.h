@@ -48,14 +48,14 @@ typedef struct fsdp_gemm_args {
 /* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* factor of dropout; dx is multiplied by it if up is NULL */
+    float factor;     /* factor of dropout (1: none); multiplies dx if up is NULL */
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
     int64_t ld;         /* row stride in elements; the row stride of `hidden` is `columns` */
     const void *x, *up; /* up NULL: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
-    /* On input the gradient of the result, which is read only if dx or d_up is computed. On output
-     * the result. */
+    /* On input, this is the gradient of the result; it is read only if dx or d_up is computed. On
+     * output, it is the result. */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -66,8 +66,8 @@ typedef struct fsdp_activated_backward_args {
  * q.k + bias.
  *
  * causal: query i sees key j only if j - i <= shift, where shift is the sequence's number of keys
- * minus its number of queries, so that the queries are at the last positions. window > 0 (Mistral)
- * hides key j from query i unless i + shift - j < window.
+ * minus its number of queries: the queries are at the last positions. window > 0 (Mistral) hides
+ * key j from query i unless i + shift - j < window.
  *
  * position_bias has rows of 2*bias_span - 1 elements. Element [h, d] is added to the scores of head
  * h where key index - query index = d - (bias_span - 1). Both indices count within the sequence; if
@@ -78,7 +78,7 @@ typedef struct fsdp_activated_backward_args {
  * sequence is dropped if the kernel `dropout` with dropout_key drops element h * 2^40 + i * 2^20 +
  * j. Forward and backward drop the same probabilities.
  *
- * S is never in memory as a whole: each task computes the part of one head and one sequence, in
+ * S is never in memory as a whole: each task computes the scores of one head and one sequence, in
  * cache. lse [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward
  * (-inf for a query that sees no key; its output is 0). Backward recomputes S. */
 typedef struct fsdp_attention_args {
@@ -99,8 +99,9 @@ typedef struct fsdp_attention_args {
     void *out;  /* [Tq, heads * head_dim], row stride heads * head_dim */
     float *lse; /* [heads, Tq] */
     /* backward only */
-    const void *d_out;      /* shape and row stride of `out` */
-    void *d_q, *d_k, *d_v;  /* contiguous: row stride heads * head_dim / kv_heads * head_dim */
+    const void *d_out; /* shape and row stride of `out` */
+    /* Contiguous, with rows of `heads` (d_q) or `kv_heads` (d_k, d_v) times head_dim elements. */
+    void *d_q, *d_k, *d_v;
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
 
@@ -220,8 +221,9 @@ typedef struct fsdp_kernels {
 
     /* x [n] is float16. If any element is infinite, elements beyond +-64512 become +-64512, as in
      * transformers' T5Block (a clamp to finfo.max - 1000, rounded to float16); otherwise x is
-     * unchanged. NaN stays NaN. factors [1 + ceil(n / 4)] receives what backward needs; its byte 0
-     * is 0 if all gradients pass unchanged. factors may be NULL if there is no backward. */
+     * unchanged. NaN stays NaN. factors [1 + ceil(n / 4)] receives what backward needs. Its byte 0
+     * is 0 if backward leaves all gradients unchanged. factors may be NULL if there is no
+     * backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
     /* dx is 0 where x was clamped, dy / 2 where x was at the bound, and dy elsewhere, as in
      * torch.clamp with tensors as bounds. dx may equal dy; both are float16. */
@@ -256,8 +258,9 @@ typedef struct fsdp_kernels {
     /* out[t] = weight[ids[t]]. The caller has checked that every id is in [0, V). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
-    /* dw[ids[t]] += dy[t], in token order for each row. If beta is 0, dw [V, width] is zeroed
-     * first. Tokens whose id is padding_idx are skipped; with padding_idx -1, none are. */
+    /* dw[ids[t]] += dy[t]. The terms of a row are added in the order of the tokens. If beta is 0,
+     * dw [V, width] is zeroed first. Tokens whose id is padding_idx are skipped; with padding_idx
+     * -1, none are. */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
@@ -274,8 +277,8 @@ typedef struct fsdp_kernels {
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
     /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order; 0 for an empty
-     * range. offsets [n + 1] ascend from 0; out [n, width]. segment_mean_backward() writes all rows
-     * of dx below offsets[n]. */
+     * range. offsets [n + 1] begin at 0 and never decrease; out [n, width]. segment_mean_backward()
+     * writes all rows of dx below offsets[n]. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
@@ -285,9 +288,9 @@ typedef struct fsdp_kernels {
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
     /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels (< 0:
-     * ignored). losses [rows] f32 are -log softmax of the label, or 0 where it is ignored. With
-     * `gradient`, logits become (softmax - onehot) * factor in place, or 0 where the label is
-     * ignored. */
+     * ignored). losses [rows] f32 are -log softmax of the label, or 0 if the label is ignored. With
+     * `gradient`, the logits are overwritten with (softmax - onehot) * factor, or with 0 if the
+     * label is ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
@@ -305,8 +308,8 @@ typedef struct fsdp_kernels {
 
     /* --- sharding and optimizers (float32 gradients) --- */
     /* dst[n] f32 = scale * sum over sources i of src[i][n] (dtype f), added in the order of the
-     * aligned binary tree over i: ((0+1)+(2+3))+...; an odd last term of a level moves up
-     * unchanged. dst may be a source. */
+     * aligned binary tree over i: ((0+1)+(2+3))+... If a level has an odd number of terms, its last
+     * term moves up unchanged. dst may be a source. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
@@ -319,9 +322,9 @@ typedef struct fsdp_kernels {
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
     /* --- Adafactor, in the order of a step --- */
-    /* Sums of s = (grad * grad_scale)^2 + eps, which is computed in float32 and added up in double.
-     * square_row_sums(): sums[r] = sum over row r. square_column_sums(): sums[j] = sum over column
-     * j, in the order of the aligned binary tree over rows (see tree_sum). */
+    /* Sums of s = (grad * grad_scale)^2 + eps. s is computed in float32, and the sums are in
+     * double. square_row_sums(): sums[r] = sum over row r. square_column_sums(): sums[j] = sum over
+     * column j, in the order of the aligned binary tree over rows (see tree_sum). */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
@@ -340,10 +343,10 @@ typedef struct fsdp_kernels {
 /* --- the CPU's instance (src/kernels/cpu/table.c, context.c) --- */
 
 /* Open the CPU's kernels. isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best one that
- * this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix fixes the
- * way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to float32,
- * "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with FSDP_ERR_UNSUPPORTED if the
- * CPU lacks what `isa` requests. threads >= 1. */
+ * this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix chooses
+ * another way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to
+ * float32, "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with FSDP_ERR_UNSUPPORTED
+ * if the CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);

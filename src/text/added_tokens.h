@@ -18,7 +18,7 @@ typedef struct fsdp_added_tokens {
 
 void fsdp_added_tokens_fini(fsdp_added_tokens *tokens);
 
-/* Returns whether to append a token to *tokens. */
+/* A callback that returns whether a token is to be appended to *tokens. */
 typedef bool fsdp_added_token_fn(const void *arg, const char *text, int32_t id);
 /* Reads a tokenizer_config.json: {"added_tokens_decoder": {"32000": {"content": "<sep>"}}}. */
 FSDP_MUST_CHECK fsdp_status fsdp_added_tokens_decoder(fsdp_added_tokens *tokens,

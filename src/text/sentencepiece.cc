@@ -14,7 +14,7 @@ extern "C" {
 #include "src/base/alloc.h"
 }
 
-/* Declared weak, because some builds of the library lack this function; the installed header does
+/* Declared weak because some builds of the library lack this function. The installed header does
  * not declare it. */
 namespace sentencepiece
 {

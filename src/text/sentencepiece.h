@@ -1,5 +1,5 @@
-/* libsentencepiece (C++) behind a C interface: this header exposes none of its types and lets no
- * exception through. */
+/* libsentencepiece (C++) behind a C interface. This header exposes none of the library's types, and
+ * its functions throw no exception. */
 #pragma once
 #include <fsdp/text.h>
 
@@ -33,9 +33,9 @@ bool fsdp_sentencepiece_is_normal(const fsdp_sentencepiece *sp, int32_t id);
  * that no other piece covers (byte fallback). */
 int fsdp_sentencepiece_byte(const fsdp_sentencepiece *sp, int32_t id);
 
-/* Call `each` for the pieces of `text`, which is well-formed UTF-8, in order. `piece` [length] is
- * normalised text (spaces are U+2581), so the concatenation of all pieces is the normalised text.
- * Stops at the first failure of `each` and returns it. Thread-safe. */
+/* Call `each` for the pieces of `text`, in order. `text` must be well-formed UTF-8. `piece`
+ * [length] is a part of the normalised text, in which spaces are U+2581. A byte piece has a name
+ * such as "<0x0A>" instead. Stops at the first failure of `each` and returns it. Thread-safe. */
 typedef fsdp_status fsdp_sentencepiece_fn(void *arg, const char *piece, size_t length, int32_t id);
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_encode(const fsdp_sentencepiece *sp,
                                                       const char *text, size_t length,

@@ -1,9 +1,9 @@
 /* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
- * special tokens are cut out of the raw text first, each part between them is encoded as a text of
- * its own, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text and
+ * special tokens are cut out of the raw text first, each part between them is encoded as a separate
+ * text, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text and
  * finds the words. Words that have more than one piece, none of them a byte piece, are then split
- * again by unigram.c, for the reason that unigram.h gives. For Llama's BPE model the library's
- * pieces are used as they are. */
+ * again by unigram.c; unigram.h explains why. For Llama's BPE model the library's pieces are used
+ * as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -22,7 +22,7 @@
 enum {
     EXTRA_IDS = 100,                    /* T5's sentinels */
     EXTRA_IDS_MAX = 1000000,            /* keeps ids far below INT32_MAX */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model has 17 MB */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model takes 17 MB */
 };
 
 struct fsdp_tokenizer {
@@ -31,8 +31,9 @@ struct fsdp_tokenizer {
     fsdp_unigram *unigram;      /* NULL: BPE */
     int32_t pieces, vocab_size; /* ids of sentinels are in [pieces, vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
-    bool no_bos;             /* texts do not begin with <s> */
-    fsdp_added_tokens added; /* tokens that are not encoded: texts that contain one are refused */
+    bool no_bos; /* texts do not begin with <s> */
+    /* Tokens that encoding does not support: a text that contains one is refused. */
+    fsdp_added_tokens added;
 };
 
 fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids, size_t count)
@@ -169,9 +170,9 @@ enum {
     MODEL_BPE = 2
 };
 
-/* Reads ModelProto.trainer_spec.model_type, which the library does not report: it loads models of
- * every type. Fails with FSDP_ERR_UNSUPPORTED unless the type is unigram or BPE. Malformed bytes
- * are left for the library to report. */
+/* Reads ModelProto.trainer_spec.model_type. The library loads models of every type and does not
+ * report the type. Fails with FSDP_ERR_UNSUPPORTED unless the type is unigram or BPE. Malformed
+ * bytes are left for the library to report. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -226,7 +227,8 @@ static size_t match_prefix(const char *text, size_t left, const char *name)
     return left >= length && memcmp(text, name, length) == 0 ? length : 0;
 }
 
-/* Matches "<extra_id_0>" and so on, without leading zeros. Returns the length, or 0. */
+/* Matches "<extra_id_0>", "<extra_id_1>" and so on; a number must not have leading zeros. Returns
+ * the length, or 0 if there is no match. */
 static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, int32_t *number)
 {
     size_t digits = match_prefix(text, left, "<extra_id_"), i = digits;
@@ -272,8 +274,8 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 
 /* ---- other files in the model's folder ---- */
 
-/* Whether an added token is not encoded: it is neither a special token nor a piece that is found in
- * text. */
+/* Whether encoding cannot produce an added token: it is neither a special token nor a normal piece
+ * of the model. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -308,9 +310,9 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
     return status;
 }
 
-/* Reads from tokenizer_config.json the number of sentinels (100 as for T5 if it is missing; mT5 has
- * none) and whether texts begin with <s>. Reads the added tokens from that file and from
- * added_tokens.json. */
+/* Reads two settings from tokenizer_config.json: the number of sentinels and whether texts begin
+ * with <s>. If a unigram model's file does not give the number, it is 100, as in T5; mT5's file
+ * gives 0. Also reads the added tokens from that file and from added_tokens.json. */
 static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
@@ -396,7 +398,8 @@ typedef struct word {
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    bool has_bytes; /* the word has byte pieces, so `text` differs from what was read */
+    /* The word has byte pieces, whose names are in `text` instead of the word's bytes. */
+    bool has_bytes;
 } word;
 
 static fsdp_status finish_word(word *w)
@@ -498,13 +501,13 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 /* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: the bytes of byte pieces that are not in `text` yet */
-    bool first;           /* nothing was decoded yet */
+    fsdp_str text, bytes; /* bytes: those of byte pieces that are not yet in `text` */
+    bool first;           /* nothing has been decoded yet */
 } decoding;
 
-/* Appends a piece with spaces in place of its space marks. The first piece of the text loses all
- * its marks with a unigram model. With BPE, where a piece may be several spaces, it loses one
- * mark. */
+/* Appends a piece, with spaces in place of its space marks. The first piece of the text loses
+ * marks: all of them with a unigram model, only one with BPE, where a piece may be several
+ * spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;

@@ -29,7 +29,7 @@ typedef struct entry {
     int32_t id;
 } entry;
 
-/* The pieces below one node: entries [first, end), which are equal in their first `depth` bytes. */
+/* The pieces below one node: entries [first, end), whose first `depth` bytes are equal. */
 typedef struct range {
     uint32_t first, end, depth;
 } range;
@@ -147,7 +147,7 @@ static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_
     return NULL;
 }
 
-/* Among paths of equal score the first is kept: the one with the longest last piece. */
+/* If paths have equal scores, the first is kept, which is the one with the longest last piece. */
 static void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
@@ -160,8 +160,8 @@ static size_t character_length(char first)
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/* The normaliser of a corrupted model may end a word in the middle of a character. The rest of the
- * word then counts as its last character, so that a path always reaches the end. */
+/* With a corrupted model, the normaliser may end a word in the middle of a character. The bytes
+ * that are left then count as a character, so that a path always reaches the end. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {

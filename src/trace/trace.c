@@ -16,7 +16,7 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* NULL: the span's name has no sum of its own */
+    fsdp_trace_entry *entry; /* NULL: the time is added up only by category */
     int64_t begin_ns;
 } open_span;
 
@@ -24,9 +24,9 @@ struct fsdp_trace {
     fsdp_trace_event *events; /* [max_events], a ring: event i is at i % max_events */
     fsdp_trace_sample *samples;
     size_t max_events, max_samples;
-    uint64_t n_events, n_samples; /* recorded in total */
+    uint64_t n_events, n_samples; /* recorded so far, overwritten ones included */
     open_span stack[MAX_DEPTH];
-    int depth;                 /* may exceed MAX_DEPTH; deeper spans are not recorded */
+    int depth;                 /* may exceed MAX_DEPTH; spans beyond it are not recorded */
     int64_t mark_ns, mark_cpu; /* wall-clock and CPU time at the end of the last piece */
     fsdp_trace_sum sums[FSDP_TRACE_CATEGORIES];
     fsdp_trace_entry entries[FSDP_TRACE_NAMES];
@@ -99,9 +99,9 @@ static bool is_operation(fsdp_trace_category category)
            category == FSDP_TRACE_OPERATION;
 }
 
-/* Find or create the entry of a name. Names are static, so pointers are compared instead of texts.
- * Equal names in two files have two entries, which are merged when they are printed. Returns NULL
- * if the table is full, and for modules, whose names are not static. */
+/* Find or create the entry of a name. Names are static strings, so pointers are compared instead of
+ * texts. If two files use the same name, it has two entries, which are merged when they are
+ * printed. Returns NULL if the table is full, and for modules, whose names are not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {

@@ -1,15 +1,15 @@
 /* Traces what the thread of a rank does: records named spans of time in a ring, and adds up time by
  * category.
  *
- * Note [Tracing]. A rank computes on one thread, so its time is one line that is divided into
- * pieces. Each call below ends a piece and begins the next. A piece belongs to the innermost open
- * span, or to the operation that a lap names. Nothing is counted twice, and the pieces add up to
- * the steps. The trace is attached to the thread, like the message of the last error, so that
- * layers which share no object (callers of kernels, process groups, the loader) all find it. While
- * no trace is attached, a call is one branch on a pointer. Nothing is allocated during a step: the
- * ring overwrites its oldest events, and sums by category and name are stored outside the ring. In
- * addition to wall-clock time, each piece has the thread's CPU time, which shows what the work
- * costs even if other processes compete for the cores. */
+ * Note [Tracing]. A rank computes on one thread, so its time can be divided into pieces that follow
+ * each other. Each call below ends a piece and begins the next. A piece belongs to the innermost
+ * open span or, if fsdp_trace_lap() ends it, to the operation that this call names. Nothing is
+ * counted twice, and the pieces add up to the steps. The trace is attached to the thread, like the
+ * message of the last error, so that layers which share no object (callers of kernels, process
+ * groups, the loader) all find it. While no trace is attached, a call is one branch on a pointer.
+ * Nothing is allocated during a step: the ring overwrites its oldest events, and sums by category
+ * and name are stored outside the ring. In addition to wall-clock time, each piece has the thread's
+ * CPU time, which shows what the work costs even if other processes compete for the cores. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ typedef enum fsdp_trace_category {
     FSDP_TRACE_ATTENTION,
     FSDP_TRACE_OPERATION, /* all other operations */
     FSDP_TRACE_OPTIMIZER,
-    FSDP_TRACE_SHARDING, /* hooks, casts of the rank's own rows, phases, sums over ranks */
+    FSDP_TRACE_SHARDING, /* hooks, casts of this rank's rows, phases, sums over ranks */
     FSDP_TRACE_WAITING,  /* waiting for peers */
     FSDP_TRACE_DATA,
     FSDP_TRACE_CATEGORIES
@@ -51,7 +51,8 @@ typedef struct fsdp_trace_sum {
 
 /* The sum of all pieces with the same name or, for operations, with the same name and `detail`. */
 typedef struct fsdp_trace_entry {
-    const char *name, *detail; /* static; detail NULL: none, or the pieces are not operations */
+    /* Static strings. detail is NULL if there is none or if the pieces are not operations. */
+    const char *name, *detail;
     fsdp_trace_category category;
     fsdp_trace_sum sum;
 } fsdp_trace_entry;
@@ -61,7 +62,7 @@ typedef struct fsdp_trace fsdp_trace;
 /* Create a trace that keeps the last `max_events` events and about a quarter as many samples of
  * counters. */
 FSDP_MUST_CHECK fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **trace);
-/* Accepts NULL. If the trace is still attached to a thread, that thread must call this. */
+/* Accepts NULL. If the trace is attached to a thread, only that thread may call this. */
 void fsdp_trace_destroy(fsdp_trace *trace);
 
 /* Begin a step, with a span `name`, and attach the trace to the calling thread. */
@@ -80,9 +81,9 @@ void fsdp_trace_add_lap(fsdp_trace *trace, fsdp_trace_category category, const c
                         const char *detail);
 void fsdp_trace_add_sample(fsdp_trace *trace, const int64_t *values, size_t n);
 
-/* Begin a span, which must end on the same thread; spans nest. `name` must be static, except with
- * REST. `detail` may be NULL; it must be static only with a category of operations. The event's
- * label is "name detail". */
+/* Begin a span. It must end on the same thread; spans nest. `name` must be a static string unless
+ * the category is FSDP_TRACE_REST. `detail` may be NULL; for an operation (MATMUL, ATTENTION,
+ * OPERATION) it must be static. The event's label is "name detail". */
 static inline void fsdp_trace_begin(fsdp_trace_category category, const char *name,
                                     const char *detail)
 {
@@ -94,7 +95,8 @@ static inline void fsdp_trace_end(void)
     if (fsdp_trace_current)
         fsdp_trace_close(fsdp_trace_current);
 }
-/* End the current piece and add it to an operation. `name` and `detail` must be static. */
+/* End the current piece and count it as part of an operation. `name` and `detail` must be
+ * static. */
 static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name,
                                   const char *detail)
 {

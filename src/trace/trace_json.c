@@ -5,7 +5,7 @@
 
 #include "src/base/assert.h"
 
-/* The names of the tracks of a process, by number. */
+/* The names of the tracks of a process. A track's number is its index. */
 static const char *const tracks[] = {"compute", "collectives", "optimizer", "data"};
 static const int track_of[FSDP_TRACE_CATEGORIES] = {[FSDP_TRACE_OPTIMIZER] = 2,
                                                     [FSDP_TRACE_SHARDING] = 1,
@@ -22,7 +22,8 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print the name of the process (i is 0) or of track i - 1. Returns 0 if there is no such track. */
+/* Print a name entry: that of the process for i = 0, that of track i - 1 otherwise. Returns its
+ * length, or 0 if there is no such track. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

@@ -4,13 +4,13 @@
 #pragma once
 #include "src/trace/trace.h"
 
-/* What has been written of one trace; {0} at the beginning. */
+/* How much of one trace has been written; {0} at the beginning. */
 typedef struct fsdp_trace_cursor {
     size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;
 
 enum {
-    FSDP_TRACE_JSON_MIN = 1024 /* maximum size of one entry in bytes */
+    FSDP_TRACE_JSON_MIN = 1024 /* minimum size of the buffer in bytes; no entry is longer */
 };
 
 /* The beginning and end of a file. Entries come between them, each with a comma before it. */

@@ -11,15 +11,15 @@
 enum {
     ROUND = 16,
     MAX_BLOCK_ROWS = 64,
-    /* The most elements of a block's scores. They take 512 KiB in f32, and P in bf16 takes another
-     * 256 KiB. */
+    /* The maximum number of scores in a block. They take 512 KiB in f32, and P in bf16 takes
+     * another 256 KiB. */
     FORWARD_SCORES = 1 << 17
 };
 
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
-    /* With a window, a block may begin at any key. Its number of keys is rounded up, possibly past
-     * the last key. */
+    /* With a window, a block may begin anywhere in the sequence. Its number of keys is rounded up
+     * by less than 128, so it may reach past the last key. */
     int64_t more = a->args->window > 0 ? 128 : 0;
     return fsdp_attention_padded_keys(keys) + more;
 }
@@ -78,8 +78,8 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
     block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
     block.lse = args->lse + h * tokens + row;
-    /* [begin, end) includes every key that at least one of the rows sees. begin is a multiple of
-     * 16. */
+    /* [begin, end) includes every key that at least one query of the block sees. begin is rounded
+     * down to a multiple of 16. */
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
     begin = begin > 0 ? begin & -ROUND : 0;

@@ -7,11 +7,12 @@
  *               dV += P^T dO;  dK += dS^T Q;  dQ = dS K
  * This is the method of Dao et al. 2022 without tiling over keys, since the scores of 16 queries
  * and 8192 keys take only 512 KiB. Keys that the causal mask or the window hides from all queries
- * of a block are left out of its products. One task sums the gradients of keys, in order, over the
- * query heads that share the keys, and the gradient of the position bias, in order, over the
- * sequences. So results do not depend on the number of threads. This file is for products by oneDNN
- * (attention_products.c); isa/attention_rows.c computes the rows between the products.
- * attention_tiles.h is for our own tiles, which compute these formulas in strips. */
+ * of a block are left out of its products. In backward, each sum over several heads or sequences is
+ * computed by one task, in order: the gradients of keys and values over the query heads that share
+ * them, and the gradient of the position bias over the sequences. So results do not depend on the
+ * number of threads. This file is about products by oneDNN (attention_products.c) and the
+ * computations on rows between them (isa/attention_rows.c). Our own tiles compute the same formulas
+ * in strips: attention_tiles.h. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/cpu/panel.h"
@@ -19,7 +20,7 @@
 #include "src/kernels/cpu/tile.h"
 
 /* A block of query rows of one head and one sequence. Its scores are [padded_rows, padded_keys], of
- * which the part [rows, keys] is valid. Indices of queries and keys count from the first of the
+ * which only [rows, keys] are valid. Queries and keys are numbered from the beginning of the
  * sequence. */
 typedef struct fsdp_attention_block {
     int64_t rows, padded_rows, first_query;
@@ -32,8 +33,8 @@ typedef struct fsdp_attention_block {
     const float *bias;
     int64_t bias_span; /* every |key - query - shift| is smaller than this */
     float dropout_p;
-    /* dropout_element is the dropout element of query first_query and key 0. The next query's is
-     * 2^20 elements further. */
+    /* dropout_element is the number, for dropout, of the element at query first_query and key 0. At
+     * the next query it is 2^20 higher. */
     uint64_t dropout_key, dropout_element;
     fsdp_dtype panel_dtype; /* f32 or bf16: dtype of p and d_s */
     float *scores;          /* S; if panel_dtype is f32, p may be the same memory */
@@ -92,8 +93,8 @@ int64_t fsdp_attention_round(int64_t n, int64_t to);
 /* Return the number of rows that the key panels of a sequence of `keys` keys need, so that no block
  * reads past their end. */
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys);
-/* Return the number of queries of a block: the most whose scores have at most `elements` elements,
- * but at least 16. */
+/* Return the number of queries in a block: 64, halved until the block has at most `elements`
+ * scores, but at least 16. */
 int64_t fsdp_attention_block_rows(int64_t panel_keys, int64_t elements);
 /* Return the block of sequence b and head h that starts at query `first` and has at most `rows`
  * rows. Pointers to panels are not set. */
@@ -108,7 +109,8 @@ typedef struct fsdp_attention_slice {
     int64_t ld, row, head, n;
 } fsdp_attention_slice;
 
-/* Return `keys` rounded up to one of a few values, so that few primitives are created. */
+/* Return `keys` rounded up coarsely, so that few different shapes occur and few primitives are
+ * created. */
 int64_t fsdp_attention_padded_keys(int64_t keys);
 
 /* fsdp_attention_panel_bytes() returns the bytes of a panel [rows, padded_dim].
@@ -117,7 +119,7 @@ size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 
-/* Pack the slice x, which has the block's queries, into `left`. Then compute scores [padded_rows,
+/* Pack x, a slice of the block's queries, into `left`. Then compute scores [padded_rows,
  * padded_keys] = X K^T. Values outside [rows, keys] are undefined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
@@ -129,8 +131,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_attention_block_combine(const fsdp_cpu_attentio
                                                          const fsdp_attention_block *block,
                                                          const void *p, const void *values,
                                                          float *out);
-/* d_keys [padded_keys, padded_dim] += P^T X. The rows of d_keys are the block's keys; the rows of x
- * are its padded_rows queries. */
+/* d_keys [padded_keys, padded_dim] += P^T X. The rows of d_keys are the block's keys. P and X have
+ * a row for each of the block's padded_rows queries. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_spread(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const void *p, const void *x,

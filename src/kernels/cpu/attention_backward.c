@@ -7,8 +7,8 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* The most elements of a block's scores. S and dP in f32 and P and dS in bf16 then take 1.5 MiB
-     * together. */
+    /* The maximum number of scores in a block. S and dP in f32 and P and dS in bf16 then take 1.5
+     * MiB together. */
     BACKWARD_SCORES = 1 << 17
 };
 

@@ -120,8 +120,8 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Sets [*begin, *end) to the entries of a head's table for whose differences position_bias has an
- * element, and *lowest to the difference of entry *begin. */
+/* Sets [*begin, *end) to the entries of a head's table that have an element in position_bias, and
+ * *lowest to the difference of entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -133,7 +133,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Returns the index in position_bias of the head's element for difference 0. */
+/* Returns the index in position_bias of this head's element for the difference 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;
@@ -266,10 +266,11 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* The scratch of a task, and where its keys and values are. */
 typedef struct forward {
-    const fsdp_cpu_few_rows *few; /* NULL: keys and values are packed in k, v */
-    int64_t kv;                   /* the key/value head */
-    char *k, *v, *p, *left;       /* p may be the same memory as scores */
-    float *few_q;                 /* [rows, fsdp_few_rows_ld(head_dim)] */
+    /* NULL: keys and values are packed into k and v. Otherwise they are read in place. */
+    const fsdp_cpu_few_rows *few;
+    int64_t kv;             /* the key/value head */
+    char *k, *v, *p, *left; /* p may be the same memory as scores */
+    float *few_q;           /* [rows, fsdp_few_rows_ld(head_dim)] */
     float *scores, *out, *bias, *inverse;
     uint32_t *keep;
     int64_t scores_ld, p_ld, keep_ld;

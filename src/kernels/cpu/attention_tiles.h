@@ -1,22 +1,22 @@
 /* Attention with our own tiles (tile.h). Note [Attention in blocks] in attention.h gives the
  * formulas.
  *
- * Note [Strips]. Scores are computed for a strip of eight queries at a time, which is one row of
- * tiles. So the scores are still in the first-level cache when they are turned into probabilities
- * or gradients. In backward one pass turns S and dP into P and dS and writes each result in the
- * layout of the next product: dS in rows for dQ, P and dS as packed tiles of P^T and dS^T for dV
- * and dK. The products for dV and dK sum over queries, and eight queries are too few for them, so
- * tiles are collected for a block of strips.
+ * Note [Strips]. Scores are computed for one strip at a time. A strip is eight queries, which is
+ * one row of tiles. Its scores are still in the first-level cache when they are turned into
+ * probabilities or gradients. In backward, one pass turns S and dP into P and dS and writes each
+ * result in the layout of the next product: dS in rows for dQ, and packed tiles of P^T and dS^T for
+ * dV and dK. The products for dV and dK sum over queries, and eight queries are too few for them,
+ * so tiles are collected for a block of strips.
  *
- * With AMX, whose tiles have 32 rows, a strip is 32 queries. One call then computes the
- * probabilities of sixteen queries or the gradients of eight.
+ * With AMX, whose tiles have 32 rows, a strip is 32 queries. One call of softmax() then handles
+ * sixteen of them, one call of gradient() eight.
  *
  * Note [Turned sums]. An AMX product sums over pairs of neighbouring elements of A's rows, and B
  * has the same pairs in neighbouring positions. A strip's P and dS, whose rows are queries, already
- * have the layout of B: two of their rows make one row of a panel. As A, they would have to be
- * transposed, which takes as many instructions as the gradient itself. Therefore the products over
- * queries are computed transposed: dV^T = dO^T P and dK^T = Q^T dS. So dO and Q are transposed
- * instead, which have fewer columns than P and dS, and the sums are transposed at the end.
+ * have the layout of B: two of their rows make one row of a panel. To be used as A, they would have
+ * to be transposed, which takes as many instructions as the gradient itself. Therefore the products
+ * over queries are computed transposed: dV^T = dO^T P and dK^T = Q^T dS. Only dO and Q, which have
+ * fewer columns than P and dS, are then transposed, and the sums at the end.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). The biases of
  * a sequence are in a table that is indexed by the difference of positions. Another such table has
@@ -54,11 +54,10 @@ typedef struct fsdp_attention_gradient {
     const float *d_p;         /* laid out like `scores` */
     const float *lse, *delta; /* [rows] */
     float keep_factor;        /* 1 / (1 - p); the kept elements of dP are multiplied by it */
-    /* The tiles that P and dS are stored to: the tile of the first column, at the strip's first
-     * row. */
+    /* Where P and dS are stored: in the tile of the strip's first column, at the lane of the
+     * strip's first row. */
     char *p_tiles, *d_s_tiles;
-    /* Bytes from one tile of 8 keys to the next; with AMX, from one panel of 32 keys to the
-     * next. */
+    /* Bytes from one tile (8 keys) to the next; with AMX, from one panel (32 keys) to the next. */
     int64_t tile_bytes;
     void *d_s; /* dS in rows that are d_s_ld elements apart */
     int64_t d_s_ld;
@@ -67,10 +66,10 @@ typedef struct fsdp_attention_gradient {
 
 /* The computations on strips. There is one table per ISA that has tiles. */
 typedef struct fsdp_cpu_attention_strips {
-    /* Turns scores into probabilities that are not yet divided by their sum, and writes them to
-     * rows of `p` that are p_ld elements apart. They are zero outside the visible columns. If they
-     * are f32, `p` may be the memory of scores. Writes lse, and inverse[r] = 1 / the row's sum
-     * before dropout, or 0 for a query that sees no key. */
+    /* Turns scores into probabilities, not yet divided by their sum, and writes them to rows of
+     * `p`, which are p_ld elements apart. The probabilities are zero outside the visible columns.
+     * If their dtype is f32, `p` may be the same memory as the scores. Also writes lse, and
+     * inverse[r] = 1 / (the row's sum before dropout), or 0 for a query that sees no key. */
     void (*softmax)(const fsdp_attention_strip *strip, void *p, int64_t p_ld, float *lse,
                     float *inverse);
     void (*gradient)(const fsdp_attention_strip *strip, const fsdp_attention_gradient *to);
@@ -91,7 +90,7 @@ typedef struct fsdp_cpu_attention_strips {
 
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v3;
 extern const fsdp_cpu_attention_strips fsdp_cpu_attention_strips_x86_64_v4;
-/* For tiles that widen bf16: P and dS are f32. */
+/* For tiles that widen bf16, so that P and dS are f32. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_widening_strips_x86_64_v4;
 /* For AMX: P and dS are stored as panels. */
 extern const fsdp_cpu_attention_strips fsdp_cpu_amx_strips_x86_64_v4;
@@ -114,8 +113,7 @@ typedef struct fsdp_attention_head {
 
 fsdp_attention_head fsdp_attention_head_at(const fsdp_cpu_attention *a, int64_t b, int64_t h);
 
-/* Keys [first, end), which include every key that certain queries see. `first` is the first key of
- * a panel. */
+/* A range that includes every key that certain queries see. `first` is the first key of a panel. */
 typedef struct fsdp_attention_range {
     int64_t first, end;
 } fsdp_attention_range;
@@ -123,7 +121,7 @@ typedef struct fsdp_attention_range {
 fsdp_attention_range fsdp_attention_range_of(const fsdp_attention_head *head, int64_t query,
                                              int64_t rows);
 
-/* Keys or values are packed as the columns of a product, or as the depth that a product sums over.
+/* Pack keys or values, either as the columns of a product or as the depth that a product sums over.
  * The two functions named ..._bytes() return the size of the packed rows. */
 size_t fsdp_attention_columns_bytes(const fsdp_attention_head *head, int64_t rows);
 size_t fsdp_attention_depth_bytes(const fsdp_attention_head *head, int64_t rows);
@@ -141,11 +139,11 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
 void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
                              int64_t query, int64_t rows);
 
-/* Note [Bias tables]. Entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN of a sequence's table
- * is the bias of the difference key - query, times log2(e). A strip also reads and changes entries
- * beyond its rows and columns, so a table has a margin at both ends. If position_bias has no
- * element for an entry's difference, the entry is 0 in the table of biases and is ignored in the
- * table of gradients. */
+/* Note [Bias tables]. A sequence's table has the bias of the difference key - query, times log2(e),
+ * at entry key - query + queries - 1 + FSDP_ATTENTION_MARGIN. A strip also reads and changes
+ * entries beyond its rows and columns, so a table has a margin at both ends. If position_bias has
+ * no element for the difference of an entry, the entry is 0 in the table of biases and is ignored
+ * in the table of gradients. */
 enum {
     FSDP_ATTENTION_MARGIN = 16
 };
@@ -157,8 +155,7 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
 
 /* Return the number of words of keep bits for a row that sees at most `keys` keys. */
 int64_t fsdp_attention_keep_ld(int64_t keys);
-/* Return the row stride of the scores of `keys` keys. Rows are not a multiple of 4096 bytes
- * apart. */
+/* Return the row stride of the scores of `keys` keys. It is never a multiple of 4096 bytes. */
 int64_t fsdp_attention_scores_ld(int64_t keys);
 
 /* Return the strip of queries [query, query + rows) and keys [range.first, range.end). The caller
@@ -172,8 +169,8 @@ void fsdp_attention_keep(const fsdp_attention_head *head, int64_t query, int row
 /* Return 1 / (1 - p), by which dropout multiplies the kept elements. */
 float fsdp_attention_keep_factor(const fsdp_attention_head *head);
 
-/* fsdp_attention_scores() computes scores [rows, keys of `range`] = X K^T. x has `rows` rows of one
- * head, x_ld elements apart. `left` is scratch of fsdp_attention_left_bytes() bytes. */
+/* fsdp_attention_scores() computes scores [rows, keys of `range`] = X K^T. x is `rows` rows of one
+ * head, which are x_ld elements apart. `left` is scratch of fsdp_attention_left_bytes() bytes. */
 size_t fsdp_attention_left_bytes(const fsdp_attention_head *head);
 void fsdp_attention_scores(const fsdp_attention_head *head, const void *x, int64_t x_ld,
                            int64_t rows, const void *columns, fsdp_attention_range range,

@@ -23,8 +23,8 @@ typedef struct backward_scratch {
     char *q_block, *d_out_block; /* packed as depth, for dK and dV */
     char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX, panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* [keys, padded_dim]; with AMX [padded_dim, keys]; sums_bytes each */
-    bool begun;       /* d_k and d_v have the sums of at least one block */
+    float *d_k, *d_v; /* sums, sums_bytes each: [keys, padded_dim]; with AMX [padded_dim, keys] */
+    bool begun;       /* d_k and d_v contain the sums of at least one block */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
     size_t sums_bytes;
@@ -36,8 +36,8 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* Returns the row stride of sums whose columns are keys. Rows that are a large power of two apart
- * would evict each other from the cache. */
+/* Returns the row stride of sums whose columns are keys. It is never a multiple of 256 elements,
+ * because rows that far apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -112,17 +112,18 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* A part of a block: queries [query, query + rows). `range` includes the keys that they see,
- * `block` the keys that any query of the block sees. The part begins at lane `lane` of the block's
- * tiles, which have `depth` lanes. */
+/* A part of a block: queries [query, query + rows). `range` includes the keys that these queries
+ * see, `block` the keys that any query of the block sees. The lanes of the block's tiles are its
+ * queries (in bf16, pairs of queries). There are `depth` lanes, and the part begins at lane
+ * `lane`. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* tile_bytes() returns the distance in bytes between a block's tiles of keys (with AMX, between
- * panels). tile_at() returns the offset of lane `lane` of a key. The key must be the first of a
- * tile, or with AMX a multiple of 16. */
+/* tile_bytes() returns the distance in bytes from one tile of keys to the next in a block (with
+ * AMX, from one panel to the next). tile_at() returns the offset of lane `lane` in the tile of a
+ * key. The key must be the first of its tile, or with AMX a multiple of 16. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
@@ -138,8 +139,8 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Returns the number of keys of P and dS in a block. With AMX it is rounded up to whole panels; the
- * sums have room for these. */
+/* Returns the number of keys that a block's P and dS have. With AMX it is rounded up to whole
+ * panels, and d_k and d_v have room for as many keys. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;

@@ -14,14 +14,14 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* how bf16 is multiplied with x86-64-v4 */
+    fsdp_cpu_multiplier multiplier; /* how x86-64-v4 multiplies bf16 */
     fsdp_scratch_block *scratch;    /* [threads]; each worker uses its own */
     fsdp_cpu_products *products;    /* created by the first matrix product */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
-/* x86-64-v4 with an explicit multiplier. */
+/* The names of x86-64-v4 with an explicit multiplier. */
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
@@ -32,7 +32,8 @@ static const char *const multiplier_names[] = {[FSDP_CPU_MULTIPLY_BF16] = V4_BF1
                                                [FSDP_CPU_MULTIPLY_AMX] = V4_AMX,
                                                [FSDP_CPU_MULTIPLY_ONEDNN] = V4_ONEDNN};
 
-/* __builtin_cpu_supports() also checks that the operating system saves the registers. */
+/* __builtin_cpu_supports() checks both the CPU and whether the operating system saves the
+ * registers. */
 static bool cpu_has(fsdp_cpu_isa isa)
 {
     unsigned a, b, c = 0, d, extended = 0;
@@ -77,7 +78,8 @@ static bool has_amx(void)
 /* Whether vdpbf16ps is faster than widening bf16 and multiplying by FMA. On AMD's CPUs and on
  * Cooper Lake, vdpbf16ps does twice the work of an FMA in the same time. On Intel's CPUs since
  * Sapphire Rapids, which have AMX, vdpbf16ps takes four times as long (measured:
- * docs/performance.md). So widening is better there if AMX is hidden from a virtual machine. */
+ * docs/performance.md). So if AMX is hidden from a virtual machine on such a CPU, widening is
+ * faster. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();
@@ -100,8 +102,8 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* Besides plain x86-64-v4, these lists name the multipliers that the CPU has but that plain
-     * x86-64-v4 does not choose. */
+    /* After plain x86-64-v4, which chooses the fastest multiplier, each list names x86-64-v4 with
+     * every other multiplier that the CPU has. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

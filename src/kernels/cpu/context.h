@@ -37,8 +37,8 @@ fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
 fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
 /* Return memory for one worker until the kernel returns: at least `bytes`, 64-byte aligned,
- * contents undefined. Each worker has one block: a second call returns the same block, possibly
- * moved so that it could grow. The block is kept until the context is closed. A task passes its
- * worker number; code outside fsdp_parallel_for() passes 0. Return NULL with an error message when
- * out of memory, but never for bytes <= FSDP_KERNEL_SCRATCH_MIN. */
+ * contents undefined. Each worker has one block: a second call returns the same block, which may
+ * move in order to grow. The block is kept until the context is closed. A task passes its worker
+ * number; code outside fsdp_parallel_for() passes 0. Return NULL with an error message when out of
+ * memory, but never for bytes <= FSDP_KERNEL_SCRATCH_MIN. */
 void *fsdp_kernel_scratch(fsdp_kernel_context *c, int worker, size_t bytes);

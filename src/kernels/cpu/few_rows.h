@@ -29,13 +29,13 @@ typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
     /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Write `product` to C of a GEMM, to the columns that begin at `column`. Add the GEMM's bias
-     * and, with beta 1, the previous C. */
+    /* Write `product` to C of a GEMM, into the columns from `column` on. Add the GEMM's bias and,
+     * if beta is 1, the previous C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
 /* Return the row stride of A: an odd number of cache lines, because the first-level cache has room
- * for only few lines that are a multiple of 4096 bytes apart. */
+ * for only a few lines that are a multiple of 4096 bytes apart. */
 static inline int64_t fsdp_few_rows_ld(int64_t k)
 {
     return ((k + 15) / 16 | 1) * 16;
@@ -46,7 +46,7 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
 /* Return the table of the context's ISA; NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* Return the table for GEMMs of this dtype, or NULL if products of few rows are not computed this
- * way. Below AVX2 they go to oneDNN. With AVX-512 they go to the AMX tiles for bf16 with AMX, and
- * to oneDNN for the other dtypes that need not be widened. */
+/* Return the table for GEMMs of this dtype, or NULL if products of few rows are computed otherwise:
+ * below AVX2, by oneDNN; with AVX-512, if the dtype need not be widened, by the AMX tiles (bf16
+ * with AMX) or by oneDNN. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

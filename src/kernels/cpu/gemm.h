@@ -7,7 +7,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gem
 
 /* All three functions require m, n > 0. fsdp_cpu_gemm_tiles() also requires k > 0 and a dtype for
  * which fsdp_cpu_tiles_of() is not NULL. fsdp_cpu_gemm_rows() requires few rows, k > 0 and no
- * trans_a (few_rows.h). If pool is NULL, they run on the calling thread. */
+ * trans_a (few_rows.h). If pool is NULL, all tasks run on the calling thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_onednn(fsdp_kernel_context *c, const fsdp_gemm_args *args,
                                                  fsdp_thread_pool *pool);
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *args,
@@ -25,8 +25,8 @@ static inline int64_t fsdp_gemm_bytes(fsdp_dtype dtype, int64_t elements)
     return elements * (int64_t)fsdp_dtype_size(dtype);
 }
 
-/* These functions return the address of op(A)[row, k], of op(B)[k, column], of C[row, column] or of
- * the bias of a column. */
+/* Each of these functions returns an address: that of op(A)[row, k], op(B)[k, column], C[row,
+ * column] or the bias of a column. */
 static inline const char *fsdp_gemm_a_at(const fsdp_gemm_args *g, int64_t row, int64_t k)
 {
     int64_t element = g->trans_a ? k * g->lda + row : row * g->lda + k;

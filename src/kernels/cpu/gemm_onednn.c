@@ -5,10 +5,10 @@
  * step to step, and oneDNN compiles a primitive for each shape of a product. So C is cut into tiles
  * of a fixed number of rows, and the remaining rows are rounded up to a multiple of 16 by means of
  * panels: zero-padded copies in scratch, of which only the valid part is copied back. A reduction
- * over tokens is padded with zero rows in the same way. If copying is cheap, all rows are copied;
- * otherwise only the last rows are copied, and a second product adds them. A large product is not
- * padded, since a primitive for its exact shape is cheaper. Nothing outside the matrices is read or
- * written.
+ * over tokens is padded with zero rows in the same way. If copying is cheap, both operands are
+ * copied as a whole. Otherwise only their last rows are copied, and a second product adds their
+ * terms to C. A large product is not padded, since a primitive for its exact shape is cheaper.
+ * Nothing outside the matrices is read or written.
  *
  * If the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B are
  * widened to f32 panels and C is rounded once, at the end. */
@@ -22,11 +22,11 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    ROUND = 16,      /* the number of tokens of a product is a multiple of this, or smaller */
+    ROUND = 16,      /* numbers of tokens are rounded up to a multiple of this */
     TILE_ROWS = 256, /* rows of a tile of C; measured: more rows gain under 1 %, 128 lose 4 % */
     /* With up to this many rows (generation), C is cut by columns instead of rows. */
     SMALL_ROWS = 128,
-    TILE_COLUMNS = 512, /* columns of a tile if C has few rows, so that each thread has a tile */
+    TILE_COLUMNS = 512, /* columns of a tile if C has few rows, so that each thread gets a tile */
     WIDE_COLUMNS = 512, /* columns of a block of the widening path */
     WIDE_DEPTH = 1024,  /* elements of k in a block of the widening path */
 };
@@ -54,9 +54,9 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-/* Packs a block of X into a panel, padded with zeros from `m` x `k` to `to_m` x `to_k`. The panel
- * is laid out like X: if k_is_row, each of its rows has one element of k. Returns its leading
- * dimension. */
+/* Packs a block of X into a panel and pads it with zeros, from `m` x `k` to `to_m` x `to_k`. The
+ * panel has the layout of X: with k_is_row, its rows are numbered by k, otherwise its columns are.
+ * Returns the panel's leading dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
                           bool k_is_row, int64_t m, int64_t k, int64_t to_m, int64_t to_k)
 {
@@ -73,8 +73,8 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 /* What a tile copies, and the offsets of its panels in scratch. */
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
-    int64_t m, k; /* of the product, padded */
-    int64_t tail; /* elements of k for a second product, < ROUND */
+    int64_t m, k; /* of the product, after padding */
+    int64_t tail; /* elements of k that a second product adds, fewer than ROUND; 0: none */
     size_t a, b, c, scratch_bytes;
 } plan;
 
@@ -91,8 +91,8 @@ static plan plan_tile(const gemm *g, const tile *t)
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* Copying both operands costs about k (m + n) elements. A second product reads and writes C
-         * again, and would round it twice if C were not f32. */
+        /* Copying both operands moves about k (m + n) elements. A second product reads and writes C
+         * once more, and if C were not f32, C would be rounded twice. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;
         p.tail = copy ? 0 : args->k % ROUND;
@@ -253,7 +253,7 @@ static void run_tile(void *arg, int64_t i, int worker)
     t.n = fsdp_gemm_min(g->tile_columns, g->args->n - t.n0);
     if (fsdp_cpu_failure_any(&g->failure))
         return;
-    bool widened = g->widen || g->args->k == 0; /* k = 0: no product, only C's initial value */
+    bool widened = g->widen || g->args->k == 0; /* with k = 0, C only gets its initial value */
     fsdp_cpu_failure_note(&g->failure,
                           widened ? run_widened(g, worker, &t) : run_direct(g, worker, &t));
 }

@@ -1,7 +1,7 @@
-/* GEMM by our own tiles (tile.h). A task computes a part of C. It takes k in splits (ranges). For
- * each split it packs its columns of B once and processes its rows in blocks of A that stay in the
- * second-level cache. If C is not f32, sums are kept in scratch until the last split. Results do
- * not depend on how C is cut. */
+/* GEMM by our own tiles (tile.h). A task computes a part of C. It divides k into ranges, called
+ * splits. For each split it packs its columns of B once and processes its rows of A in blocks that
+ * stay in the second-level cache. If C is not f32, the sums are kept in scratch until the last
+ * split. Results do not depend on how C is cut. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -11,10 +11,10 @@
 
 enum {
     SUM_ROWS = 1024, /* the most rows of C per task if sums are kept in scratch */
-    /* Packing an element costs as much as this many multiplications if the operands are in
-     * memory. */
+    /* If the operands are in memory, not in a cache, packing an element costs as much as this many
+     * multiplications. */
     PACK_COST = 8,
-    MOST_TASKS = 3, /* the most tasks per thread, if there are several threads */
+    MOST_TASKS = 3, /* with several threads, the most tasks per thread */
 };
 
 typedef struct gemm {
@@ -32,15 +32,15 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Returns the length of the parts if n is cut into about equal parts. It is a multiple of `unit`
- * and at most `most`. */
+/* Cuts n into about equal parts and returns their length: at most `most`, then rounded up to a
+ * multiple of `unit`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Returns the number of lanes of k elements. */
+/* Returns how many lanes `k` elements take. */
 static int64_t depth_of(const gemm *g, int64_t k)
 {
     return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
@@ -65,8 +65,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* Scratch was sized for the longest split, so this is computed from it even if this split is
-     * shorter. */
+    /* Scratch has room for blocks of this many rows. The number depends on the longest split, even
+     * if this split is shorter. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -146,8 +146,8 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of the most loaded thread, in multiplications per lane of k. Each task packs its
- * part of B, and its part of A if A is packed. */
+/* Returns the cost of the thread that has the most work, in multiplications for each lane of k.
+ * Each task packs its part of B, and its part of A if A is packed. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -156,7 +156,8 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 }
 
 /* Chooses the cheapest way to cut C for `threads` threads, with up to MOST_TASKS tasks for each
- * thread. B and the sums of a part fit into a task's scratch. Every way gives the same results. */
+ * thread. A task's part of B is limited to about b_bytes and, if sums are kept, its rows to
+ * SUM_ROWS. Results do not depend on the choice. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

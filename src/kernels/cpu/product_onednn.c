@@ -16,7 +16,7 @@
 #include "src/kernels/cpu/product_testing.h"
 #include "src/kernels/cpu/scratch.h"
 
-/* From libgomp, whose omp.h is not found by every compiler that can link it. */
+/* From libgomp. Some compilers that can link it do not find its header omp.h. */
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
@@ -24,7 +24,7 @@ enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
     /* A primitive takes up to about 90 KiB. Batches of varying length bring some 40 new shapes per
-     * step, of which few recur. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s
+     * step, few of which recur. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s
      * with 192 and 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
@@ -263,8 +263,8 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
     return status;
 }
 
-/* If there are too many primitives, frees those whose last use is before the average last use:
- * about half of them, but never one in regular use. */
+/* If there are too many primitives, frees those that were last used before the average time of last
+ * use. These are about half of them, but never one in regular use. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

@@ -1,6 +1,6 @@
 /* Matrix products on one thread for builds without oneDNN: plain loops, which are correct on every
- * CPU but slow. They are for machines whose computations run elsewhere, or on which nothing can be
- * installed. With AVX2 and AVX-512 our own tiles (tile.h) still do most of the work. Sums are
+ * CPU but slow. They are for machines that compute little themselves, or on which nothing can be
+ * installed. With AVX2 and AVX-512, our own tiles (tile.h) still do most of the work. Sums are
  * float32, added in order of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"

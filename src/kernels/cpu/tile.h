@@ -1,11 +1,12 @@
-/* Our own matrix products in register tiles. They need no primitive compiled for each shape, and
- * they prefetch. There are four tables: two for AVX-512 (isa/tile.c), one of which widens bf16; one
- * for AVX2 (isa/tile_avx2.c), which also widens bf16; and one for bf16 with AMX (isa/tile_amx.c).
+/* Our own matrix products in register tiles. Unlike oneDNN, they need no primitive for each shape,
+ * and they prefetch. There are four tables: two for AVX-512 (isa/tile.c), one of which widens bf16;
+ * one for AVX2 (isa/tile_avx2.c), which also widens bf16; and one for bf16 with AMX
+ * (isa/tile_amx.c).
  *
  * Note [Lanes]. Along k everything is counted in lanes of 4 bytes. A lane is one f32, or two
  * neighbouring bf16, which vdpbf16ps multiplies and adds at once. So packing and the order of loops
- * are the same for both dtypes; an odd k is padded with a zero. Tables that widen bf16 when packing
- * multiply f32, with one element per lane.
+ * are the same for both dtypes; an odd k is padded with a zero. Tables that widen bf16 do so when
+ * packing. They multiply f32, with one element per lane.
  *
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns, each [depth][width]
  * lanes; the last one is padded with zeros to a multiple of 16 columns. A is read in place if the k
@@ -18,8 +19,8 @@
  * two of them and adds the product to a third. So panels of B are 32 columns wide, and depths are
  * padded with zeros to a multiple of 16 lanes. Packed A has, for each 16 rows, the contents of such
  * registers, [16 rows][16 lanes] each, in the order of k. Values below the last row are undefined.
- * If only a part of B's depth is multiplied (b_lane), A's zeros are multiplied with the lanes of B
- * that follow that part, and a NaN there becomes a NaN in C. */
+ * If only a part of B's depth is multiplied (b_lane), the zeros that pad A are multiplied with the
+ * lanes of B after that part, so a NaN in these lanes becomes a NaN in C. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -27,7 +28,7 @@ enum {
     FSDP_TILE_ROWS = 8,
     FSDP_TILE_COLUMNS = 48, /* a tile needs 24 registers for sums, 3 for B and 1 for A */
     FSDP_TILE_LANE_BYTES = 4,
-    FSDP_TILE_LONG_K = 1 << 13, /* elements */
+    FSDP_TILE_LONG_K = 1 << 13, /* elements; see fsdp_cpu_tiles.most_long_depth */
     FSDP_AMX_ROWS = 16,         /* rows of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
@@ -39,18 +40,19 @@ enum {
 typedef struct fsdp_tile_block {
     fsdp_dtype dtype;    /* of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
-    const void *a;       /* packed by pack_a, or rows of lanes that are a_stride bytes apart */
-    int64_t a_stride;    /* 0: packed */
-    const void *b;       /* packed by pack_b */
-    int64_t b_columns;   /* number of columns that pack_b got; 0: n */
-    int64_t b_column;    /* the first column of B to multiply, which begins a panel */
-    int64_t b_depth;     /* number of lanes that pack_b got; 0: depth */
-    int64_t b_lane;      /* the first lane of B to multiply */
-    void *c;             /* [m, n], leading dimension ldc */
-    fsdp_dtype c_dtype;  /* f32 or dtype */
-    int64_t ldc;         /* elements */
-    bool add;            /* add the previous C */
-    const float *sum;    /* [m, n], leading dimension sum_ld, or NULL */
+    /* Packed by pack_a, or the matrix itself, with rows a_stride bytes apart. */
+    const void *a;
+    int64_t a_stride;   /* 0: packed */
+    const void *b;      /* packed by pack_b */
+    int64_t b_columns;  /* number of columns passed to pack_b; 0: n */
+    int64_t b_column;   /* the first column of B to multiply, which begins a panel */
+    int64_t b_depth;    /* number of lanes passed to pack_b; 0: depth */
+    int64_t b_lane;     /* the first lane of B to multiply */
+    void *c;            /* [m, n], leading dimension ldc */
+    fsdp_dtype c_dtype; /* f32 or dtype */
+    int64_t ldc;        /* elements */
+    bool add;           /* add the previous C */
+    const float *sum;   /* [m, n], leading dimension sum_ld, or NULL */
     int64_t sum_ld;
     const void *bias; /* [n], or NULL */
 } fsdp_tile_block;
@@ -58,31 +60,32 @@ typedef struct fsdp_tile_block {
 typedef struct fsdp_cpu_tiles {
     bool widens;  /* bf16 is packed as float32, so a lane is one element of k; A must be packed */
     bool amx;     /* Note [Panels for AMX]; only for bf16 */
-    int64_t rows; /* rows of a tile of C; tasks are cut at multiples of it */
+    int64_t rows; /* rows of a tile of C; each task begins at a multiple of it */
     int64_t columns;
-    int64_t most_depth; /* the most lanes of a split of k */
-    /* The value of most_depth if k has at least FSDP_TILE_LONG_K elements. The sums are then kept
-     * in scratch anyway. A split with fewer lanes gives a task more columns, so a strip of A is
-     * read from a cache more often. */
+    int64_t most_depth; /* the most lanes in a split of k */
+    /* Takes the place of most_depth if k has at least FSDP_TILE_LONG_K elements. Such a k is split
+     * in any case, so the sums are read and written again anyway. With fewer lanes in a split,
+     * b_bytes gives a task more columns, and each strip of A is read from a cache for more of
+     * them. */
     int64_t most_long_depth;
-    /* The most elements of a split of k if A is packed from rows of k that are far apart. The
-     * second-level TLB has entries for that many pages. C is usually f32 then, and the splits can
-     * be added to it. */
+    /* The most elements in a split of k if A is packed. In a weight gradient, A is stored as rows
+     * of k that are far apart, and the second-level TLB has entries for this many pages. C is
+     * usually f32 then, so that the splits can be added to it. */
     int64_t most_packed_k;
-    /* Bytes of a block of rows of A. A group of panels reads the tiles of the block in turn. */
+    /* Bytes of a block of rows of A. The whole block is read once for each group of panels of B. */
     int64_t a_bytes;
     int64_t b_bytes; /* bytes of B that a task packs at once */
-    /* Pack op(B) [k, n], stored as [k, n] (k_is_row) or [n, k] with leading dimension ld, into
-     * panels of fsdp_tile_b_bytes(). */
+    /* Pack op(B) [k, n] into panels of fsdp_tile_b_bytes(). It is stored as [k, n] (k_is_row) or as
+     * [n, k], with leading dimension ld. */
     void (*pack_b)(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t n);
-    /* Pack op(A) [m, k], stored as [k, m] (k_is_row) or [m, k], into tiles of
-     * fsdp_tile_a_bytes(). */
+    /* Pack op(A) [m, k] into tiles of fsdp_tile_a_bytes(). It is stored as [k, m] (k_is_row) or as
+     * [m, k], with leading dimension ld. */
     void (*pack_a)(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m);
     void (*multiply)(const fsdp_tile_block *block);
-    /* Return a column that begins a panel and is a multiple of 16: `column` or a little less. n is
-     * the number of columns that pack_b got. */
+    /* Return a column that begins a panel and is a multiple of 16. It is `column` or a little
+     * before it. n is the number of columns passed to pack_b. */
     int64_t (*panel_first)(int64_t n, int64_t column);
 } fsdp_cpu_tiles;
 
@@ -98,11 +101,11 @@ const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype
 /* Return the number of columns of a panel without AMX: 48, as many as the registers have room for.
  * For 49 to 64 columns it is 32, since the second panel would otherwise be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
-/* Return the number of lanes of k elements, rounded up. */
+/* Return how many lanes `k` elements take, rounded up. */
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);
 /* Return the bytes from one packed tile of A to the next, without AMX: an odd number of cache
  * lines. Packing writes a row of k to many tiles in turn, and the first-level cache has room for
- * only few lines that are a multiple of 1024 bytes apart. A smaller depth never needs more
+ * only a few lines that are a multiple of 1024 bytes apart. A smaller depth never needs more
  * bytes. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
@@ -112,8 +115,8 @@ static inline int64_t fsdp_tile_a_stride(int64_t depth)
     int64_t bytes = depth * FSDP_TILE_ROWS * FSDP_TILE_LANE_BYTES;
     return ((bytes + LINE_BYTES - 1) / LINE_BYTES | 1) * LINE_BYTES;
 }
-/* With AMX, fsdp_amx_depth() returns the lanes of a panel, and fsdp_amx_a_stride() the bytes from
- * 16 rows of packed A to the next 16. */
+/* With AMX, fsdp_amx_depth() returns the number of lanes in a panel. fsdp_amx_a_stride() returns
+ * the bytes from one group of 16 rows of packed A to the next. */
 static inline int64_t fsdp_amx_depth(int64_t depth)
 {
     return (depth + FSDP_AMX_LANES - 1) / FSDP_AMX_LANES * FSDP_AMX_LANES;

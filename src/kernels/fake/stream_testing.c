@@ -1,6 +1,6 @@
-/* See stream_testing.h. Commands follow each other in a ring of bytes, and none wraps around the
- * ring's end. One lock protects the stream; the worker releases it while it sleeps or runs a
- * command. */
+/* See stream_testing.h. Commands are stored one after another in a ring of bytes. A command never
+ * wraps around the end of the ring. One lock protects the stream; the worker releases it while it
+ * sleeps or runs a command. */
 #include "src/kernels/fake/stream_testing.h"
 
 #include "src/base/error.h"
@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct command {
-    /* NULL: the rest of the ring is unused, and the next command is at the start of the ring */
+    /* NULL: the rest of the ring is unused, and the next command is at its start */
     fsdp_fake_command *run;
     size_t bytes; /* bytes of this struct, the arguments and the arrays */
 } command;
@@ -39,8 +39,8 @@ struct fsdp_fake_stream {
     pthread_cond_t queued, done;
     /* The lock protects the fields below. */
     bool stopping;
-    /* Numbers of commands. `wanted` is the largest number of completed commands that a thread waits
-     * for. */
+    /* Counts of commands: launched so far, completed so far, and the largest count that any thread
+     * has waited for. */
     uint64_t launched, completed, wanted;
     uint64_t head, tail; /* bytes ever written and read; byte i is at i % RING_BYTES */
     unsigned char *ring;
@@ -137,8 +137,8 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* Waits until `number` commands have completed, or all commands launched so far if they are fewer.
- * Returns the first failure. */
+/* Waits until `number` commands have completed, or until all that have been launched have, if they
+ * are fewer. Returns the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -177,7 +177,9 @@ fsdp_event *fsdp_fake_record(fsdp_fake_stream *s)
     pthread_mutex_lock(&s->lock);
     const uint64_t number = s->launched;
     if (!e)
-        wait_for(s, number); /* the next wait reports a failure */
+        /* There will be no event to wait for, so wait now. If a command fails, the next
+         * synchronize() reports it. */
+        wait_for(s, number);
     pthread_mutex_unlock(&s->lock);
     if (!e)
         return NULL;

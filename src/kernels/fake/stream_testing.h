@@ -4,9 +4,9 @@
  *
  * Note [Delays]. The worker sleeps before one command in eight, for up to the longest delay, and
  * before one in 512 for up to ten times as long. One command in sixteen is held until a thread
- * waits for it or a hundred others are queued behind it. So even a slow host that reads the result
- * without waiting finds no result. The seed and a command's number determine its delay. Under
- * ThreadSanitizer a missing wait is a data race, whatever the delays are.
+ * waits for it or a hundred others are queued behind it. So a host that reads its result without
+ * waiting does not find it, even if the host is slow. The seed and a command's number determine its
+ * delay. Whatever the delays are, ThreadSanitizer reports a missing wait as a data race.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held
  *     FSDP_FAKE_SEED=0 */
@@ -20,8 +20,8 @@ typedef struct fsdp_fake_stream fsdp_fake_stream;
  * and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
-/* An array in host memory that an argument points to; `at` is the offset of that pointer in
- * args. */
+/* An array in host memory that one of the arguments points to; `at` is the offset of that pointer
+ * in args. */
 typedef struct fsdp_fake_array {
     size_t at, bytes;
 } fsdp_fake_array;
@@ -36,15 +36,16 @@ void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);
 fsdp_kernel_context *fsdp_fake_stream_cpu(const fsdp_fake_stream *stream);
 
 /* Add a command to the queue; never fails. Waits while the queue is full. A command that is too
- * large for the queue (with a long array) is run at once, after all commands before it. */
+ * large for the queue (because it has a long array) runs on the calling thread, after all commands
+ * before it. */
 void fsdp_fake_launch(fsdp_fake_stream *stream, fsdp_fake_command *run, const void *args,
                       size_t bytes, const fsdp_fake_array *arrays, int n_arrays);
-/* Wait for all commands that were launched, and return the first failure. Commands after a failure
- * do not run. */
+/* Wait for all commands launched so far, and return the first failure. After a failure, no further
+ * commands run. */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_synchronize(fsdp_fake_stream *stream);
-/* Return an event for the end of all commands launched so far. If memory is short, wait for these
- * commands and return NULL. */
+/* Return an event for the end of all commands launched so far. If there is no memory for it, wait
+ * for these commands and return NULL. */
 fsdp_event *fsdp_fake_record(fsdp_fake_stream *stream);
 
-/* The fake device's kernels, whose context is a fsdp_fake_stream. */
+/* The fake device's kernels, whose context is an fsdp_fake_stream. */
 extern const fsdp_kernels fsdp_kernels_fake;

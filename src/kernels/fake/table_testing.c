@@ -1,5 +1,5 @@
-/* The fake device's kernels: each copies its arguments and launches the CPU's kernel of that name.
- * A context is a fsdp_fake_stream. */
+/* The fake device's kernels. Each one copies its arguments and launches the CPU's kernel of the
+ * same name. A context is an fsdp_fake_stream. */
 #include <stddef.h>
 
 #include "src/kernels/fake/stream_testing.h"
@@ -9,9 +9,9 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
     return (fsdp_fake_stream *)(void *)c;
 }
 
-/* Macros for a kernel with n arguments. From their types, FIELDS_n declares fields and PARAMETERS_n
- * declares parameters. NAMES_n lists the parameters, OF_P_n the fields of *p. Names count down: of
- * three arguments, the first is a3. @{ */
+/* Macros for a kernel with n arguments. FIELDS_n and PARAMETERS_n take the types of the arguments
+ * and declare fields or parameters. NAMES_n lists the parameters, OF_P_n the fields of *p. Names
+ * are numbered backwards: the first of three arguments is a3. @{ */
 #define FIELDS_3(t, u, v)                                                                          \
     t a3;                                                                                          \
     u a2;                                                                                          \
@@ -180,7 +180,7 @@ static void fake_adafactor_square_sums(fsdp_kernel_context *c, double *sums,
 
 KERNEL_OF_STRUCT(adafactor, fsdp_adafactor_args)
 
-/* --- kernels that may fail: the next wait reports the failure --- */
+/* --- kernels that may fail: the next synchronize() reports the failure --- */
 
 static fsdp_status run_gemm(const fsdp_kernels *k, fsdp_kernel_context *c, const void *args)
 {

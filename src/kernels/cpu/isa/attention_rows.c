@@ -1,13 +1,13 @@
 /* The computations on rows between the products of attention: scale, bias, mask, softmax, dropout
  * and their gradients. Lanes outside a row's visible keys are computed from whatever the padded
- * panels contain and then replaced, so nothing outside a row affects results. */
+ * panels contain. They are then replaced, so they do not affect results. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 
 enum {
-    KEEP_KEYS = 64 /* keys whose dropout one call of Philox decides */
+    KEEP_KEYS = 64 /* random bits of dropout are generated for a multiple of this many keys */
 };
 
 /* The visible columns [begin, end) of a block's row, and [first, last), which is that range widened
@@ -33,8 +33,8 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
 /* Note [Bias strips]. The differences key - query in a block form a range of rows - 1 + padded_keys
  * values. The strip has the bias of each difference, so a row's biases can be loaded as vectors:
  * row r, column j has strip[rows - 1 - r + j]. strip_range() sets *lowest to the difference of
- * entry 0, and [*begin, *end) to the entries for whose differences the position bias has an
- * element. The other entries belong to padding. */
+ * entry 0, and [*begin, *end) to the entries that have an element in the position bias. The other
+ * entries belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -65,8 +65,8 @@ FSDP_INLINE bool is_edge(const span *s, int j)
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* Sets bits[j], for j < n, to the 16 random bits that decide whether key `key` + j of a row is
- * kept, as in fsdp_kernels.dropout. `key` is a multiple of 16. */
+/* Sets bits[j], for j < n, to the 16 random bits that decide, as in fsdp_kernels.dropout, whether
+ * key `key` + j of a row is kept. `key` is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -100,8 +100,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* Rounds x to bfloat16, to nearest even. The values were computed from bf16 values, so the lower
- * bits of a NaN are 0, and it stays a NaN without a test. */
+/* Rounds x to bfloat16, to nearest even. NaN needs no special case: x was computed from bf16
+ * values, so the lower 16 bits of a NaN are 0, and rounding leaves it a NaN. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -154,13 +154,15 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Sums of a row's exponentials before dropout. `exact` adds the f32 values, `stored` the values as
- * rounded for P. The output is divided by `stored`, so that the rounded weights add up to one. */
+/* Sums of a row's exponentials before dropout. `exact` is the sum of the f32 values, `stored` the
+ * sum of the values as they are rounded for P. The output is divided by `stored`, so that the
+ * rounded weights add up to one. */
 typedef struct row_sums {
     float exact, stored;
 } row_sums;
 
-/* P = e^(x - maximum), with dropout. Inlined for each dtype, with dropout and without. */
+/* P = e^(x - maximum), with dropout. There is an inlined copy for each dtype, with and without
+ * dropout. */
 FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                      const span *s, int64_t row, const float *x, float maximum)
 {
@@ -216,8 +218,8 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* Computes P and dS of a row. If d_bias is not NULL, adds dS to d_bias[column]. Inlined for each
- * dtype, with dropout and without. */
+/* Computes P and dS of a row. If d_bias is not NULL, adds dS to d_bias[column]. There is an inlined
+ * copy for each dtype, with and without dropout. */
 FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                  const span *s, int64_t row, const float *bias, float *d_bias)
 {

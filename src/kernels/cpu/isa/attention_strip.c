@@ -11,7 +11,7 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4, /* rows packed together; a column of them has two lanes in bf16, four in f32 */
+    QUAD = 4, /* rows packed together; one column of them takes two lanes in bf16, four in f32 */
     COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -19,8 +19,8 @@ enum {
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
 /* 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit as in vec.h)
- * computes 2 to the fraction of x. Its error is 2.6e-6 if the result will be rounded to bf16;
- * otherwise it is 2e-9 before rounding to f32. */
+ * computes 2 to the power of the fractional part of x. Its error is 2.6e-6 if the result will be
+ * rounded to bf16; otherwise it is 2e-9 before rounding to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -82,9 +82,9 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Sums of the rows' exponentials before dropout. `exact` adds the f32 values, `stored` the values
- * as rounded for P. The output is divided by `stored`, so that the rounded weights add up to
- * one. */
+/* Sums of the rows' exponentials before dropout. `exact` has the sums of the f32 values, `stored`
+ * the sums of the values as they are rounded for P. The output is divided by `stored`, so that the
+ * rounded weights add up to one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -197,7 +197,7 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             int left = dtype == FSDP_DTYPE_BF16 ? (rows + 1) / 2 : rows - 2 * i;
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
-            else if (left == 1) /* the following lanes belong to the next tile */
+            else if (left == 1) /* one lane is left; those after it belong to the next tile */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }
@@ -213,9 +213,9 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, rounded));
 }
 
-/* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
- * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
- * sixteen columns to the left of `now`. */
+/* Returns a row of dS, shifted right by 7 - row columns. Column j of row r belongs to entry j - r
+ * of the bias table, so after the shift a lane belongs to the same entry in all rows. `before` has
+ * the sixteen columns to the left of `now`. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -228,8 +228,8 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Computes P and dS of columns [j, j + 16). With `part`, some rows may be missing, some columns
- * invisible and some elements dropped. */
+/* Computes P and dS of columns [j, j + 16). Without `part`, all rows exist, all columns are
+ * visible, and no element is dropped. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
@@ -284,8 +284,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* Without AMX, a tile has 8 keys of 4 bytes for each pair of rows (bf16) or each row
-         * (f32). */
+        /* In a tile without AMX, each pair of rows (bf16) or each row (f32) takes 8 lanes of 4
+         * bytes, one for each key. */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL

@@ -15,7 +15,7 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x below 127; 0 below -126 and for -infinity, NaN for NaN. The polynomial is the one that
+/* 2^x for x between -126 and 127; 0 for smaller x, NaN for NaN. The polynomial is the one that
  * attention_strip.c uses for float32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
@@ -107,9 +107,9 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* --- backward --- */
 
-/* Returns a row of dS, shifted so that a strip's diagonals become columns: column j of row r
- * belongs to entry j - r of the bias table, so each row is shifted to match row 7. `before` has the
- * eight columns to the left of `now`. */
+/* Returns a row of dS, shifted right by 7 - row columns. Column j of row r belongs to entry j - r
+ * of the bias table, so after the shift a lane belongs to the same entry in all rows. `before` has
+ * the eight columns to the left of `now`. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -123,8 +123,8 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Computes P and dS of columns [j, j + 8). With `part`, some rows may be missing, some columns
- * invisible and some elements dropped. */
+/* Computes P and dS of columns [j, j + 8). Without `part`, all rows exist, all columns are visible,
+ * and no element is dropped. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -208,7 +208,8 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Returns a mask. Bit i is set if 16-bit half i of the 16 words is at least the threshold. */
+/* Returns a mask of 32 bits. Bit i is set if half i of the words is at least the threshold; a half
+ * has 16 bits. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];

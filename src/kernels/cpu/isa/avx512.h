@@ -10,8 +10,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Marks a function that uses AVX512-BF16 instructions. Inline functions with this mark are inlined
- * into functions with it. The instructions are executed only if the CPU has them. */
+/* Marks a function that uses AVX512-BF16 instructions. Functions with this mark can be inlined into
+ * each other. The instructions are executed only if the CPU has them. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -25,8 +25,8 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounds x to bf16, to nearest even. With use_bf16, denormals become zero, as in the products of
- * AVX512-BF16. */
+/* Rounds x to bf16, to nearest even. With use_bf16, denormals become zero, as they do in products
+ * by AVX512-BF16. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)

@@ -39,13 +39,13 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
-/* Return the number of rows per task that gives a task about FSDP_CHUNK elements. */
+/* Return the number of rows per task with which a task has about FSDP_CHUNK elements. */
 static inline int64_t fsdp_task_rows(int64_t width)
 {
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
 }
 
-/* Return n rounded up to a multiple of FSDP_LANES, as the loops over a block need it. */
+/* Return n rounded up to a multiple of FSDP_LANES, as required by the loops over a block. */
 static inline int fsdp_padded(int n)
 {
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
@@ -61,8 +61,8 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
 }
 
 /* Prefetch what a later block will read. The hardware prefetcher does not follow short bursts from
- * several arrays in turn: without this, adding two bfloat16 arrays in memory took three times as
- * long. An address past the end does no harm. */
+ * several arrays in turn. Without this function, adding two bfloat16 arrays in memory took three
+ * times as long. An address past the end does no harm. */
 static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 {
     enum {
@@ -127,7 +127,7 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
 }
 
 /* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. The terms of
- * a block are first added to each other. So the error of a row's sum grows with the number of
+ * a block are first added to each other, so that the error of a row's sum grows with the number of
  * blocks, not with the number of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)

@@ -1,6 +1,6 @@
 /* Makes infinite float16 values finite, and computes the gradient of this operation. Elements are
- * compared as integers: without the sign, larger magnitudes are larger integers, and NaN is above
- * infinity. */
+ * compared as integers. Without the sign bit, a larger magnitude is a larger integer, and NaN is
+ * above infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -8,13 +8,13 @@
 enum {
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
-    LARGEST = 0x7bff, /* 65504: the bound of a tensor without infinite elements */
-    /* 64512: the bound of a tensor with infinite elements, 65504 - 1000 rounded to float16 */
+    LARGEST = 0x7bff, /* 65504: the bound if no element is infinite */
+    /* 64512: the bound if an element is infinite; 65504 - 1000 rounded to float16 */
     BOUND = 0x7be0,
 
     PER_BYTE = 4, /* gradient factors in a byte of `factors` */
 
-    /* Bits of byte 0 of `factors`, which say what the tensor has. */
+    /* Bits of byte 0 of `factors`: an element is infinite; an element has the magnitude LARGEST. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
@@ -22,7 +22,7 @@ enum {
 /* Codes, of two bits each, for the factors that gradients are multiplied by. */
 enum {
     FACTOR_1,
-    FACTOR_HALF, /* x was at the bound: torch.clamp gives half of the gradient to the bound */
+    FACTOR_HALF, /* x is at the bound: as in torch.clamp, x gets half of the gradient */
     FACTOR_0     /* clamped */
 };
 

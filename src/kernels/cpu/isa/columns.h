@@ -1,8 +1,8 @@
 /* Sums over the rows of a matrix, one sum for each column. One pass can add up several sets of sums
- * (`sets`) whose terms differ. The rows are cut into blocks that depend on the shape alone. A task
- * adds its block's rows in order into a partial sum of its own, and the partial sums are added in
- * order of the blocks. The partial sums are in the caller's scratch, which has room for a limited
- * number of columns: wider matrices are processed in panels of columns.
+ * (`sets`) whose terms differ. The rows are cut into blocks that depend on the shape alone. Each
+ * task adds up the rows of one block, in order. These partial sums are then added in the order of
+ * the blocks. They are in the caller's scratch, which has room for a limited number of columns, so
+ * wider matrices are processed in panels of columns.
  *
  *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
  *     while (fsdp_column_sums_next(&sums)) {

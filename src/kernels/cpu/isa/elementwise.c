@@ -126,8 +126,8 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to a bound beyond which the slope is constant in float32. Without it, a term of the
- * slope could be 0 * infinity. NaN stays NaN. */
+/* Limits x for the computation of a slope. Beyond `bound` the slope is constant in float32, and
+ * without the limit one of its terms could be 0 * infinity. NaN stays NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
@@ -186,8 +186,8 @@ enum {
     SLOPE = 2
 };
 
-/* Computes y = a(x), slope = a'(x) or both for a block. `wanted` says which; it is a constant where
- * this is inlined. The pointer of a result that is not wanted is not used. */
+/* Computes y = a(x), slope = a'(x) or both for a block. `wanted` says which, and is a constant in
+ * each inlined copy. The pointer to a result that is not wanted is not used. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -315,8 +315,8 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* One row of the block of columns. A pointer is NULL if the pointer of this name in
- * fsdp_activated_backward_args is NULL. */
+/* Pointers into one row of the arrays of fsdp_activated_backward_args. A pointer is NULL if its
+ * array is NULL. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;

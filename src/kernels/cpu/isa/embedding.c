@@ -77,8 +77,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices must be distinct. In the backward of gather_rows() they are, if it selected no token
- * twice. */
+/* The indices must be distinct. As the backward of gather_rows(), this requires that gather_rows()
+ * selected no row twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -104,8 +104,10 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
  * row in float32 and rounds once, so a bfloat16 gradient does not lose many small terms. */
 
 enum {
-    BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens */
-    RUN_CHUNK = 32, /* sorted tokens per task; a run is added by the task in which it begins */
+    BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens in a batch */
+    /* Sorted tokens per task. The tokens of one id form a run. A run is added up by the task in
+     * which it begins, even if it ends beyond that task's tokens. */
+    RUN_CHUNK = 32,
     DIGIT_BITS = 8,
     DIGITS = 1 << DIGIT_BITS
 };

@@ -15,13 +15,13 @@
 #endif
 
 enum {
-    ROWS = 4,    /* rows of C that share the loaded elements of B */
-    COLUMNS = 3, /* columns of C that are computed together if a row of B has all of k (trans_b) */
-    STEPS = 4,   /* elements of k per step if a row of B has all columns */
-    /* Elements of k per pass if a row of B has all of k. The part of A for one pass stays in the
-     * first-level cache. */
+    ROWS = 4,    /* rows of C computed together, from the same loaded elements of B */
+    COLUMNS = 3, /* columns of C computed together with trans_b, where a row of B has all of k */
+    STEPS = 4,   /* elements of k per step without trans_b, where a row of B has all columns */
+    /* Elements of k per pass with trans_b. The part of A for one pass stays in the first-level
+     * cache. */
     DEPTH = 1024,
-    AHEAD = 24 /* prefetch distance, rows of B */
+    AHEAD = 24 /* prefetch distance in rows of B */
 };
 
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
@@ -54,8 +54,8 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
 
 /* --- with trans_b: dot products of rows --- */
 
-/* Adds the products of elements [l, l + n) of k to `acc`, for rows [i, i + rows) and columns [j, j
- * + columns) of C. */
+/* Adds to `acc` the terms of k in [l, l + n), for rows [i, i + rows) and columns [j, j + columns)
+ * of C. */
 FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
                           const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
                           fsdp_vec acc[ROWS][COLUMNS])
@@ -78,8 +78,7 @@ FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
     }
 }
 
-/* Adds the products of elements [l0, l1) of k to rows [i, i + rows) and columns [j, j + columns) of
- * C. */
+/* Adds the terms of k in [l0, l1) to rows [i, i + rows) and columns [j, j + columns) of C. */
 FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
                       int64_t j, int64_t l0, int64_t l1)
 {
@@ -130,8 +129,8 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
 
 /* --- without trans_b: sums of rows of B --- */
 
-/* Adds the products of elements [l, l + steps) of k to rows [i, i + rows) of C at column j. x has
- * the elements of B in these steps at column j. */
+/* Adds the terms of k in [l, l + steps) to rows [i, i + rows) of C, in the FSDP_VEC columns from j
+ * on. x[s] has these columns of row l + s of B. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
 {
@@ -147,7 +146,7 @@ FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i
     }
 }
 
-/* Adds the products of elements [l, l + steps) of k to columns [j, j + n) of C. */
+/* Adds the terms of k in [l, l + steps) to columns [j, j + n) of C. */
 FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
                              int64_t j, int64_t n, int64_t l)
 {

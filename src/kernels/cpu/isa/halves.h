@@ -1,6 +1,6 @@
 /* Converts blocks of floats to two halves and back, one register of floats at a time: Note [Halves]
  * in src/base/halves.h. The index of a block's first element is a multiple of FSDP_HALVES_WORD, and
- * each sixteen elements have a word of marks. */
+ * every sixteen elements have one word of marks. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"

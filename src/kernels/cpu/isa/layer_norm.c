@@ -1,5 +1,5 @@
-/* LayerNorm (Ba, Kiros & Hinton 2016). The second pass over a row reads it from the first-level
- * cache. */
+/* LayerNorm (Ba, Kiros & Hinton 2016). After the first pass over a row, the row is in the
+ * first-level cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
@@ -99,7 +99,7 @@ typedef struct norm_backward_job {
     bool want_sums;
 } norm_backward_job;
 
-/* The means of a row that dx depends on, where n = (x - mean) rstd and g = dy w. */
+/* The two means over a row that dx depends on, where n = (x - mean) rstd and g = dy w. */
 typedef struct row_means {
     float g, g_n; /* mean(g), mean(g n) */
 } row_means;
@@ -125,8 +125,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
     return (row_means){fsdp_sum_lanes(g_acc) / width, fsdp_sum_lanes(g_n_acc) / width};
 }
 
-/* Computes the panel's columns of one row, and adds the row's terms of dw and dbias to `sums`,
- * which points to the panel's first column or is NULL. */
+/* Computes dx of one row in the panel's columns, and adds the row's terms of dw and dbias to
+ * `sums`, which points to the panel's first column or is NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

@@ -47,9 +47,9 @@ static float exp_of(float x)
     return fsdp_vec_exp(fsdp_vec_set(x))[0];
 }
 
-/* Computes a row's maximum and sum of e^(x - maximum) in one pass: when a block raises the maximum,
- * the sums up to then are scaled (Milakov & Gimelshein 2018). The maximum starts finite, so a row
- * that begins with -infinity has sum 0 instead of NaN. */
+/* Computes a row's maximum and sum of e^(x - maximum) in one pass. When a block raises the maximum,
+ * the sums so far are scaled (Milakov & Gimelshein 2018). The maximum begins with a finite number,
+ * so that the sum of a row that begins with -infinity is 0 and not NaN. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;

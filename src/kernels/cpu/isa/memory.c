@@ -65,8 +65,8 @@ static void copy(fsdp_kernel_context *c, void *dst, const void *src, size_t byte
 
 /* --- cast --- */
 
-/* A block in the intermediate type of a cast. This is float32 if float32 represents all values of
- * both types exactly; otherwise float64 if one of the types is floating, else int64. */
+/* A block in the intermediate type of a cast: float32 if it represents all values of both types
+ * exactly; otherwise float64 if one of them is a float type, else int64. */
 typedef union cast_block {
     float f32[FSDP_BLOCK];
     double f64[FSDP_BLOCK];
@@ -96,7 +96,8 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* With `again`, the doubles will be rounded once more, so int64 is rounded to odd here. */
+/* Loads a block as float64. With `again`, the caller will round the values once more, so int64 is
+ * rounded to odd here. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -201,8 +202,8 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts elements [begin, end) to bfloat16 at the speed of memory, for master weights. Casts only
- * whole groups of sixteen, and returns the end of the last group. */
+/* Casts float32 to bfloat16 at the speed of memory, for master weights. Casts the whole groups of
+ * sixteen elements of [begin, end) and returns the end of the last group. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -281,7 +282,8 @@ typedef struct normal_job {
     float mean, std;
 } normal_job;
 
-/* sin and cos of 2 pi u for u in [0, 1). In quarter turns the angle is q + y with |y| <= 1/2. */
+/* sin and cos of 2 pi u for u in [0, 1). 4 u is split into an integer q of quarter turns and a
+ * remainder y with |y| <= 1/2. */
 static inline void sin_cos_turn(float u, float *restrict sine, float *restrict cosine)
 {
     float quarters = 4.0f * u;
@@ -303,7 +305,8 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
 }
 
 /* Box & Muller 1958: words 0 and 1 of a counter give two values, words 2 and 3 give two more. The
- * radius is drawn from (0, 1] in steps of 2^-32 so that the tails reach 6.6 deviations. */
+ * radius comes from a number in (0, 1] that is at least 2^-32, so that the tails reach 6.6 standard
+ * deviations. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];
@@ -317,8 +320,8 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* A part of a parameter gets the values that it would get if the whole parameter were drawn, since
- * blocks begin at fixed places of the whole parameter. */
+/* A part of a parameter gets the same values as if the whole parameter were drawn, since blocks
+ * begin at fixed positions in the whole parameter. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

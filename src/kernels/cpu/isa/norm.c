@@ -93,8 +93,8 @@ static float row_mean(const norm_backward_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computes columns [begin, end) of one row, and adds the row's terms of dw to `sums`, which points
- * to column `begin` or is NULL. */
+/* Computes dx of one row in columns [begin, end), and adds the row's terms of dw to `sums`, which
+ * points to column `begin` or is NULL. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, int64_t begin, int64_t end,
                               float *restrict sums)
 {

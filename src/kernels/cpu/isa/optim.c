@@ -1,15 +1,15 @@
 /* AdamW, Adam, SGD and Adafactor on one shard, with PyTorch's arithmetic in PyTorch's order
  * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
  * Adafactor). Scalars are computed in double and rounded to float where PyTorch passes them to a
- * kernel. A task updates its part block by block, so the copy in copy_dtype is written while the
- * block is in cache. */
+ * kernel. A task updates its part block by block, so that a block is still in cache when its copy
+ * in copy_dtype is written. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 /* --- a block of a parameter --- */
 
-/* Returns elements [i, i + n) of the parameter. If `param` is NULL, they are joined from `halves`
- * into `wide`; otherwise they are in place. */
+/* Returns a pointer to elements [i, i + n) of the parameter. If `param` is NULL, they are joined
+ * from `halves` into `wide`; otherwise the pointer is into `param`. */
 static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
                          float wide[restrict FSDP_BLOCK])
 {
@@ -192,7 +192,8 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* Returns the square whose average is kept. As in transformers, eps is added to it in float32. */
+/* Returns the squared gradient plus eps, of which a moving average is kept. As in transformers, eps
+ * is added in float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;
@@ -233,12 +234,13 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    /* Columns per task. Each level of a task's tree then has 512 bytes of sums. */
+    /* Columns per task. Each level of the recursion in square_strip() then needs 512 bytes of
+     * sums. */
     COLUMN_STRIP = 64
 };
 
-/* Sums a strip of n columns over `rows` rows; the strip begins at `g`. The tree splits at the
- * largest power of two below `rows`. */
+/* Sums a strip of n columns over `rows` rows; the strip begins at `g`. The rows are added as a
+ * binary tree that splits at the largest power of two below `rows`. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {
@@ -298,7 +300,7 @@ static void reciprocal_sqrt(fsdp_kernel_context *c, float *out, const float *x, 
 
 typedef struct adafactor_job {
     const fsdp_adafactor_args *args;
-    double *sums; /* of squares; unused by the step */
+    double *sums; /* used only by adafactor_square_sums() */
     int64_t task_rows;
     float lr, decay, beta1, rest1; /* decay: -lr * weight_decay */
 } adafactor_job;

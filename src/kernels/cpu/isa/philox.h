@@ -68,7 +68,8 @@ FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 }
 
 enum {
-    FSDP_COUNTER_HALVES = 8 /* 16-bit halves of a counter's words, see fsdp_drop_threshold() */
+    /* Number of 16-bit halves in the four words of a counter; see fsdp_drop_threshold(). */
+    FSDP_COUNTER_HALVES = 8
 };
 
 /* Stores the first n 16-bit halves of the random words for counters first, first + 1, ..., each

@@ -5,8 +5,9 @@
 /* --- tree_sum --- */
 
 enum {
-    TREE_AHEAD = 1024,    /* prefetch distance, elements */
-    STREAM_FROM = 1 << 16 /* elements; a smaller sum may still be in cache when it is read */
+    TREE_AHEAD = 1024, /* prefetch distance, elements */
+    /* In elements. A smaller sum is not streamed, since it may be read while still in cache. */
+    STREAM_FROM = 1 << 16
 };
 
 typedef struct tree_job {
@@ -16,7 +17,7 @@ typedef struct tree_job {
     fsdp_dtype dtype;
     int64_t n;
     float scale;
-    bool streams; /* dst is written past the caches */
+    bool streams; /* dst is written by stores that bypass the caches */
 } tree_job;
 
 /* Returns the sum of elements [i, i + 16) over `count` sources; count is at most four. */
@@ -52,8 +53,8 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Sums elements from `begin` in whole groups of sixteen, and returns the end of the last group.
- * Returns `begin` if it does not support the dtype or the number of sources. */
+/* Sums whole groups of sixteen elements from `begin` on, and returns the end of the last group.
+ * Returns `begin` if the dtype or the number of sources is not supported. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -80,9 +81,9 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the sum of one block over sources [first, first + count). The result is in `buffer`, or
- * in the source if nothing has to be computed. The aligned binary tree splits at the largest power
- * of two below count. */
+/* Returns the sum of one block over sources [first, first + count). It is in `buffer`, or in the
+ * source itself if there is only one and it needs no conversion. The aligned binary tree splits the
+ * sources at the largest power of two below count. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -116,8 +117,8 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Whether dst may be written past the caches. It may not if dst is a source, since its lines are
- * then in cache already. */
+/* Whether stores to dst may bypass the caches. They may not if dst is a source, since its lines are
+ * then already in cache. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -145,7 +146,7 @@ typedef struct powers_job {
 
 static inline double larger(double a, double b)
 {
-    return b > a || b != b ? b : a; /* a NaN stays */
+    return b > a || b != b ? b : a; /* keeps a NaN */
 }
 
 static double power_of(float x, double power)
@@ -156,7 +157,8 @@ static double power_of(float x, double power)
     return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
 }
 
-/* Adds the power of element i of a block to accumulator i % FSDP_LANES. */
+/* Adds |x|^power of element i of a block to accumulator i % FSDP_LANES. If power is INFINITY, keeps
+ * the largest |x| instead. */
 static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
                               double power)
 {

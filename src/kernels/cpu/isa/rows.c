@@ -7,7 +7,7 @@ typedef struct columns_job {
     const char *x;           /* split: rows of n parts */
     void *const *to;         /* split: [n] */
     char *out;               /* join: rows of n parts */
-    const void *const *from; /* join: [n]; a part that is NULL is zeros */
+    const void *const *from; /* join: [n]; NULL: the part is zeros */
     int n;
     int64_t rows, task_rows;
     size_t part_bytes;

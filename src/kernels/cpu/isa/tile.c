@@ -11,10 +11,11 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* A tile with fewer lanes of k prefetches nothing. It would be done before the data arrived,
-     * and its operands are in the cache already. */
+    /* A tile prefetches only if it has at least this many lanes of k. A smaller tile would finish
+     * before the prefetched data arrived, and its operands are in the cache already. */
     FAR_DEPTH = 128,
-    /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
+    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group
+     * before the next, so the group stays in the second-level cache. */
     GROUP_BYTES = 256 << 10
 };
 
@@ -89,7 +90,7 @@ FSDP_INLINE __m512i broadcast(const char *a)
 
 /* The destination of a tile's results. */
 typedef struct output {
-    void *c; /* f32, or bf16 for the kinds that write bf16 */
+    void *c; /* bf16 if the kind is F32_TO_BF16 or BF16_TO_BF16, else f32 */
     int64_t ldc;
     bool add;            /* add to the previous values of c, which are f32 */
     unsigned last_lanes; /* mask of the lanes to store in the last vector of each row */
@@ -239,8 +240,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes the tile at row i, column j of C. `panel` has the columns of B that begin at j; each of
- * its lanes of k has `width` columns. */
+/* Computes the tile at row i, column j of C. `panel` has `width` columns of B, beginning with
+ * column j, for each lane of k. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -264,10 +265,10 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]. The hardware prefetcher does not predict two kinds of access, since
- * their pieces are short and far apart: the part of C that a tile adds to or overwrites, and the
- * rows of A that the next row of tiles starts with. C is prefetched one tile ahead, A one row of
- * tiles ahead. Each tile of a row prefetches its share of the rows of A. */
+/* Note [Ahead of the tile]. The hardware prefetcher does not predict two kinds of access, which
+ * consist of short pieces that are far apart: those to the part of C that a tile adds to or
+ * overwrites, and those to the rows of A of the next row of tiles. C is prefetched one tile ahead,
+ * A one row of tiles ahead. Each tile of a row prefetches its share of the rows of A. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {

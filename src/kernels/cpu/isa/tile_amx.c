@@ -1,5 +1,5 @@
-/* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C has four registers, two
- * by two, and A and B have two each. So a step along k of 16 lanes loads four registers and
+/* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C takes four registers, two
+ * by two, and A and B take two each. So a step of 16 lanes along k loads four registers and
  * multiplies four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel
  * AMX"). Sums go to C through a buffer in the first-level cache, unless nothing is added to them.
  *
@@ -24,10 +24,11 @@ enum {
     LINE = 64, /* bytes of a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
     PAIR = 2 * LANES, /* elements of k in a row of a register */
-    /* Bytes of B that all rows of a block of A read in turn; they fit the second-level cache. */
+    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group
+     * before the next, so the group stays in the second-level cache. */
     GROUP_BYTES = 512 << 10,
-    /* With fewer lanes of k, C is not prefetched, since a tile would be done before the data
-     * arrived. */
+    /* A tile prefetches C only if it has at least this many lanes of k. A smaller tile would finish
+     * before the data arrived. */
     FAR_DEPTH = 64
 };
 
@@ -50,7 +51,8 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies `rows` rows (at most 16) of `left` elements of k (at most 32) without reordering. */
+/* Copies `rows` rows (at most 16), each with `left` elements of k (at most 32), without reordering.
+ * Each row is padded with zeros to 32 elements. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -58,8 +60,8 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes elements of A into two squares. src has `k` rows, and each has one element of k for
- * `rows` rows of A. Both numbers are at most 32. */
+/* Transposes elements of A into two squares. src is stored by k: it has `k` rows, and each of them
+ * has an element for each of `rows` rows of A. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -105,7 +107,7 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                                  PAIR * row_bytes); /* prefetches the next rows of k */
+                                  PAIR * row_bytes); /* prefetches the next PAIR rows of k */
             else
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
                                   fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
@@ -119,8 +121,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 typedef struct tile_rows {
     int rows[2];
     const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros, or NULL */
-    int64_t stride, step;       /* stride: bytes from one row to the next; step: from 16 lanes to
-                                 * the next 16 */
+    /* stride: bytes from one row to the next; step: bytes from 16 lanes of k to the next 16 */
+    int64_t stride, step;
     int64_t steps;
 } tile_rows;
 
@@ -163,13 +165,14 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
 
 /* Sums that have not been moved from a buffer to C yet.
  *
- * Note [Between steps]. Moving the sums of a tile takes half as long as the products of a short
- * tile, but uses other parts of the processor. So a few rows are moved after each step along k of
- * the next tile. */
+ * Note [Between steps]. Moving the sums of a short tile takes half as long as computing them, but
+ * uses other parts of the processor. So the sums are moved while the next tile is computed, a few
+ * rows after each of its steps along k. */
 typedef enum pending_kind {
     PENDING_ANY,
-    PENDING_BF16, /* 32 columns in bf16 with a bias, which may be zeros */
-    PENDING_F32   /* 32 columns in f32 with a bias, added to C */
+    PENDING_BF16, /* C is bf16 and has 32 columns; a bias is added, which may be zeros */
+    /* C is f32 and has 32 columns. A bias, which may be zeros, and the previous C are added. */
+    PENDING_F32
 } pending_kind;
 
 typedef struct pending {
@@ -229,9 +232,10 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
                                 : _mm512_setzero_ps());
 }
 
-/* Note [Asked for between steps]. The lines of Note [Ahead of the tile] in tile.c are prefetched a
- * few at a time, after each step along k. The first-level cache can have about 16 misses pending,
- * and an instruction that prefetches one more line waits until one of them has arrived. */
+/* Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
+ * in tile.c, a few at a time, after each step along k. The first-level cache can have about 16
+ * misses pending. An instruction that prefetches one more line waits until one of them has
+ * arrived. */
 typedef struct lines {
     const char *at;
     int64_t stride; /* bytes from one row to the next */
@@ -242,8 +246,8 @@ typedef struct lines {
 static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
 {
     const int64_t before = (int64_t)((uintptr_t)at % LINE);
-    /* If rows begin at different places in a line, a row may touch one more line than the first row
-     * does. */
+    /* If the stride is not a multiple of LINE, rows begin at different offsets in a line, and a row
+     * may touch one more line than the first row does. */
     const int64_t shift = stride % LINE ? LINE - 1 : 0;
     lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
     l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
@@ -264,8 +268,8 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     for (; n > 0; n--) {
         if (to_write)
             __builtin_prefetch(l->at, 1);
-        /* Into the second-level cache: in the first-level cache, rows that are a multiple of 4096
-         * bytes apart would evict each other. */
+        /* A is prefetched into the second-level cache. In the first-level cache, rows that are a
+         * multiple of 4096 bytes apart would evict each other. */
         else
             __builtin_prefetch(l->at, 0, 2);
         l->at = (const char *)((uintptr_t)l->at + LINE);
@@ -276,8 +280,8 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is prefetched while a tile is computed: its part of C, and `of_a` lines of those rows of A
- * with which the next row of tiles starts. */
+/* What is prefetched while a tile is computed: its part of C, and `of_a` of the lines of A that the
+ * next row of tiles will use. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
@@ -344,7 +348,8 @@ AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t c
 
 /* --- blocks --- */
 
-/* Returns rows [i, i + 32) of A. `tail` has room for 64 bytes of each row. */
+/* Returns rows [i, i + 32) of A. `tail` is scratch of 64 bytes for each row, for the last lanes if
+ * they need padding. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);
@@ -374,8 +379,9 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes columns [j, j + columns) of the rows of `r`, which begin at row i. Afterwards the sums
- * of `before` are in C, and the new sums may be pending in `now`. */
+/* Computes columns [j, j + columns) of C in the rows of `r`, which begin at row i. When it returns,
+ * the sums of `before` have been moved to C. The new sums are either in C as well or pending in
+ * `now`. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

@@ -3,12 +3,12 @@
  *
  * Note [Tiles of AVX2]. The sixteen registers hold 4 x 24 sums, three vectors of B and one element
  * of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be narrower. If
- * it would have 8 columns, the last two panels have 16 columns each, since the additions to only 4
- * x 8 sums would wait for each other. A panel stays in the first-level cache while all rows of a
- * block of A are multiplied with it. GEMM always packs A: reading its rows in place, from far
- * apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and each half of a tile
- * is multiplied separately. Attention's rows of probabilities, in the first-level cache, are read
- * in place. */
+ * it would have only 8 columns, the last two panels have 16 columns each instead: with 4 x 8 sums,
+ * an addition would have to wait for the one before it. A panel stays in the first-level cache
+ * while all rows of a block of A are multiplied with it. GEMM always packs A: reading its rows in
+ * place, from far apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and
+ * each half of a tile is multiplied separately. The rows of attention's probabilities are read in
+ * place, since they are in the first-level cache. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -20,7 +20,9 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    STRIP = 72, /* columns of B, or rows of A, that are packed together for each row of k */
+    /* Columns of B, or rows of A, that pack_rows() packs from one row of k before it goes to the
+     * next. */
+    STRIP = 72,
     /* With at least this many lanes of k, prefetching C costs little compared with the products. */
     FAR_DEPTH = 128,
     AHEAD = 2048 /* prefetch distance of packing, elements */
@@ -58,7 +60,7 @@ static int64_t rounded(int64_t n)
 /* Where packing stores eight columns of a panel of B, or the rows of a tile of A. */
 typedef struct target {
     float *at;      /* address of lane 0 */
-    int64_t stride; /* lanes from one row of k to the next */
+    int64_t stride; /* lanes from one element of k to the next */
 } target;
 
 /* Returns the destination of columns [8 i, 8 i + 8) of B, or of rows [8 i, 8 i + 8) of A. */
@@ -109,8 +111,8 @@ FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs `rows` rows and `lanes` lanes of k. For whole blocks the function is inlined with
- * constants. */
+/* Packs `rows` rows with `lanes` lanes of k each. For whole blocks, the function is inlined with
+ * constant arguments. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -254,8 +256,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* Adds the sum, bias and previous C, those that the block asks for, to a tile of results x [rows,
- * columns]. Stores the tile at (i0, j0) in C. */
+/* Finishes a tile of results x [rows, columns]: adds the block's sum, bias and previous C, as far
+ * as the block has them, and stores the tile at (i0, j0) in C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {
@@ -292,7 +294,7 @@ static const float *a_at(const fsdp_tile_block *b, int64_t i)
     return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
 }
 
-/* Computes rows [i, i + ROWS) of C and the columns of panel p, which begin at column j of C. */
+/* Computes rows [i, i + ROWS) of C in the columns of panel p, which begin at column j of C. */
 static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
 {
     int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);
@@ -303,7 +305,7 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
-        /* The prefetched lines arrive before the sums are done. */
+        /* The lines arrive while the sums are computed. */
         for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) {
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);

@@ -6,15 +6,16 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
-    PACK_STRIP = 512,       /* columns of B, or rows of A, that are packed together for each row of
-                             * k */
+    /* Columns of B, or rows of A, that pack_rows() packs from one row of k before it goes to the
+     * next. */
+    PACK_STRIP = 512,
     PACK_AHEAD = 4096,      /* prefetch distance, elements */
-    PACK_AHEAD_ALONG = 512, /* prefetch distance in each of sixteen rows, bytes */
-    /* If rows have at most this many bytes, packing prefetches the next sixteen rows instead. */
+    PACK_AHEAD_ALONG = 512, /* prefetch distance within each of sixteen rows, bytes */
+    /* If a row has at most this many bytes, packing prefetches the next sixteen rows instead. */
     PACK_SHORT_ROW = 2048
 };
 
-/* What the elements in memory are, and what a lane of 4 bytes contains. */
+/* The dtype of the elements in memory, and the content of a packed lane of 4 bytes. */
 typedef enum pack_form {
     PACK_F32,
     PACK_PAIRS,  /* pairs of bf16: Note [Lanes] in tile.h */
@@ -47,8 +48,8 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* per_lane() returns the elements of k per lane, lane_bytes() the bytes that a lane has in memory
- * before packing. */
+/* per_lane() returns the number of elements of k in a lane, lane_bytes() the bytes that these
+ * elements take in memory, before packing. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -59,8 +60,8 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Loads the first `left` of 16 lanes from memory (all 16 if `left` is larger). The other lanes are
- * zeros. In PACK_PAIRS, `left` counts elements, and the last lane may have only one. */
+/* Loads the first `left` of 16 lanes from memory (all 16 if `left` is larger). The other lanes
+ * become zeros. With PACK_PAIRS, `left` counts elements, and the last lane may get only one. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -71,14 +72,14 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* Packs `rows` rows of `left` elements of k, which are at most sixteen lanes. For whole blocks the
- * function is inlined with constants. */
+/* Packs `rows` rows with `left` elements of k each, which take at most sixteen lanes. For whole
+ * blocks, the function is inlined with constant arguments. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)
 {
     __m512i r[16];
     const char *at = src + lane * lane_bytes(form);
-    __asm__("" : "+r"(at)); /* forces one pointer; sixteen would not fit the registers */
+    __asm__("" : "+r"(at)); /* Forces one pointer: there are not enough registers for sixteen. */
     UNROLL
     for (int i = 0; i < 16; i++) {
         r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
@@ -129,8 +130,8 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Loads two rows of k (if `second` is false, one row and zeros) as pairs, for up to 32 columns:
- * lanes[0] has the first 16, lanes[1] the others. */
+/* Loads two rows of k as pairs, for up to 32 columns: lanes[0] gets the first 16, lanes[1] the
+ * others. If `second` is false, zeros take the place of the second row. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {
@@ -145,7 +146,8 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Packs two rows of k as pairs. For whole pairs the function is inlined with constants. */
+/* Packs two rows of k as pairs. For whole pairs, the function is inlined with constant
+ * arguments. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {
@@ -156,7 +158,7 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Packs like pack_rows(), but bf16 with two rows of k per lane. */
+/* Does the same as pack_rows() for bf16, with two rows of k in each lane. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {

@@ -4,8 +4,8 @@
  * (nothing is contracted), so a value's bits depend neither on its position in a vector nor on the
  * ISA.
  *
- * Selections use integer masks: the compiler would not vectorise `condition ? x : y` with
- * arithmetic in x or y. Since arithmetic may trap, it must not evaluate both.
+ * Selections use integer masks, because the compiler would not vectorise `condition ? x : y` with
+ * arithmetic in x or y. Arithmetic may trap, so the compiler must not evaluate both.
  *
  * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
  * tests/kernels/test_math.c measures its error over dense ranges. */
@@ -35,8 +35,8 @@ static inline uint16_t fsdp_round_bf16(float f)
 static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    /* The exponent of a normal number changes from bias 15 to bias 127, that of infinity and NaN to
-     * 255. A float subtraction computes the value of a subnormal. */
+    /* In a normal number, the bias of the exponent changes from 15 to 127. In infinity and NaN, the
+     * exponent becomes 255. A subnormal is computed by a float subtraction. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -51,7 +51,8 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
-    /* Below 2^-14 the result is subnormal; adding 0.5f to the magnitude rounds it. */
+    /* Below 2^-14 the result is subnormal. Adding 0.5f rounds the magnitude to a multiple of 2^-24,
+     * the smallest subnormal; the low bits of the sum are the result. */
     uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u);
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
@@ -65,7 +66,8 @@ static inline uint16_t fsdp_round_f16(float f)
 /* ln x for normal positive x. */
 static inline float fsdp_log(float x)
 {
-    /* Subtracts sqrt(1/2), so that ln(1 + f) is in [-ln 2 / 2, ln 2 / 2). */
+    /* x = 2^k (1 + f). Subtracting the bits of sqrt(1/2) before k is extracted keeps ln(1 + f) in
+     * [-ln 2 / 2, ln 2 / 2). */
     uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u;
     float k = (float)((int32_t)bits >> 23);
     float f = fsdp_f32_from_bits((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;

@@ -6,7 +6,7 @@
 #include "src/kernels/cpu/isa/vector.h"
 
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* as in the Makefile, for this header alone */
+#pragma GCC diagnostic ignored "-Wpsabi" /* like -Wno-psabi in the Makefile */
 #endif
 
 typedef float fsdp_v16 __attribute__((vector_size(64)));
@@ -23,9 +23,9 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
     memcpy(p, &x, sizeof x);
 }
 
-/* Stores x past the caches, so that the cache line is not read first. p must be a multiple of 64.
- * Use this for large results that are not read soon. Call fsdp_stream_end() before another thread
- * may read the results. */
+/* Stores x by instructions that bypass the caches, so that the cache line is not read first. The
+ * address p must be a multiple of 64. Use this for large results that are not read soon. Call
+ * fsdp_stream_end() before another thread may read the results. */
 FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)
 {
 #if defined(__AVX512F__)

@@ -1,6 +1,6 @@
 /* A register of floats, of the ISA's width, and functions for softmax and activations. Use it for
  * loops in which explicit vectors are faster than one-lane functions (vec.h) that the compiler
- * vectorises. With vectors wider than registers (vec16.h), the compiler would load and store at
+ * vectorises. In such loops, vectors wider than registers (vec16.h) would be loaded and stored at
  * every step.
  *
  * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. The
@@ -182,11 +182,12 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
-    /* Rounds x / ln 2; the integer is in the low bits. */
+    /* Rounds x / ln 2 to an integer. `magic` is so large that the integer is in the low bits of the
+     * sum. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
-    /* ln 2 has two parts here. The first part has 15 bits, so k times it is exact even without a
-     * fused operation. */
+    /* k ln 2 is subtracted in two parts, because ln 2 is not exact in float. The first part of ln 2
+     * has 15 bits, so its product with k is exact even without a fused operation. */
     fsdp_vec r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.62e4p-1f), x);
     r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.7f7d1cp-20f), r);
     fsdp_vec q = fsdp_vec_set(0x1.6a2254p-10f);
@@ -212,7 +213,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
     return fsdp_vec_select(x < 0.0f, smaller, larger);
 }
 
-/* An odd polynomial near 0, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|). */
+/* tanh x: near 0 an odd polynomial, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|) with the sign of x. */
 FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
@@ -227,7 +228,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
     return fsdp_vec_copysign(fsdp_vec_select(t < 0.625f, small, large), x);
 }
 
-/* An odd polynomial near 0, elsewhere 1 - e^-t p(t). */
+/* erf x: near 0 an odd polynomial, elsewhere 1 - e^(-t p(t)) with the sign of x, where t = |x| and
+ * p is a polynomial. */
 FSDP_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
