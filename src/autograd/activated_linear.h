@@ -1,17 +1,18 @@
 /* A linear layer whose input is an activation function of a tensor, as one operation.
  *
  * Note [Activated in parts]. The activation in a feed-forward layer is as wide as its input, and
- * backward needs it only once, for the gradient of w. So backward computes the activation again
- * (Note [Derived results] in derived.h explains why it is not kept), for one part of the features
- * at a time. A part takes three steps. First, the product of dy with w gives the gradient of the
- * part's activation. This gradient is still in the caches when one pass over it replaces it by the
- * activation, and replaces the saved input by the input's gradient. Last, the product of dy with
- * the activation gives the part's gradient of w. So the whole activation and its whole gradient
- * never exist, and the exponential that both need is computed once. The parts split the rows or
- * columns of the results, but not the sums in them, so products with our own tiles
- * (src/kernels/cpu/gemm.h) have the same bits as without parts. In forward, the whole activation is
- * computed at once. But if the layer is in a checkpointed part or has no backward, memory matters
- * more than time, and the activation is computed for a part of the rows at a time.
+ * backward needs it only once, for the gradient of w. So backward computes the activation again,
+ * for one part of the features at a time. (Note [Derived results] in derived.h explains why it is
+ * not kept.) A part takes three steps. First, the product of dy with w gives the gradient of the
+ * part's activation. The second step is one pass over this gradient, which is still in the caches.
+ * The pass overwrites the gradient with the activation, and the saved input with the gradient of
+ * the input. Last, the product of dy with the activation gives the part's gradient of w. So the
+ * whole activation and its whole gradient never exist, and the exponential that the activation and
+ * the gradient both need is computed once. The parts split the rows or columns of the results, but
+ * not the sums in them. So products with our own tiles (src/kernels/cpu/gemm.h) give the same bits
+ * as they would without parts. In forward, the whole activation is usually computed at once. But if
+ * the layer is in a checkpointed part or has no backward, memory matters more than time, and the
+ * activation is computed for a part of the rows at a time.
  *
  * Legend: T rows of x, D features in, N features out. */
 #pragma once

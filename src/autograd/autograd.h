@@ -34,11 +34,11 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* How recorded operations have read the leaf since the owner of the target last reset these
-     * fields. looked_up: an operation has read only some rows; `lookups` is the number of rows that
-     * all such operations have read. read_whole: an operation has read the whole leaf. Operations
-     * of checkpointed parts count from their first run, although only the second run records nodes
-     * for them. */
+    /* How recorded operations have read the leaf since the owner of `target` last reset these
+     * fields. looked_up: some operation has read only some of the rows; `lookups` is the number of
+     * rows read by all operations of this kind. read_whole: some operation has read the whole leaf.
+     * Operations of a checkpointed part are counted here in the first run, although only the second
+     * run records their nodes. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run, including nodes that the
@@ -50,26 +50,26 @@ struct fsdp_grad_sink {
      * unit's gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
     /* Get a table for the gradients of only the rows in `ids` [n]. Row padding_idx gets no
-     * gradient. If out->table is NULL, the caller must use `target`. If `rows` itself is NULL,
-     * callers always use `target`. */
+     * gradient. If `out->table` is then NULL, the caller must use `target`. If this function is
+     * itself NULL, callers always use `target`. */
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
     fsdp_tensor *grad;  /* the tensor to which the default target writes; owned */
-    uint64_t n_dropped; /* number of times that the owner of the target has dropped a gradient of
-                           this leaf; 0 for the default target */
+    uint64_t n_dropped; /* number of times that the owner of `target` has dropped a gradient of this
+                           leaf; 0 for the default target */
 };
 /* The default target: write to self->grad, which is float32 and created on first use. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-/* Get the leaf's target for a node that will be recorded later. During the call, the node already
- * counts as a reader of the leaf. */
+/* Get the leaf's target already in forward, for the node that the calling operation will record.
+ * During the call, this node counts as a reader of the leaf. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scope *s,
                                                           fsdp_tensor *leaf, fsdp_tensor **dst,
                                                           float *beta);
-/* Make `grad`, which has the dtype and shape of the default target's tensor, the leaf's gradient
- * without a copy. Returns false, and does nothing, if the leaf has another target or already has a
- * gradient, or if `grad` has other holders. */
+/* Make `grad` itself the leaf's gradient, so that nothing is copied. `grad` must have the dtype and
+ * shape of the default target's tensor. Returns false, and does nothing, if the leaf has another
+ * target or already has a gradient, or if `grad` has other holders. */
 bool fsdp_grad_steal(fsdp_tensor *leaf, fsdp_tensor *grad);
 
 /* Leaves that future nodes will read. A leaf is listed once for each of these nodes. */
@@ -105,17 +105,19 @@ typedef struct fsdp_op {
      * backward is in `backward`. */
     void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in);
-    /* If true: when `backward` is called, grad_in[i] is the sum of the gradients that other readers
-     * of input i have given so far (owned by s; NULL: none). `backward` adds its own contributions
-     * to this sum in an order that it chooses, and replaces grad_in[i] by the result. */
+    /* If true, `backward` itself adds to the gradients of its inputs. When it is called, grad_in[i]
+     * is the sum of the gradients that other readers of input i have given so far (owned by s;
+     * NULL: none). `backward` adds its own contributions in an order that it chooses, and stores
+     * the sum in grad_in[i]. */
     bool continues;
     void (*host_destroy)(void *host); /* destroys fsdp_record_args.host; NULL: fsdp_free() */
-    bool has_gradients; /* forward already computes the gradients, so the second run of a
-                           checkpointed part must run this operation */
+    bool has_gradients; /* forward already computes the gradients that backward passes on, so the
+                           second run of a checkpointed part must run this operation */
     bool reads_rows;    /* the operation reads only fsdp_record_args.rows rows of its leaves */
-    /* Compute the only result of a recorded node again and write it to `result`, which has the
-     * right shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
-     * kernels. NULL: the result is kept. */
+    /* Recompute the only result of a recorded node and write it to `result`, which has the right
+     * shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
+     * kernels. NULL: the result cannot be recomputed, so it is kept for operations that read it in
+     * backward. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
@@ -142,15 +144,15 @@ struct fsdp_node {
     fsdp_derived *derived;    /* state of the recomputation of this node's result; NULL: the result
                                  cannot be recomputed */
     const fsdp_tensor *wrote; /* fsdp_record_args.wrote: one of the leaves in `in`; NULL: none */
-    uint64_t n_dropped;       /* n_dropped of the sink of `wrote` when the node was recorded */
+    uint64_t n_dropped;       /* value of n_dropped in wrote's sink when the node was recorded */
     void *host;               /* host memory that the operation keeps */
     _Alignas(16) unsigned char options[FSDP_OPTION_BYTES];
 };
 
 /* Does the scope have a tape, and does `t` need a gradient on it? */
 bool fsdp_needs_grad(const fsdp_scope *s, const fsdp_tensor *t);
-/* Must an operation with input `t` call fsdp_record()? True also while the tape is hidden, because
- * operations are then counted (Note [Early stop] in early_stop.h). */
+/* Must an operation with input `t` call fsdp_record()? This is also true if operations of a
+ * checkpointed part are being counted (Note [Early stop] in early_stop.h). */
 bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t);
 
 /* The arguments of fsdp_record(). n_in, n_saved and n_out are the numbers of elements in use. An
@@ -167,8 +169,8 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* The leaf in `in` whose gradient forward has already added to the leaf's target; NULL: none.
-     * Adding it in forward is correct only if backward reaches the node. */
+    /* A leaf in `in` whose gradient forward has already added to the leaf's target; NULL: none.
+     * This is correct only if backward reaches the node; if it does not, backward fails. */
     fsdp_tensor *wrote;
     bool reads_leaves; /* the operation reads leaves other than its inputs, so it is recorded even
                           if no input needs a gradient */
@@ -188,14 +190,16 @@ typedef struct fsdp_run {
      * checkpoint.h). */
     fsdp_tape *hidden_tape;
     /* hidden_leaves: leaves that operations have read while the tape is hidden. expected_leaves: in
-     * the second run of a part, the hidden leaves of its first run that were not read again yet. */
+     * the second run of a part, the hidden leaves of its first run that have not been read again
+     * yet. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
-    struct fsdp_kept *keeping, *recalling; /* the results that the first run of a part keeps, and
-                                              those that the second run reuses; NULL: none */
-    /* Note [Early stop] in early_stop.h: the state of a checkpointed part in its first run
-     * (counting) and in its second run (stopping). without_values: backward reads nothing that the
-     * second run will still compute. */
+    /* keeping: where the first run of a part stores the results that it keeps. recalling: where the
+     * second run finds these results. NULL: none. */
+    struct fsdp_kept *keeping, *recalling;
+    /* See Note [Early stop] in early_stop.h. counting, stopping: the state of a checkpointed part,
+     * in its first and in its second run. without_values: the second run has passed its stopping
+     * point. Backward reads nothing that comes later, so no values are computed. */
     struct fsdp_early_stop *counting, *stopping;
     bool without_values;
     fsdp_scope_options options;
@@ -218,15 +222,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_scope_open_child(fsdp_scope *parent, fsdp_scope
 /* Move the caller's reference to `t` into the scope. Returns t, or NULL if `t` is NULL or the scope
  * fails. */
 fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
-/* Create an activation [shape], owned by s; NULL if the scope has failed or fails now. The tensor
- * has no memory if values are not needed (Note [Early stop] in early_stop.h). */
+/* Create an activation [shape], owned by s. Returns NULL if the scope has failed, or fails in this
+ * call. The tensor has no memory if values are not needed (Note [Early stop] in early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Let an outer scope own a further reference to a result, so that the result outlives its own
- * scope. */
+/* Let an outer scope own one more reference to `t`, so that `t` outlives the scope in which it was
+ * made. */
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Record a failure in the scope; returns true if `status` is FSDP_OK. */
 bool fsdp_scope_check(fsdp_scope *s, fsdp_status status);
-/* Set a float32 scalar on a device with kernels. */
+/* Set a float32 scalar. The device must have kernels. */
 static inline void fsdp_set_scalar(const fsdp_tensor *t, float value)
 {
     fsdp_device_from_host(t->storage->device, fsdp_tensor_ptr(t), &value, sizeof value);
@@ -264,7 +268,8 @@ typedef struct fsdp_region fsdp_region;
  * several modules, which are then one unit. Any function may be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
-    /* Cast tensors that the forward itself creates, as pre_forward casts inputs. */
+    /* Cast tensors that the module's forward creates itself, in the same way as pre_forward casts
+     * inputs. */
     fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
@@ -283,7 +288,7 @@ typedef struct fsdp_region_hooks {
 
 struct fsdp_region {
     uint32_t first, end; /* nodes [first, end) of the tape */
-    uint32_t parent;     /* region + 1; 0: none */
+    uint32_t parent;     /* index of the parent region + 1; 0: none */
     fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
     int n_hooks;
     bool reached, entered, left;
@@ -299,15 +304,17 @@ void fsdp_region_end(fsdp_scope *s, uint32_t region);
 void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name);
 
 struct fsdp_tape {
-    uint64_t generation; /* generation of the nodes that are now on the tape; tensors of earlier
-                            nodes have an older generation */
+    /* Generation of the nodes that are now on the tape. It changes when the tape is cleared.
+     * Tensors that still have an old generation have no node any more. */
+    uint64_t generation;
     fsdp_node *nodes;
     size_t n_nodes, cap_nodes;
     fsdp_region *regions;
     size_t n_regions, cap_regions;
-    uint32_t open_region; /* region + 1 */
+    uint32_t open_region; /* index of the innermost open region + 1; 0: none */
 };
-/* Release saved[i] of a node of the tape, or, with fsdp_node_clear(), everything that it holds. */
+/* fsdp_node_release_saved() releases saved[i] of a node of the tape. fsdp_node_clear() releases
+ * everything that the node holds. */
 void fsdp_node_release_saved(const fsdp_tape *tape, fsdp_node *n, int i);
 void fsdp_node_clear(const fsdp_tape *tape, fsdp_node *n);
 /* Empty the tape without cancelling anything. */

@@ -11,8 +11,8 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape, *outer; /* outer: the tape whose backward runs this sweep for a checkpointed
-                                part; NULL: none */
+    fsdp_tape *tape, *outer; /* outer: if `tape` is the inner tape of a checkpointed part, the tape
+                                whose backward runs this part; else NULL */
     fsdp_device *device;
     fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
     bool *reached;       /* [n_nodes] */
@@ -78,7 +78,7 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
 }
 
 /* Check the gradients that forward has already added. Called before any hook. The check depends
- * only on data that are the same on all ranks. reached NULL: no node is reached. */
+ * only on data that is the same on all ranks. If `reached` is NULL, no node is reached. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -89,7 +89,7 @@ static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reac
 
 /* --- adding gradients --- */
 
-/* *slot += grad. If only the slot holds its gradient, that gradient is updated in place. */
+/* *slot += grad. The old gradient is updated in place if nothing but the slot refers to it. */
 static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
 {
     if (!*slot) {
@@ -224,8 +224,8 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* Move the current gradients of the node's inputs to grad_in, for an operation that adds to them
- * itself. */
+/* For an operation that itself adds to the gradients of its inputs: move the sums so far to
+ * grad_in. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -259,7 +259,7 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     else
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
-    release_grads(w, i); /* not earlier, since grad_in may contain one of these gradients */
+    release_grads(w, i); /* only now, because grad_in may contain one of these gradients */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -297,8 +297,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add the tape's hooks to the outer tape, in regions without nodes, so that the outer tape's
- * backward calls end_backward. */
+/* Let the outer tape's backward call end_backward of this tape's hooks: add the hooks to the outer
+ * tape, in regions without nodes. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))

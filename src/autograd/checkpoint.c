@@ -17,16 +17,16 @@ typedef struct fsdp_kept {
         const fsdp_op *op;
         uint32_t number;                          /* number of the operation; Note [Early stop]
                                                      in early_stop.h */
-        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* the results before they are stored; only in the
-                                                     last item */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* the results until they are stored; used only in
+                                                     the last item */
         fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
     } * items;
-    size_t n, cap, next; /* next: index of the item that the second run uses next */
-    uint64_t products,
-        products_again; /* number of products so far, in the first and in the second run */
+    size_t n, cap, next;               /* next: index of the item that the second run uses next */
+    uint64_t products, products_again; /* number of products so far: `products` in the first run,
+                                          `products_again` in the second */
 } fsdp_kept;
 
-/* The state that the node of a part keeps. */
+/* What the node of a checkpointed part keeps for the second run. */
 typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
@@ -36,11 +36,13 @@ typedef struct segment {
     float loss_factor;                 /* value before the part ran */
     fsdp_tape *tape;                   /* the outer tape */
     int result[FSDP_MAX_OUT];          /* [n_out] index of each output among the part's results */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* NULL if there is no such input, or if the node saves it
-                                          (without offload, a derived input) */
+    fsdp_stashed *inputs[FSDP_MAX_IN]; /* inputs for the second run; NULL if there is no such input,
+                                          or if the node itself saves it (this is so for a derived
+                                          input without offload) */
     fsdp_leaf_list leaves;             /* leaves that the second run will read */
     bool keeps_results;
-    fsdp_kept kept; /* `offload` and `number` in it apply to `inputs`, too */
+    fsdp_kept kept; /* results of the first run; its fields `offload` and `number` are used for
+                       `inputs`, too */
     fsdp_early_stop stop;
 } segment;
 
@@ -69,16 +71,17 @@ static void segment_destroy(void *host)
 
 /* --- kept results --- */
 
-/* Is the result of this operation kept? As in torchtitan, all results of attention and the 1st,
- * 3rd, ... product are kept. *products is the number of products before this operation, and is
- * updated. */
+/* Is the result of this operation kept? As in torchtitan, all results of attention are kept, and
+ * every second product, beginning with the first. *products is the number of products before this
+ * operation, and is updated. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the latest result. This is called only at the next result or at the end of the run: the
- * last result of a run is dropped, not written to the file, if backward does not need it. */
+/* Store the latest result. This is called late: when the next result is kept, or at the end of the
+ * run. By then it is known whether backward needs the last result of the run; if not, it is never
+ * written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -108,8 +111,8 @@ void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *o
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create another tensor over t's memory for the second run, because node, generation and output of
- * `t` itself belong to the first run. */
+/* Create another tensor over t's memory for the second run, which needs a node, generation and
+ * output of its own: those of `t` belong to the first run. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -143,8 +146,9 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The target of an input that needs a gradient. Such an input is a leaf of the inner tape, and the
- * part reads it through a node (source_op) that copies nothing. */
+/* The gradient target of the part's inputs. In the second run, each input that needs a gradient is
+ * a leaf of the inner tape, and the part reads this leaf through a node (source_op) that copies
+ * nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -217,8 +221,8 @@ typedef struct root_list {
     int n;
 } root_list;
 
-/* Add a root with its gradient. A result that is not on the inner tape has no gradient to pass on,
- * and is left out. */
+/* Add a root with its gradient, if it has one. A result that is not on the inner tape depends on
+ * nothing that needs a gradient, so it is left out. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -246,9 +250,9 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
     fsdp_drop(s, t);
 }
 
-/* Return the index of the first input that is the same tensor as input i. The two inputs are one
- * leaf of the inner tape, so the gradients of all readers of the tensor are added in the order of
- * the inner tape, as they would be without checkpointing. */
+/* Return the index of the first input that is the same tensor as input i, or i. The two inputs are
+ * then one leaf of the inner tape. So the gradients of all readers of the tensor are added in the
+ * order of the inner tape, as they would be without checkpointing. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -258,8 +262,9 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Run the part and its backward. The roots are the part's results, and those inputs that were also
- * read after the part. Such an input starts with the gradient that these later readers gave it. */
+/* Run the part again, and then its backward. The roots are the part's results, and those of its
+ * inputs that operations after the part have read, too. so_far[i] is the gradient that these
+ * operations have given input i; the part adds its own to it. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -325,8 +330,8 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first run --- */
 
-/* Is result i an output of the node? It is not if it is one of the part's inputs, the same tensor
- * as an earlier result, or a leaf, whose gradient always goes to the leaf's own target. */
+/* Is result i an output of the node? This is false if it is one of the part's inputs, the same
+ * tensor as an earlier result, or a leaf, whose gradient always goes to the leaf's own target. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -411,8 +416,8 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
-        /* This call is checkpointed only in the second run of the part around it, so that part must
-         * not stop early. */
+        /* If operations are being counted, this is the first run of an enclosing part. This call
+         * will be checkpointed in that part's second run, which must then not stop early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

@@ -8,10 +8,10 @@
 
 struct fsdp_derived {
     int refs;                /* one for the node, and one for the result while it exists */
-    fsdp_tensor *result;     /* borrowed; NULL after the result was freed */
+    fsdp_tensor *result;     /* borrowed; NULL once the result has been freed */
     fsdp_tensor *recomputed; /* owned; NULL before backward needs it and after its last reader */
-    int readers; /* number of nodes that saved the result and have not read it for the last time */
-    bool for_each; /* recompute the result for each reader */
+    int readers;             /* number of nodes that have saved the result and will still read it */
+    bool for_each;           /* recompute the result for each reader */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];

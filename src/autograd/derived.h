@@ -1,30 +1,32 @@
 /* Results that backward recomputes instead of keeping them.
  *
- * Note [Derived results]. To compute the result of a norm, a gelu or a gated activation, one pass
- * over tensors is enough, and the operation's own backward keeps these tensors anyway. So an
- * operation that reads such a result in backward does not keep the result. The operation only
- * refers to the node that made the result, and the memory is freed when forward no longer needs the
- * result. In backward, before the first operation that reads the result, the node recomputes it
- * with the same kernel, so with the same bits. The recomputed result is released after the last
- * operation that reads it, or at the latest after the backward of the node that made it, which runs
- * after all readers. (In the second run of a checkpointed part, where memory matters more, it is
- * released after each reader and recomputed for the next one.)
+ * Note [Derived results]. The result of a norm, a gelu or a gated activation takes only one pass to
+ * compute, from tensors that the operation keeps for its own backward anyway. So an operation that
+ * reads such a result in backward does not keep the result. The operation only refers to the node
+ * that made the result, and the memory is freed when forward no longer needs the result. In
+ * backward, before the first operation that reads the result, the node recomputes it with the same
+ * kernel, so with the same bits. The recomputed result is released after the last operation that
+ * reads it, or at the latest after the backward of the node that made it, which runs after all
+ * readers. (In the second run of a checkpointed part, where memory matters more, it is released
+ * after each reader and recomputed for the next one.)
  *
- * Results of two kinds are read without recomputation: results that something still holds when
- * backward reads them, and the result after which the second run of a checkpointed part stops. A
- * result that is computed from a derived result is kept. Otherwise backward would have to recompute
- * a chain of results from its beginning. torch.compile decides in the same way what backward
- * recomputes. Operations whose results can be recomputed have a `derive` function. */
+ * Results of two kinds are read without recomputation: a result that something still holds when
+ * backward reads it, and the last result that the second run of a checkpointed part computes before
+ * it stops (Note [Early stop] in early_stop.h). A result that is computed from a derived result is
+ * kept. Otherwise backward would have to recompute a chain of results from its beginning.
+ * torch.compile decides in the same way what backward recomputes. Operations whose results can be
+ * recomputed have a `derive` function. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Declare that node `n` can recompute `result`. The node must have been recorded just now, and
- * everything that it saved must be kept. With `for_each`, the result is recomputed once for each
- * reader. */
+/* Declare that node `n` can recompute `result`. Call this directly after the node was recorded. The
+ * node must not have saved another derived result. With `for_each`, the result is recomputed once
+ * for each reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
 /* Call this when the node is destroyed: no operation needs its result any more. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
-/* Keep the result, which was made just now, for its readers, so that it is not recomputed. */
+/* Keep the result for its readers, so that it is not recomputed. Call this directly after
+ * fsdp_derived_create(). */
 void fsdp_derived_hold(fsdp_derived *derived);
 /* Declare that no further node will save the result. If none has saved it, drop what
  * fsdp_derived_hold() keeps. Accepts NULL. */
@@ -34,7 +36,7 @@ void fsdp_derived_release(fsdp_derived *derived);
  * that made the result. Then pass NULL to end_read. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
 void fsdp_derived_end_read(fsdp_derived *derived);
-/* Is there a node that saved the result and has not read it for the last time? Accepts NULL. */
+/* Is there a node that has saved the result and will still read it? Accepts NULL. */
 bool fsdp_derived_is_wanted(const fsdp_derived *derived);
 /* Is `t` the result of a node on the scope's tape that can recompute it? */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);

@@ -53,7 +53,9 @@ static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    return was_there ? 0 : stop->n; /* an operation that is not counted may have made t */
+    /* A tensor without a mark may have been made by an operation that is not counted. It then
+     * counts as made by the latest operation. */
+    return was_there ? 0 : stop->n;
 }
 
 static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)

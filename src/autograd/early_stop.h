@@ -1,21 +1,21 @@
 /* Decides where the second run of a checkpointed part may stop computing.
  *
- * Note [Early stop]. The second run is needed only for the tensors that backward reads. Everything
- * after the last of these tensors would be computed in vain. In a transformer block, the last
- * product and the addition to the residual stream come after it: a quarter to a third of the work
- * of all products of the block. After the last needed tensor, PyTorch's checkpoint leaves the part
- * with an exception (set_checkpoint_early_stop()). Here the part runs to its end, so that its nodes
- * are recorded and its modules' hooks are called. But from the stopping point, operations get no
- * kernels and create tensors without memory, as on the meta device.
+ * Note [Early stop]. The second run is needed only for the tensors that backward reads. What comes
+ * after the last of these tensors need not be computed. In a transformer block, the last product
+ * and the addition to the residual stream come after it. This product is a quarter to a third of
+ * the work of all products of the block. PyTorch's checkpoint leaves the part with an exception
+ * after the last needed tensor (set_checkpoint_early_stop()). Here the part runs to its end, so
+ * that its nodes are recorded and its modules' hooks are called. But from the stopping point,
+ * operations get no kernels and create tensors without memory, as on the meta device.
  *
  * The first run finds the stopping point. It numbers the operations, marks their results with the
  * number, and records the number of the last operation whose values backward might read. When in
- * doubt, it treats an operation as needed. The last needed operation may be needed only for what it
- * keeps besides its result (a norm's moments), and not for the result. The first run counts at
- * least the operations that the second run counts. So if the counts of the two runs differ, the
- * second run stops later, or fails if the part computed something else. If the part contains calls
- * that are checkpointed themselves, they are checkpointed only in the part's second run, and this
- * run then does not stop early. */
+ * doubt, it treats an operation as needed. The values that backward reads may be the operation's
+ * result, or only what the operation keeps besides its result (a norm's moments). The first run
+ * counts all operations that the second run counts, and perhaps more. So if the counts of the two
+ * runs differ, the second run stops later, or fails if the part computed something else. If the
+ * part contains calls that are checkpointed themselves, they are checkpointed only in the part's
+ * second run, and this run then does not stop early. */
 #pragma once
 #include "src/autograd/autograd.h"
 
@@ -25,8 +25,8 @@ typedef struct fsdp_early_stop {
     uint64_t mark;   /* the value that marks results of the first run, in fsdp_tensor.generation */
     uint32_t n;      /* operations counted so far */
     uint32_t needed; /* number of the last operation whose values backward reads; 0: none */
-    bool result_is_needed; /* backward reads the result of operation `needed`, not only what it
-                              keeps besides the result */
+    bool result_is_needed; /* backward reads the result of operation `needed`; false: only what the
+                              operation keeps besides its result */
 } fsdp_early_stop;
 
 /* Call before and after each run of the part; operations in between are counted. */
@@ -38,8 +38,9 @@ void fsdp_early_stop_end_second(fsdp_run *run);
 /* Count an operation, whether or not it has computed values. Called by fsdp_record(), and by code
  * in which two operations share a node. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
-/* Does the second run stop after the operation that was counted last? Then the first node that
- * runs backward reads the result of that operation. */
+/* Is the operation that was counted last also the last one whose values backward needs? Then its
+ * result is worth keeping: backward, which begins with the last operations, would recompute it
+ * almost at once. */
 bool fsdp_early_stop_is_reached(const fsdp_run *run);
 /* Will the second run stop after the operation that is counted next, although backward does not
  * read the result of that operation? Then the values of the result need not be computed. */

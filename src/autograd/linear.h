@@ -21,8 +21,8 @@ fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
  * fails. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
-/* A part of the D input features, [first, first + features), for which a function below computes
- * gradients. */
+/* A part of the D input features, [first, first + features). The functions below compute gradients
+ * for one such part. */
 typedef struct fsdp_linear_part {
     int64_t first, features;
 } fsdp_linear_part;
@@ -30,8 +30,8 @@ typedef struct fsdp_linear_part {
 void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                 fsdp_linear_part part, const void *dy, const fsdp_tensor *w,
                                 void *dx);
-/* dw = dy^T x, for the part's columns of dw, with x [T, features]. It is added to dw if dw.beta is
- * 1. */
+/* dw = dy^T x, for the part's columns of dw, with x [T, features]. If dw.beta is 1, the product is
+ * added to dw. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
                                  fsdp_grad_destination dw);

@@ -42,9 +42,10 @@ typedef struct fsdp_grad_destination {
 } fsdp_grad_destination;
 /* Open the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i]. If
- * several inputs are leaves, open the largest one first. If it does not fit in the current section
- * (Note [Sections] in src/fsdp/grad_buffer.h), it can start a new one, but not after another leaf
- * of the node was opened, whose gradient is then incomplete. */
+ * several inputs are leaves, open the largest one first. If its gradient does not fit in the
+ * current section (Note [Sections] in src/fsdp/grad_buffer.h), a new section can begin. Once
+ * another leaf of the node has been opened, this is not possible, because that leaf's gradient is
+ * incomplete. */
 fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
                                                   fsdp_dtype dtype, int ndim, const int64_t *shape,
                                                   fsdp_tensor **grad_in);
@@ -52,10 +53,10 @@ fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node
  * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                                   fsdp_tensor **grad_in);
-/* fsdp_input_grad_like() for kernels that work element by element: if `t` (an output's gradient, or
- * the input as this node saved it) is not shared, the gradient overwrites `t`. Some tensors are
- * shared: a gradient that add passed on has two holders, the gradient of a root belongs to the
- * caller, and in[i] holds a leaf. */
+/* Like fsdp_input_grad_like(), for kernels that work element by element: the gradient overwrites
+ * `t` (an output's gradient, or the input as this node saved it) if nothing else refers to `t`.
+ * Something else may do so: a gradient that `add` passed on has two holders, the gradient of a root
+ * belongs to the caller, and in[i] holds a leaf. */
 fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                                       fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)
@@ -76,7 +77,8 @@ static inline bool fsdp_dropout_is_active(const fsdp_scope *s, float p)
 /* Returns false, and the scope fails, unless p is in [0, 1]. */
 bool fsdp_check_probability(fsdp_scope *s, const char *op, float p);
 
-/* Does the gradient of `t` go to the target of `t`, a leaf, rather than to a node that made `t`? */
+/* Is `t` a leaf that needs a gradient? If it is, its gradient goes to the target of `t`; otherwise,
+ * to the node that made `t`. */
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 
 /* Copy host integers for fsdp_record_args.host; NULL if the scope failed. */

@@ -148,8 +148,8 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 /* --- forward --- */
 
 /* Return the number of parts into which the rows of the activation are split. It is the same in
- * both runs of a checkpointed part. The parts differ in length by at most one row, because a
- * product of only a few rows may add in another order. */
+ * both runs of a checkpointed part. The lengths of the parts differ by at most one row. This avoids
+ * a part of only a few rows, whose product might add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -295,8 +295,8 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     if (!check_activated(s, &linear_op, in, false, &o.shape) ||
         !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* x has no node to which the gradient of the linear operation
-                                      could go, so relu_dropout needs a node */
+    if (fsdp_grad_is_leaf(s, x)) { /* relu_dropout needs a node of its own: x is a leaf and has no
+                                      node to which the linear operation could pass its gradient */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {

@@ -2,9 +2,9 @@
  * logits of a whole batch never exist.
  *
  * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
- * once for the gradient. Chunks exist to avoid keeping the logits, and computing them twice would
- * cost a third of the operation's time. So if gradients are needed, they are computed immediately
- * for each chunk: the logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
+ * once for the gradient. The logits of a chunk are not kept, and computing them twice would cost a
+ * third of the operation's time. So if gradients are needed, they are computed immediately for each
+ * chunk: the logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
  * d_logits^T x are kept for backward. Backward only passes dx and dw on, which is correct only if
  * the gradient of the loss is 1. If w's gradient is part of a unit's gradient buffer, dw is added
  * there immediately, so there is no second buffer of its size. Then the tape's backward fails if it
@@ -23,10 +23,10 @@ enum {
     /* Largest number of rows of a chunk. 512 would be 1 % faster, but the logits would then be the
      * largest part of a checkpointed model's activations. */
     CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192, /* lower bound of the maximum number of rows: with fewer rows, most of
-                               the time would be spent reading w for each chunk */
-    CHUNK_BYTES = 24 << 20, /* size of a chunk's logits from which the maximum number of rows is
-                               computed, within the two bounds above */
+    LEAST_CHUNK_ROWS = 192, /* lower bound of the maximum number of rows of a chunk: with fewer
+                               rows, most of the time would be spent reading w for each chunk */
+    CHUNK_BYTES = 24 << 20, /* target size of a chunk's logits. The maximum number of rows is
+                               computed from it and kept within the two bounds above */
     ROW_ALIGN = 8 /* rows are rounded up to a multiple of this, so that chunks have few different
                      shapes: GEMM primitives are cached by shape */
 };
@@ -80,7 +80,7 @@ static bool gradient_is_one(fsdp_scope *s, const fsdp_tensor *grad)
     return false;
 }
 
-/* Pass dw on. If w is a leaf that has no gradient yet, dw itself becomes its gradient. */
+/* Pass dw on. If w is a leaf without a gradient so far, dw itself becomes its gradient. */
 static void hand_on_dw(const fsdp_node *n, fsdp_tensor **grad_in)
 {
     fsdp_tensor *dw = n->saved[SAVED_DW], *leaf = n->in[IN_W].leaf;
@@ -260,8 +260,8 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_scope_own(s, dw);
 }
 
-/* Get the destination of w's gradient. If no row has a label, no product will write it, so zeros
- * are written here, unless it already holds a gradient (beta is 1). */
+/* Get the destination of w's gradient. If no row has a label, no product will write to it. It is
+ * then filled with zeros here, unless it already holds a gradient (beta is 1). */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -279,7 +279,8 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Is the caller, which will not read x again, the only holder of x's memory? */
+/* May dx use x's memory? The caller will not read x again, so this is true if nothing else refers
+ * to x or its memory. */
 static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -289,8 +290,9 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    const bool is_most = 2 * r->n > r->x->shape[0]; /* dx needs most of x's memory, all of which
-                                                       stays allocated as long as dx does */
+    /* dx uses x's memory only if it fills most of it, because all of x's memory stays allocated as
+     * long as dx does. */
+    const bool is_most = 2 * r->n > r->x->shape[0];
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);
     if (!fsdp_scope_ok(r->s) ||

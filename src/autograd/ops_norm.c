@@ -1,7 +1,7 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
  * 2016). Their results are derived (Note [Derived results] in derived.h). A node saves copies of
- * the weights, because the backward of another unit may recompute the result, when these weights
- * are not gathered. */
+ * the weights. The result may be recomputed in the backward of another unit, when the weights
+ * themselves are not gathered. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 

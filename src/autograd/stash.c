@@ -15,10 +15,10 @@ enum {
 };
 
 struct fsdp_stashed {
-    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and of the other fields
-                                         only refs and tensor are used */
+    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and only `refs` and
+                                         `tensor` of the other fields are used */
     int refs;
-    fsdp_tensor *tensor; /* NULL while only the file has it */
+    fsdp_tensor *tensor; /* NULL while the tensor is only in the file */
     /* The following fields are used only with offload. */
     uint64_t number; /* number of the first call that stored it */
     uint64_t offset;
@@ -133,8 +133,8 @@ static fsdp_status begin_read(fsdp_stashed *item)
 
 /* --- calls --- */
 
-/* Release the tensor's memory, so that only the file has it, unless something else holds the
- * tensor anyway. */
+/* Release the tensor's memory, so that the tensor is only in the file. No effect if something else
+ * holds the tensor, or if backward has requested it. */
 static fsdp_status release_memory(fsdp_stashed *item)
 {
     if (!item->tensor || item->is_back || item->tensor->refs > 1 || item->tensor->storage->refs > 1)
@@ -180,7 +180,7 @@ static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* Find the item in which this or an earlier call has stored `t`; NULL if there is none. */
+/* Find the item of `t`, if this call or an earlier one has stored `t`; else NULL. */
 static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)

@@ -2,13 +2,13 @@
  *
  * Note [Activation offload]. Calls are numbered in the order of forward. When call n stores a
  * tensor, the file's worker thread immediately starts writing it, and the tensor's memory is
- * released when call n + 2 begins. So there is at least the time of one whole call for the write,
- * and tensors of at most two calls are in memory, however slow the disk is. Backward runs in the
+ * released when call n + 2 begins. So the write has at least the duration of one whole call.
+ * Tensors of at most two calls are in memory, however slow the disk is. Backward runs in the
  * opposite order. When a call runs again, the worker thread starts reading the tensors of the call
- * before it. A tensor that several calls keep (the encoder's output in each decoder block) is
- * written once, and stays in memory as long as anything else holds it. The file is used as a stack:
- * a new tensor is stored after the last tensor that is still needed. On the meta device memory is
- * counted in the same way, and nothing is read or written. */
+ * before it. A tensor that several calls keep, such as the encoder's output, which each decoder
+ * block reads, is written once. It stays in memory as long as anything else holds it. The file is
+ * used as a stack: a new tensor is stored after the last tensor that is still needed. On the meta
+ * device memory is counted in the same way, and nothing is read or written. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -26,7 +26,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *off
 
 typedef struct fsdp_stashed fsdp_stashed;
 
-/* Keep `t`, whose elements must not change any more. Leaves, views and small tensors stay in
+/* Keep `t`. Its elements must not change from now on. Leaves, views and small tensors stay in
  * memory; if offload is NULL, every tensor does. FSDP_ERR_IO if the disk is full. */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number,
                                            fsdp_tensor *t, fsdp_stashed **stashed);

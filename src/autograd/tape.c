@@ -63,7 +63,8 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* Remove one entry of a leaf from the list. Returns false if it has none or if the list is NULL. */
+/* Remove one entry of a leaf from the list. Returns false if the list has no entry of that leaf, or
+ * is NULL. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -165,8 +166,8 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* Record that a node reads a leaf. If the node was expected in a second run, the first run has
- * already called record_read(). */
+/* Record that a node reads a leaf. If the leaf is in expected_leaves, this is the second run of a
+ * checkpointed part, whose first run has already called record_read(). */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;

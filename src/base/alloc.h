@@ -17,8 +17,8 @@ void fsdp_free(void *p); /* accepts NULL */
 /* Set the error message for an allocation that failed, and return FSDP_ERR_NOMEM. */
 fsdp_status fsdp_error_nomem(void);
 
-/* Order two elements of an array of pointers by the addresses that they contain, for qsort() and
- * bsearch(). */
+/* Compare two pointers by address, for qsort() and bsearch(). `a` and `b` point to elements of an
+ * array of pointers. */
 int fsdp_compare_addresses(const void *a, const void *b);
 
 /* Grow an array by doubling until it has room for `need` items; *cap is the number of items that it

@@ -3,10 +3,10 @@
  * Note [Hooks for tests]. Library code that only tests need is declared in headers named
  * *_testing.h and defined in files named *_testing.c. Only the testing build
  * (build/libfsdp-testing.a and build/fsdp-testing, compiled with FSDP_TESTING) contains these
- * files. A library file that calls a hook includes such a header, which replaces the call by a
- * constant in the release build. Files that call hooks are compiled twice, and all others are
- * shared by both builds. Therefore no other header may depend on FSDP_TESTING, and the layout of
- * every struct is the same in both builds. */
+ * files. A library file that calls a hook includes such a header. In the release build, the header
+ * itself defines the hook, as a function that returns a constant. Files that call hooks are
+ * compiled twice, and all others are shared by both builds. Therefore no other header may depend on
+ * FSDP_TESTING, and the layout of every struct is the same in both builds. */
 #pragma once
 #include <stdbool.h>
 

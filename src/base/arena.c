@@ -1,6 +1,6 @@
-/* An arena is a list of blocks. A new block has as many bytes as the arena has allocated so far,
- * but at least MIN_BLOCK_BYTES and at most MAX_BLOCK_BYTES. It is larger only if one allocation
- * needs more. */
+/* An arena is a list of blocks. A new block is as large as all memory that the arena has allocated
+ * so far, but at least MIN_BLOCK_BYTES and at most MAX_BLOCK_BYTES. A block is larger only if a
+ * single allocation needs more. */
 #include <stdint.h>
 
 #include "src/base/alloc.h"

@@ -1,5 +1,5 @@
 /* Asserts are for bugs in this code. Errors (fsdp_status in fsdp/base.h) are for bad input and
- * failures of the system. */
+ * system failures. */
 #pragma once
 
 _Noreturn void fsdp_assert_failed(const char *expression, const char *file, int line);

@@ -62,8 +62,8 @@ static bool contains_path(const char *path, const char *inner)
 }
 
 /* Refuse a path that contains the working directory or the home directory. If the working directory
- * were replaced, the caller would be left in a removed directory. A home directory is named only by
- * mistake, and it contains too many files to keep them all by hard links. */
+ * were replaced, the caller would be left in a removed directory. A path that contains the home
+ * directory must be a mistake, and keeping all files in it would take too many hard links. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -303,8 +303,8 @@ static fsdp_status copy_attributes(const char *to, const struct stat *st)
     return FSDP_OK;
 }
 
-/* Keep a file by a hard link. Nothing is copied, and the file at the path remains the one that
- * other programs have open. The old directory remains complete until the exchange. */
+/* Keep a file by making a hard link to it. Nothing is copied, and for programs that have it open,
+ * it remains the same file. The old directory remains complete until the exchange. */
 static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
 {
     if (!fsdp_io_should_fail(FSDP_IO_LINK) && link(from, to) == 0)
@@ -352,8 +352,8 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of the old directory. The folder that contains the entry is stale or exists in both
- * directories. */
+/* An entry of the old directory that is kept or dropped on its own. Its folder is stale or exists
+ * in both directories, so the folder is not kept as a whole. */
 typedef struct entry {
     char *name; /* relative path, the same in both directories */
     bool is_stale;
@@ -386,8 +386,8 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale for all entries before the first one is kept, because is_stale must not see kept
- * entries as parts of the new directory. */
+/* Call is_stale for all entries before any of them is kept. Otherwise is_stale would find kept
+ * entries in the new directory and mistake them for new ones. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -471,9 +471,9 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`, because
- * discard() removes what is at `temporary`, and other programs may have created files in the old
- * directory. */
+/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`.
+ * Otherwise discard() would remove it, together with files that other programs may just have
+ * created in it. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -515,7 +515,7 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
     FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
     FSDP_TRY(exchange_directories(d));
-    /* Until the exchange, other programs may have created entries in the old directory. Keep these,
+    /* Other programs may have created entries in the old directory before the exchange. Keep these,
      * too. */
     fsdp_status status = keep_others(d, d->aside, d->path);
     if (status == FSDP_OK)
@@ -541,8 +541,8 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* Keep the message of the failure that led here. The caller has the status of that failure;
-     * FSDP_ERR_IO is only a placeholder for it. */
+    /* The caller may be returning an earlier error, so keep the message of that error. The caller
+     * has its status; FSDP_ERR_IO is only a placeholder. */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

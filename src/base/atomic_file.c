@@ -18,14 +18,15 @@ enum {
     MAX_NAME_TRIES = 100,
     MAX_WRITE = 1 << 30, /* bytes per call of write(); Linux writes at most 2 GiB per call */
     COPY_BYTES = 1 << 20,
-    PIECE_BYTES = 256 << 10, /* bytes that are written and passed to the observer together */
-    SYNC_BYTES = 8 << 20,    /* appended data is passed to the disk in blocks of this size */
+    PIECE_BYTES = 256 << 10, /* appends are written in pieces of this size; the observer gets each
+                                piece once it is written */
+    SYNC_BYTES = 8 << 20,    /* the disk starts writing appended data in blocks of this size */
     HOLE_BYTES = 64 << 10    /* size of the blocks that are checked for zeros */
 };
 
 struct fsdp_atomic_file {
     char *path;
-    char *temporary; /* NULL if `path` is a pipe or a device, which is written directly */
+    char *temporary; /* NULL if `path` is a pipe or a device, to which data is written directly */
     int fd;
     bool keeps_holes;
     uint64_t end; /* used only if keeps_holes: the offset after the last byte written or skipped */
@@ -70,9 +71,9 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove the temporary files of `path` whose writers have ended. In a container, a writer that has
- * ended often had the pid of this process, so files with this pid are examined, too. Files that
- * cannot be removed stay. */
+/* Remove the temporary files of `path` whose writers have ended. Processes in containers often have
+ * the same pids, so a writer that has ended may have had the pid of this process. Files with this
+ * pid are therefore examined, too. Files that cannot be removed stay. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -125,8 +126,8 @@ static fsdp_status open_temporary(fsdp_atomic_file *file)
     return status;
 }
 
-/* Open a pipe or a device directly. A rename to a path such as /dev/stdout would replace it by a
- * file. */
+/* Open a pipe or a device directly. Renaming a temporary file to a path such as /dev/stdout would
+ * replace the device. */
 static fsdp_status open_special(fsdp_atomic_file *file, mode_t mode)
 {
     if (S_ISDIR(mode))
@@ -263,10 +264,10 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* Write in pieces that stay in the processor's cache until the observer reads them. With pieces of
- * 8 MiB, writing a checkpoint of 1 GiB took three times as long. Presumably Linux makes the folios
- * of the page cache as large as a write, and a folio under writeback accepts no more bytes until it
- * has reached the disk. */
+/* Write in pieces that are small enough to stay in the processor's cache until the observer reads
+ * them. With pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. Presumably
+ * Linux makes the folios of the page cache as large as a write, and a folio under writeback accepts
+ * no more bytes until it has reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;

@@ -1,6 +1,6 @@
 /* See cpus.h. A container that may use 2 of a host's 64 CPUs usually has all 64 in its affinity
- * mask. Only its quota limits the CPU time that its threads may use together in each period. If it
- * ran 64 threads, they would mostly wait for each other.
+ * mask. It is limited only by its quota: the CPU time that all its threads together may use in each
+ * period. If it ran 64 threads, they would mostly wait for each other.
  *
  * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; in the line of version 2,
  * CONTROLLERS is empty. The limits of a cgroup's ancestors apply too. In a container, PATH may be
@@ -88,8 +88,8 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* Return the limit of the cgroup that one line of /proc/self/cgroup names. The hierarchy of the
- * line is looked for at its usual mount points. */
+/* Return the smallest limit that applies to the cgroup in one line of /proc/self/cgroup. Only the
+ * usual mount points of cgroup hierarchies are searched. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -101,7 +101,8 @@ static double limit_of_line(const char *root, const char *controllers, const cha
         return least;
     for (size_t i = 0; i < (is_2 ? sizeof mounts_2 : sizeof mounts_1) / sizeof *mounts_1; i++) {
         char copy[PATH_MAX];
-        /* A path with "/.." belongs to a cgroup outside this namespace. Read the root instead. */
+        /* A path with "/.." belongs to a cgroup outside this namespace. Read the limit at the root
+         * of the mount instead. */
         snprintf(copy, sizeof copy, "%s", strstr(path, "/..") ? "" : path);
         const double limit =
             smallest_limit(is_2 ? limit_2 : limit_1, root, is_2 ? mounts_2[i] : mounts_1[i], copy);

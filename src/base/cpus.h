@@ -5,6 +5,6 @@
  * least 1. */
 int fsdp_available_cpus(void);
 /* Return the CPU quota in processors, rounded up, or 0 if there is no quota. It is the smallest
- * quota of the process's cgroup and the ancestors of that cgroup, in version 2 or 1 of cgroups.
- * `root` is prepended to the paths /proc and /sys; it is "" except in tests. */
+ * quota of the process's cgroup and that cgroup's ancestors. Both versions of cgroups are
+ * supported. `root` is prepended to paths in /proc and /sys; it is "" except in tests. */
 int fsdp_cpu_quota(const char *root);

@@ -1,8 +1,8 @@
-/* Slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High Performance
- * Software-based CRC Generators, 2005). On x86-64, long pieces are folded by carry-less
+/* CRC-32 by slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High
+ * Performance Software-based CRC Generators, 2005). On x86-64, long pieces are folded by carry-less
  * multiplication (V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009). Folding is about ten times as fast as slicing. If one instruction
- * multiplies four pairs, it is three times as fast again. */
+ * Instruction, Intel, 2009). Folding is about ten times as fast as slicing. It is another three
+ * times as fast if the processor can multiply four pairs with one instruction. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -15,7 +15,7 @@ enum {
     SLICES = 8,
     LANES = 4,        /* number of blocks that are folded in parallel */
     BLOCK_BYTES = 16, /* size of a block */
-    WIDE_BYTES = 64   /* size of a register in crc32_wide(), four blocks */
+    WIDE_BYTES = 64   /* size of a register in crc32_wide(): four blocks */
 };
 
 void fsdp_crc32_init(fsdp_crc32_table *table)
@@ -62,8 +62,8 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* Fold the rest of a piece into `x`, the state after the earlier blocks of the piece, and return
- * the inverted checksum. `bytes` is a multiple of 16. */
+/* Fold the rest of a piece, the `bytes` bytes at `p`, into `x`, which holds the state after the
+ * earlier blocks. Return the inverted checksum. `bytes` is a multiple of 16. */
 FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
@@ -129,8 +129,8 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* crc32_long() processes whole blocks at the beginning of a piece. Return the number of their
- * bytes, or 0 if the piece is too short or the processor lacks the instructions. */
+/* Return how many bytes at the beginning of a piece crc32_long() can process: those of all whole
+ * blocks, or 0 if the piece is too short or the processor lacks the instructions. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

@@ -15,7 +15,8 @@ enum {
 /* If all fields are zero, there is no error. */
 typedef struct fsdp_saved_error {
     fsdp_status status;
-    char message[FSDP_ERROR_BYTES]; /* belongs to `status`; unspecified for FSDP_OK */
+    char message[FSDP_ERROR_BYTES]; /* the message of the error `status`; unspecified if `status` is
+                                       FSDP_OK */
 } fsdp_saved_error;
 
 /* Save `status` with this thread's message. */

@@ -10,9 +10,9 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64,  /* number of leading zero bytes that no valid header has */
-    CERTAIN_MAGIC = 4, /* length of a magic that numbers are unlikely to begin with */
-    CERTAIN_TEXT = 32, /* length of text that numbers are unlikely to begin with */
+    SHOWN_ZEROS = 64,  /* no valid header begins with this many zero bytes */
+    CERTAIN_MAGIC = 4, /* even where numbers are expected, a magic this long is reported */
+    CERTAIN_TEXT = 32, /* even where numbers are expected, text this long is reported */
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */
 };
@@ -111,8 +111,8 @@ static bool is_safetensors(content c)
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
-/* Does the file begin with zeros? A file system leaves zeros where space of a file was reserved but
- * never written. */
+/* Does the file begin with zeros? Space that was reserved for a file but never written reads as
+ * zeros. */
 static bool begins_with_zeros(content c)
 {
     size_t n = 0;

@@ -3,7 +3,7 @@
 #include <fsdp/base.h>
 
 typedef enum fsdp_file_wanted {
-    FSDP_WANTED_TEXT, /* JSON; text of an unknown kind is not reported, because it may be JSON with
+    FSDP_WANTED_TEXT, /* JSON. Text of an unknown kind is not reported: it may be JSON that contains
                          an error */
     FSDP_WANTED_BINARY,
     FSDP_WANTED_NUMBERS /* any bytes may be valid, so another kind of file is reported only if it is

@@ -1,5 +1,5 @@
-/* See file_stage.h. The caller appends requests to a ring, from which the worker takes the oldest
- * one. Both threads sleep on condition variables. */
+/* See file_stage.h. The caller appends requests to a ring, and the worker takes the oldest request
+ * from it. Each of the two threads sleeps on a condition variable while it waits. */
 #include "src/base/error.h"
 #include "src/base/file_stage.h"
 
@@ -225,8 +225,8 @@ static fsdp_file_ticket enqueue(fsdp_file_stage *stage, const request *r)
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
                                        size_t bytes, fsdp_event *after)
 {
-    /* The cast allows one struct for both directions: for a write, the worker only reads the
-     * data. */
+    /* Casting away const lets one struct serve both directions. For a write, the worker only reads
+     * the data. */
     unsigned char *source = (unsigned char *)(uintptr_t)data;
     return enqueue(stage, &(request){true, offset, source, bytes, after});
 }

@@ -1,11 +1,11 @@
 /* A temporary file as an extension of memory: one worker thread writes tensors to it and reads them
  * back while the caller continues.
  *
- * The file has no name (it is unlinked as soon as it is open), so nothing is left after a kill.
- * Requests run in the order in which they were queued, so a read sees earlier writes of the same
- * bytes. Only create() allocates memory. One thread queues requests and waits, the worker runs
- * them, and other threads may peek. A buffer belongs to the stage from its request until the
- * request has been waited for. */
+ * The file has no name (it is unlinked as soon as it is open), so nothing is left behind if the
+ * process is killed. Requests run in the order in which they were queued, so a read sees earlier
+ * writes of the same bytes. Only create() allocates memory. One thread queues requests and waits
+ * for them, the worker runs them, and any thread may call peek(). A buffer belongs to the stage
+ * from the moment its request is queued until the caller has waited for that request. */
 #pragma once
 #include <stdint.h>
 

@@ -24,9 +24,8 @@ size_t fsdp_path_length(const char *path);
 char *fsdp_path_stripped(const char *path);
 bool fsdp_path_is_file(const char *path);      /* a regular file; follows links */
 bool fsdp_path_is_directory(const char *path); /* follows links */
-/* Whether anything exists at `path`, including a dangling link. For a dangling link
- * fsdp_path_is_file() is false, but an attempt to open the link gives an error that says why it
- * cannot be read. */
+/* Whether anything exists at `path`, even a dangling link. For a dangling link, fsdp_path_is_file()
+ * is false, but opening the link gives an error that says why it cannot be read. */
 bool fsdp_path_exists(const char *path);
 /* Whether `dir` contains a regular file `name`; follows links. The result is false if the joined
  * path is longer than PATH_MAX. */
@@ -35,9 +34,9 @@ bool fsdp_directory_has_file(const char *dir, const char *name);
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
  * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* Whether a regular file occupies less than half of its size on the disk, because it has holes,
- * which read as zeros, or because the file system compresses it. In both cases, a copy in which
- * blocks of zeros are holes has the same contents. */
+/* Whether a regular file occupies less than half of its size on the disk. Such a file has holes,
+ * which read as zeros, or the file system compresses it. In both cases, it can be copied with holes
+ * in place of its blocks of zeros, and the copy has the same contents. */
 bool fsdp_path_is_sparse(const char *path);
 /* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
@@ -123,10 +122,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_e
  * create missing parents. A program that writes only after hours of work calls this before the
  * work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove what unfinished writes of `path` have left behind: the writes of process `pid` on this
- * host or, if `pid` is 0, of all processes that have ended. begin() calls this, and so does code
- * that ends a process or that runs after a process was killed. Directories that cannot be removed
- * stay. */
+/* Remove what unfinished writes of `path` have left behind: those of process `pid` on this host or,
+ * if `pid` is 0, those of all processes that have ended. begin() calls this. So does code that is
+ * about to end its own process, or that runs after another process was killed. Directories that
+ * cannot be removed stay. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
 /* Return a temporary path next to `path`, owned by the caller. If this process does not remove what
  * it creates there, sweep() does. */
@@ -137,14 +136,14 @@ bool fsdp_atomic_directory_is_unfinished(const char *name);
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Whether a file of the old directory is stale, that is, a part of what the new directory replaces,
- * such as an old shard or an index of another format. A stale file is deleted even if the new
- * directory has no file of the same name.
+/* Whether a file of the old directory is stale: it is part of what the new directory replaces, such
+ * as an old shard, or an index of another format. A stale file is deleted even if the new directory
+ * has no file of the same name.
  *
- * @param old, fresh paths of the old and the new directory, before any entry of `old` is kept
- *
- * @param name       a file or folder in `old`, relative to it. For a folder that is stale or that
- * `fresh` has too, the function is also called for each entry of the folder. */
+ * `old` and `fresh` are the paths of the old and the new directory. `name` is the path of a file or
+ * folder relative to `old`. If a folder is stale or also exists in `fresh`, the function is called
+ * for each of its entries, too. It is called for all entries of a folder before any of them is kept
+ * in `fresh`. (Entries that other programs add during commit() are checked later.) */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);

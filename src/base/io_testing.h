@@ -6,7 +6,7 @@ typedef enum fsdp_io_call {
     FSDP_IO_WRITE,
     FSDP_IO_SYNC,
     FSDP_IO_LINK,
-    FSDP_IO_RENAME /* only the rename of the old directory after an exchange */
+    FSDP_IO_RENAME /* only the rename of the old directory after an exchange, no other rename */
 } fsdp_io_call;
 
 /* Make the n-th system call of kind `call` that this thread makes after this call fail with

@@ -18,7 +18,7 @@
  *
  * Before jansson reads the text, find_literals() limits the nesting, refuses \u0000, and finds the
  * literals that jansson cannot represent (json_internal.h). If there are any, jansson reads a copy
- * of the text in which each of them is replaced by the string `"\u0000literal"`. */
+ * of the text in which each of them is a string instead: \u0000, followed by the literal. */
 
 typedef struct literal {
     size_t at, bytes; /* in the original text */
@@ -345,8 +345,8 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* Append the path from `from` to `container`, such as "a.b[2]". Returns false if `from` does not
- * contain it. Nodes do not store their paths: a container occurs only once in a document, so a
- * search finds its path when an error needs it. */
+ * contain it. Nodes do not store their paths. When an error needs the path of a container, it is
+ * found by a search, because a container occurs only once in a document. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)

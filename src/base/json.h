@@ -6,9 +6,9 @@
  * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
  *
  * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused. A
- * change of one value keeps all others, so a config.json keeps keys that this library does not
- * know. */
+ * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused.
+ * When one value is changed, all others are kept, so a config.json keeps keys that this library
+ * does not know. */
 #pragma once
 #include <stdint.h>
 
@@ -36,7 +36,8 @@ typedef enum fsdp_json_kind {
 } fsdp_json_kind;
 
 typedef enum fsdp_json_style {
-    FSDP_JSON_PRETTY,  /* indent 2, sorted keys, ASCII, final newline: as transformers writes */
+    FSDP_JSON_PRETTY,  /* indent 2, sorted keys, ASCII, final newline: like files that transformers
+                          writes */
     FSDP_JSON_LINE,    /* {"a": 1, "b": [2, 3]} in order of insertion, ASCII, no newline */
     FSDP_JSON_COMPACT, /* {"a":1,"b":[2,3]} in order of insertion, UTF-8, no newline */
 } fsdp_json_style;
@@ -49,8 +50,8 @@ enum {
 /* Read a file that contains an object or an array. The message of FSDP_ERR_FORMAT names path, line
  * and column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_read(const char *path, fsdp_json **doc);
-/* Parse `text` [bytes]. The text need not end in NUL and is not kept. Errors call the text `name`
- * and count its lines from `first_line`, which is 1 or, for JSON lines, the number of the line in
+/* Parse `text` [bytes]. The text need not end in NUL and is not kept. Error messages use `name` for
+ * the text, and count lines from `first_line`. This is 1 or, for JSON lines, the line's number in
  * its file. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text,
                                             size_t bytes, fsdp_json **doc);
@@ -66,7 +67,7 @@ fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
 size_t fsdp_json_len(fsdp_json_node node); /* number of entries of an array or object, else 0 */
 /* Return the value of `key`. Its kind is NONE if `node` is not an object or lacks the key. */
 fsdp_json_node fsdp_json_find(fsdp_json_node node, const char *key);
-/* Return item `index` of an array. Its kind is NONE beyond the end. */
+/* Return item `index` of an array. Its kind is NONE if there is no such item. */
 fsdp_json_node fsdp_json_at(fsdp_json_node node, size_t index);
 /* Iterate over an object in order of insertion: `for (fsdp_json_node v = fsdp_json_first(object);
  * v.value; v = fsdp_json_next(v))`; the key is v.key. */
@@ -89,7 +90,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *k
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
-/* *out is borrowed from the document until the value is set again. */
+/* *out is borrowed from the document, and valid until the value is set again. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
@@ -107,15 +108,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char 
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min,
                                                int64_t max, int64_t **items, size_t *count);
 
-/* For checks that the getters do not make: set the message "name: path: expected <format>, found
- * <value>" and return FSDP_ERR_FORMAT, or FSDP_ERR_NOT_FOUND if there is no value. */
+/* Report a value that a getter accepted but the caller does not: set the message "name: path:
+ * expected <format>, found <value>" and return FSDP_ERR_FORMAT, or FSDP_ERR_NOT_FOUND if there is
+ * no value. */
 FSDP_PRINTF(3, 4)
 fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...);
 
 /* ---- building: a setter replaces the value of a key in place, or adds the key at the end. If
- * memory runs out, the document remembers the failure, and writing the document returns it. It is a
- * bug to pass a node that is not an object to a setter, or not an array to an append
- * function. ---- */
+ * memory runs out, the document remembers the failure, and the function that writes the document
+ * returns it. The node given to a setter must be an object, and the node given to an append
+ * function must be an array; anything else is a bug. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);

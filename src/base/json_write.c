@@ -36,7 +36,7 @@ static void set_value(fsdp_json_node object, const char *key, json_t *value)
 {
     if (object.doc->status != FSDP_OK && !object.value) {
         json_decref(value);
-        return; /* creating the container failed, which the document has recorded */
+        return; /* the container could not be created; the document has recorded that failure */
     }
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
@@ -209,8 +209,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print the comma and the line break before entry `i` of a container. With `i` = 0, only the line
- * break is printed; the one after the last entry is printed this way, too. */
+/* Print what precedes entry `i` of a container: a comma unless `i` is 0, and the line break of the
+ * style FSDP_JSON_PRETTY. The line break after the last entry is printed with `i` = 0, too. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)
@@ -237,7 +237,7 @@ static void put_object(printer *p, json_t *object, int depth)
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it))
         keys[i++] = json_object_iter_key(it);
     if (p->style == FSDP_JSON_PRETTY)
-        qsort(keys, n, sizeof *keys, compare_keys); /* as Python: byte order is code point order */
+        qsort(keys, n, sizeof *keys, compare_keys); /* in code point order, as in Python */
     put_bytes(p, "{", 1);
     for (i = 0; i < n; i++) {
         put_separator(p, i, depth + 1);

@@ -1,5 +1,5 @@
-/* Optimal string alignment (Damerau 1964, each part edited at most once) with three rolling
- * rows. */
+/* Optimal string alignment (Damerau 1964, but no substring is edited more than once), computed with
+ * three rolling rows. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -105,7 +105,7 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
-            distance = EDIT; /* an incomplete word is as near as one wrong letter */
+            distance = EDIT; /* an incomplete word counts as one wrong letter */
         if (same && distance > CASE_EDIT)
             distance = CASE_EDIT;
         if (best < 0 || distance < best_distance) {

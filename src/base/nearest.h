@@ -7,8 +7,9 @@
  * equals an underscore. Only the first 63 bytes of longer words are compared. */
 int fsdp_edit_distance(const char *a, const char *b);
 
-/* Return the index of the name nearest to `word`; the first of several equally near names wins. A
- * name is near if at most a third of the longer word differs, if `word` is the beginning of the
+/* Return the index of the name nearest to `word`, the first one if several are equally near. A name
+ * is near if at most a third of the longer of the two differs, if `word` is the beginning of the
  * name, or if the two differ only in case. If no name is near, return the shortest name that has
- * `word` as a part between dashes, as "param-dtype" has "dtype", or -1 if there is none. */
+ * `word` as a part, or -1 if there is none. Dashes separate the parts: "dtype" is a part of
+ * "param-dtype". */
 int fsdp_nearest_name(const char *word, const char *const *names, size_t count);

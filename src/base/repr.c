@@ -1,4 +1,5 @@
-/* Shortest round-trip decimals, found by trial: at most 17 digits are ever needed. */
+/* Shortest decimals that read back as the same double. They are found by trying 1 digit, then 2,
+ * and so on; 17 digits are always enough. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,9 +34,10 @@ static bool reads_back(double x, const char *digits, int exponent)
     return strtod(text, NULL) == x;
 }
 
-/* Add one unit to the last digit, and return the exponent of the result. Doubles are denser below a
- * power of two than above it. The n-digit decimal nearest to a power of two may therefore not read
- * back, although the next larger one does. */
+/* Add one unit to the last digit, and return the exponent of the result. Doubles are denser just
+ * below a power of two than above it. The n-digit decimal nearest to a power of two may therefore
+ * be just below it and read back as another double, although the next larger decimal reads back
+ * correctly. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

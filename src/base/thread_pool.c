@@ -1,7 +1,8 @@
-/* Workers sleep on a condition variable. A job is one atomic counter from which every thread takes
- * the next task. A worker that wakes late finds the job closed and sleeps again: the caller waits
- * only for workers that have entered the job. If each thread can have a processor of its own, all
- * threads spin for a moment before they sleep, because waking up takes as long as a short job. */
+/* Workers sleep on a condition variable. A job has one atomic counter, from which every thread
+ * takes its next task. A worker that wakes late finds the job closed and sleeps again, because the
+ * caller waits only for workers that have entered the job. If each thread can have a processor of
+ * its own, all threads spin for a moment before they sleep, because waking up takes as long as a
+ * short job. */
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
@@ -20,7 +21,7 @@ enum {
 typedef struct worker {
     fsdp_thread_pool *pool;
     pthread_t thread;
-    int index; /* 1 .. size - 1; the caller is 0 */
+    int index; /* 1 to size - 1; index 0 is the caller */
 } worker;
 
 struct fsdp_thread_pool {
@@ -34,8 +35,8 @@ struct fsdp_thread_pool {
     /* Written under lock: */
     _Atomic uint64_t job; /* number of the job; a worker enters a job at most once */
     _Atomic int inside;   /* workers in the job */
-    /* The job. Apart from `next`, it is written before `open` is set and does not change until the
-     * last worker has left: */
+    /* The fields of the job. Except for `next`, they are written before `open` is set, and do not
+     * change until the last worker has left the job. */
     fsdp_task_fn *task;
     void *arg;
     int64_t n;
@@ -112,8 +113,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Whether this process may use at least `threads` processors. Other processes may want to use them
- * too. */
+/* Whether this process is allowed to use at least `threads` processors. Other processes may be
+ * using them, too. */
 static bool have_cores(int threads)
 {
     return fsdp_available_cpus() >= threads;

@@ -1,11 +1,12 @@
-/* Makes temporary names for files that are being written, and finds out whether the writers of such
- * files still run.
+/* Makes temporary names for files that are being written, and finds out whether their writers are
+ * still running.
  *
  * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
  * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
- * removed. PID is the process id, and HEX is the time in 16 hexadecimal digits. If the process has
- * ended, anything with such a name is removed or moved back when PATH is written again. The names
- * have this form because no user gives a file or folder such a name, unlike PATH.old-20251122. */
+ * removed. PID is the process id, and HEX is the time in 16 hexadecimal digits. If that process has
+ * ended, the next write of PATH removes everything with such a name, or moves the old directory
+ * back to PATH. The names are long so that no file of a user can have one by chance; a user may
+ * well have a PATH.old-20251122. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,9 +42,9 @@ int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
                                                                                      : 0;
 }
 
-/* Whether the whole process has ended although its parent has not waited for it yet. The first
- * thread of a killed process may be a zombie while other threads still run; such a process has not
- * ended. */
+/* Whether the process has ended as a whole although its parent has not waited for it yet. After a
+ * kill, the first thread of a process may be a zombie while other threads still run. Such a process
+ * has not ended. */
 static bool is_zombie(int pid)
 {
     char path[64], text[1024];

@@ -32,7 +32,7 @@ static void parameter_release(fsdp_parameter *p)
     if (!p || --p->refs > 0)
         return;
     if (p->data)
-        p->data->sink = NULL; /* a tensor that outlives its parameter is not a leaf any more */
+        p->data->sink = NULL; /* a tensor that outlives its parameter is no longer a leaf */
     fsdp_tensor_release(p->sink.grad);
     fsdp_tensor_release(p->data);
     fsdp_tensor_release(p->local);
@@ -317,8 +317,8 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* Cast an input as the hooks of m and of the modules between m and `top` cast their inputs,
- * outermost first. Return the result, which may be x itself; if it is not, x is dropped. */
+/* Let the cast_inputs hooks of the modules below `top`, down to m, cast x, outermost first. Return
+ * the result, which may be x itself; if it is not, x is dropped. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
                                fsdp_tensor *x)
 {
@@ -360,8 +360,8 @@ static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in,
 }
 
 /* Run the hooks and the forward of a call. post_forward hooks run only if everything before them
- * succeeded. After a failure with a tape, the outermost call resets the tape, which cancels all
- * open calls. Without a tape, the call of each module cancels through its own hooks. */
+ * has succeeded. After a failure with a tape, the outermost call resets the tape, and this calls
+ * cancel() for all calls on it. Without a tape, each call runs cancel() of its own hooks. */
 static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
     const fsdp_module *m = call->module;
@@ -372,7 +372,7 @@ static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, 
     for (int i = m->n_hooks; i-- > 0 && fsdp_scope_ok(s);)
         run_hook(s, m, "post_forward", m->hooks[i], m->hooks[i]->post_forward, out);
     if (fsdp_scope_ok(s) || s->run->tape)
-        return; /* with a tape, fsdp_tape_reset() cancels */
+        return; /* with a tape, fsdp_tape_reset() calls cancel() */
     const bool has_backward = fsdp_scope_has_backward(s) || s->run->recomputing;
     for (int i = m->n_hooks; i-- > 0;)
         if (m->hooks[i]->cancel)

@@ -29,7 +29,8 @@ struct fsdp_parameter_owner {
 
 struct fsdp_parameter {
     int refs;                /* number of modules that have it */
-    const fsdp_module *home; /* its first module, for messages; NULL after that was destroyed */
+    const fsdp_module *home; /* the first module that had it, for messages; NULL once that module
+                                has been destroyed */
     int ndim;
     int64_t shape[FSDP_MAX_DIMS]; /* shape of the whole parameter */
     fsdp_init init;
@@ -88,12 +89,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_ho
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* Return this rank's rows of p in the copy that operations will read, as one block of *dtype.
- * Return NULL if no copy outlives the write. Called once per write, after the write of p->local has
- * begun. The caller must then write all these rows. */
+/* Get the place of this rank's rows of p in the copy that operations will read, as one block of
+ * *dtype. Returns NULL if there is no copy that is kept after the write. Called once per write,
+ * after the write of p->local has begun. The caller must then write all these rows. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Apply the pending dtypes: let owners store each parameter in the dtype that freezing it,
- * unfreezing it or the load that is about to begin requires. Collective. */
+/* Apply the pending dtypes: let the owner of each parameter store it in the dtype that it needs
+ * from now on. This dtype changes when a parameter is frozen or unfrozen, or when a load is about
+ * to begin. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
@@ -108,7 +110,7 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
 /* Set this rank's rows of p to the values that fsdp_module_init() gives to a parameter of this
- * name. Called during a write of p->local. */
+ * name. A write of p->local must be open. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
 /* Return the key of a parameter's random numbers. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
@@ -116,20 +118,20 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 /* Note [Input of the first layer]. A checkpointed layer keeps its input for its second run. The
  * first layer's input is computed from ids by lookups, a sum, a norm and dropout, which is less
  * work than a single product. So a checkpointed first layer calls the embeddings itself, and its
- * second run computes them again from the ids. This saves one tensor [T, D], while each other layer
- * keeps one. The unit that has the embeddings' weight encloses the layers, so it is unsharded in
- * the second run. The layer does not call the embeddings if they are a unit of their own, because
- * that unit would have to be gathered for the second run. It also does not call them if they are
+ * second run computes them again from the ids. This saves the tensor [T, D] that every other layer
+ * keeps. The unit that has the embeddings' weight encloses the layers, so it is unsharded in the
+ * second run. The layer does not call the embeddings if they are a unit of their own, because that
+ * unit would have to be gathered for the second run. It also does not call them if they are
  * checkpointed themselves, or if the model has only one layer. */
 
 /* Does the first of `layers`, a ModuleList, call the embeddings? `embeddings` NULL: the model
- * computes them without calling a module. A single layer never does, because the last layer may
- * have another forward. */
+ * computes them without calling a module. The only layer of a model never does: it is also the last
+ * one, which may have another forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
-/* Call a first layer that calls the embeddings, like fsdp_module_call() with the layer's own
- * forward. in.t[0] is replaced by embed(s, m), cast as the hooks of the layer and of the modules
- * between m and the layer cast their inputs. */
+/* Call a first layer that calls the embeddings. This is fsdp_module_call() with the layer's own
+ * forward, but in.t[0] is replaced by embed(s, m), which the cast_inputs hooks of the modules below
+ * m, down to the layer, have cast. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

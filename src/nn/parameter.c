@@ -228,8 +228,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         char *name;
-        memcpy(&name, &list->items[i].name, sizeof name); /* owned by the list, although const in
-                                                             its type */
+        /* The list owns the name, although its type is const. */
+        memcpy(&name, &list->items[i].name, sizeof name);
         fsdp_free(name);
     }
     fsdp_free(list->items);
@@ -238,8 +238,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* Move a parameter from meta to `device`. It has no values to copy. Holders of p->data see the new
- * memory. */
+/* Move a parameter from meta to `device`. There are no values to copy. Code that holds p->data sees
+ * the new memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;

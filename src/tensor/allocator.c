@@ -24,7 +24,7 @@
 enum {
     ALIGNMENT = 64
 };
-static const size_t ARENA_BYTES = (size_t)64 << 30; /* addresses, not memory */
+static const size_t ARENA_BYTES = (size_t)64 << 30; /* address space, not memory */
 static const size_t SMALL_ARENA_BYTES = (size_t)64 << 20;
 static const size_t GROWTH_BYTES = (size_t)1 << 20;
 static const size_t SMALL_BYTES = (size_t)16 << 10;
@@ -43,13 +43,13 @@ struct fsdp_block {
         *free_next; /* neighbours in the side's free list, if the block is free */
 };
 
-/* A range of addresses. A part in its middle has memory and can grow at either end. Merging keeps
- * the left one of two blocks, so `first` never changes. */
+/* A range of addresses. Only a part in its middle has memory; this part can grow at both ends. When
+ * two neighbouring blocks are merged, the left one remains, so `first` never changes. */
 typedef struct arena {
     char *base;
     size_t bytes;             /* size of the address range */
     size_t begin, end;        /* bytes [begin, end) of the range have memory */
-    fsdp_block *first, *last; /* NULL while there is no memory */
+    fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 
 /* A set of arenas. A block is reused only within its side. */
@@ -70,7 +70,8 @@ enum {
 
 struct fsdp_allocator {
     bool meta;
-    void (*wait)(void *arg); /* NULL: kernels never use memory after their call has returned */
+    void (*wait)(void *arg); /* waits until no kernel uses memory; NULL: every kernel has finished
+                                when its call returns */
     void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
@@ -186,7 +187,8 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
     return best;
 }
 
-/* Make an arena without memory, with room for growth below and above the first `wanted` bytes. */
+/* Make an arena that has no memory yet. Its first `wanted` bytes of memory will be in the middle,
+ * so that it can grow at both ends. */
 static arena empty_arena(char *base, size_t bytes, size_t wanted)
 {
     const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
@@ -281,8 +283,8 @@ static size_t free_bytes(const fsdp_block *b)
 
 /* Make a free block of at least `wanted` bytes at the low or the high end of the last arena,
  * whichever needs less new memory. A block that belongs high is put at the low end only if this
- * saves at least half of its size, because it then separates the blocks that are freed above it
- * from those below it. */
+ * saves at least half of its size. There, it keeps blocks that are freed below it from coalescing
+ * with blocks above it. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {

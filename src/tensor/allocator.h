@@ -1,23 +1,24 @@
 /* The caching allocator of one device. It uses best fit with coalescing in a range of addresses,
  * and counts memory by tag. Each rank has its own device, so there is no lock.
  *
- * Memory grows at the low or the high end of the range, whichever has the larger free block,
- * because less memory must be added there. Memory is never returned to the system. Steps repeat
- * their allocations, so after the first step there are no page faults. Blocks of all sizes share
- * the range. PyTorch's allocators have a segment for each class of sizes. Since batches differ in
- * length, one step leaves holes in such segments that the next step cannot use. When T5 was
- * fine-tuned on texts of 10 to 512 tokens (30 steps, batch 16), the peak of allocated memory was
- * 80.7 MiB; segments reserved 123 MiB for it, and this allocator 81 MiB. Under AddressSanitizer
+ * Memory is added at the low or the high end of the range, whichever has the larger free block,
+ * because less must be added there. Memory is never returned to the system. Steps repeat their
+ * allocations, so after the first step there are no page faults. Blocks of all sizes share the
+ * range. PyTorch's allocators instead have a segment for each class of sizes. If batches differ in
+ * length, a step leaves holes in such segments that the next step cannot use. When T5 was
+ * fine-tuned on texts of 10 to 512 tokens (30 steps, batch 16), at most 80.7 MiB were allocated at
+ * one time. Segments reserved 123 MiB for this, and this allocator 81 MiB. Under AddressSanitizer
  * each block is an allocation of its own, so that overruns are detected.
  *
- * Note [What lasts]. Optimizer state and the pools' private buffers are allocated within the first
- * step and then stay. If they used the memory that the activations of the first step have left, the
- * second step would have to put its activations in new memory, with one page fault for each page of
- * state. So lasting allocations have a range of their own, and every step finds the other range as
- * the first step did. The two ranges together are not larger than a single range would be, since
- * the state also exists at the time when activations peak. Gradients last until the optimizer has
- * read them, while backward drops the activations that were allocated before them. So gradients are
- * placed as high as they fit, and the freed activations below them coalesce. */
+ * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
+ * first step and are kept from then on. If they took memory that the activations of the first step
+ * have freed, the second step would need new memory for its activations, with as many page faults
+ * as the state has pages. So lasting allocations have a range of their own, and each later step
+ * finds the other range as free as the first step did. Two ranges are together no larger than a
+ * single range would be, since the state also exists when the activations of later steps peak.
+ * Gradients last until the optimizer has read them, while backward frees the activations that were
+ * allocated before them. So gradients are placed as high as they fit, and the freed activations
+ * below them coalesce. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -35,7 +36,7 @@ void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *ar
 /* Allocate `bytes` bytes, which may be 0. *data is aligned to 64 bytes, and NULL on meta. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
-/* Allocate memory that is first needed within a step and stays after it: Note [What lasts]. */
+/* Allocate memory that is first needed during a step and kept after it: see Note [What lasts]. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocator, size_t bytes,
                                                          fsdp_tag tag, fsdp_block **block,
                                                          void **data);

@@ -69,8 +69,8 @@ struct fsdp_device {
         *kernels; /* NULL on meta, where only shapes are computed and memory is counted */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
-    struct fsdp_offload *offload; /* see offload.h; borrowed from the units that are staged; NULL if
-                                     there are none */
+    struct fsdp_offload *offload; /* set while the device has staged units, which own it together
+                                     (offload.h); else NULL */
 };
 
 /* Wait until all started kernels have run, then copy `bytes` bytes to `dst` in host memory. */

@@ -19,7 +19,7 @@ static fsdp_fake_stream *stream_of(const fsdp_device *device)
 static void wait_for_all(void *device)
 {
     if (fsdp_device_synchronize(device) != FSDP_OK)
-        return; /* the caller that reads results gets the error */
+        return; /* later waits return the same error */
 }
 
 static fsdp_status fake_open(fsdp_device *device, int threads, const char *isa)

@@ -7,15 +7,14 @@
 #include "src/base/assert.h"
 
 struct fsdp_halved {
-    fsdp_halves halves; /* `hi` is borrowed; it is NULL on meta and when the storage is empty. The
+    fsdp_halves halves; /* `hi` is borrowed; it is NULL on meta, and when the storage is empty. The
                            other pointers point into `block` */
     fsdp_block *block;
     int64_t numel;
     const void *together;
     int users;    /* number of open reads and writes; while it is > 0, there is a joined copy */
-    bool written; /* the halves may have been written. While this is false, they are not read,
-                     because each page would then fault twice: when it is read, and when it is
-                     written. */
+    bool written; /* the halves may have been written. While this is false, they are not read: a
+                     page that is read before it is written causes two page faults instead of one */
 };
 
 /* --- the joined copy --- */

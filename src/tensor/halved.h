@@ -5,10 +5,11 @@
  * in src/base/halves.h). So the value is stored only once. The upper halves are stored where
  * operations read them, in memory that this storage does not own and that all ranks may map. The
  * storage owns the memory of the lower halves and the marks. Between uses the storage has no data.
- * From the beginning of a read or a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()) to
- * its end, it has a joined copy, which the end of a write splits again. Two kinds of callers do not
- * need the whole copy and join block by block: an optimizer that works element by element
- * (fsdp_writing.in_halves), and code that copies bytes (fsdp_halved_read()).
+ * During a read or a write, that is, from fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to
+ * the matching end, it has a joined copy of the values. The end of a write splits this copy into
+ * halves again. Two kinds of callers do not need the whole copy and join block by block: an
+ * optimizer that works element by element (fsdp_writing.in_halves), and code that copies bytes
+ * (fsdp_halved_read()).
  *
  * On meta, memory is counted as it would be in a real run. */
 #pragma once
@@ -16,7 +17,7 @@
 #include "src/tensor/tensor.h"
 
 /* Create a contiguous float32 tensor with undefined values, whose upper halves are stored in `hi`
- * [numel] (NULL on meta). `together` becomes the tensor's fsdp_tensor_key(). */
+ * [numel] (NULL on meta). fsdp_tensor_key() of the tensor will return `together`. */
 FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi,
                                                const void *together, int ndim, const int64_t *shape,
                                                fsdp_tag tag, fsdp_tensor **tensor);

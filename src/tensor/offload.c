@@ -25,16 +25,16 @@ typedef struct offload_set {
     bool is_param;
     fsdp_staged *parts; /* list */
     set_state state;
-    uint64_t ticket;                   /* ticket of the last request, in SET_COMING and SET_GOING */
-    bool dirty;                        /* memory differs from the stage */
-    int users;                         /* number of open reads and writes */
+    uint64_t ticket; /* ticket of the last request; used in SET_COMING and SET_GOING */
+    bool dirty;      /* the memory has changes that have not been written to the stage */
+    int users;       /* number of open reads and writes */
     struct offload_set *older, *newer; /* in the list of sets with memory */
 } offload_set;
 
 struct fsdp_staged {
     offload_set *set;
     fsdp_storage *storage; /* the storage that owns this struct */
-    uint64_t at;           /* offset in the stage, bytes */
+    uint64_t at;           /* byte offset in the stage */
     fsdp_staged *next;
 };
 
@@ -51,7 +51,7 @@ struct fsdp_offload {
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    uint64_t bytes; /* size of the part of the stage that has been given out, including holes */
+    uint64_t bytes; /* size of the part of the stage that has been assigned, including holes */
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
@@ -208,9 +208,9 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading or writing all parts of the set. Requests run in order, so only the first one must
- * wait for kernels. These may still be writing the set, or may still use the memory into which it
- * is read. */
+/* Start reading or writing all parts of the set. Kernels may still be writing the set, or may still
+ * use the memory into which it is read. Requests run in order, so if the first one waits for these
+ * kernels, the others wait, too. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -233,8 +233,9 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Only idle sets of the same kind as `set` (parameters, or other data) are considered. Start
- * writing those that are dirty. Then free the memory of all but the newest `keep` of them. */
+/* Make room for `set`. This concerns only idle sets of the same kind as `set` (parameters, or other
+ * data). Start writing those that are dirty. Then free the memory of all but the `keep` most
+ * recently used ones. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -378,9 +379,9 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* Give the part a place in the stage: a hole of its size, or a new place at the end. A new place
- * contains zeros. A hole is filled with zeros, except for parameters, which are written before
- * they are read. */
+/* Give the part a place in the stage: a hole of its size, or a new place at the end. Parameters are
+ * written before they are read. Other data must begin as zeros: a hole is filled with zeros, and a
+ * new place contains them already. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -403,8 +404,8 @@ static void remove_part(fsdp_storage *st)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* The storage is being released, so the error does not matter for it. If other storages of
-         * the set are affected, their next use reports the error. */
+        /* The storage is being released, so the error does not matter for it. If the error affects
+         * other storages of the set, their next use reports it. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)

@@ -1,16 +1,16 @@
 /* Storages whose data is in a file while it is not used.
  *
  * Note [Staged storages]. Storages that are used together (the master weights of an FSDP unit, or
- * the optimizer's moments for it) form a set. A set has memory only from the beginning of a read or
- * a write (fsdp_tensor_begin_read(), fsdp_tensor_begin_write()) to some time after the end of that
- * use. At other times the data is in a stage: a file with a thread that moves the bytes, behind a
- * table of functions (fsdp_stage_ops). A caller may announce the tensor that it uses next
- * (fsdp_tensor_prefetch()); the tensor's set is then read while the caller works. A set that was
- * changed is written to the stage while the caller works on the next set. Parameters and other data
- * have separate limits. For each of the two, memory is given to the sets in use and to two more
- * sets: one that is being read ahead and one that is being written to the stage. If a set cannot be
- * written to the stage, it keeps its memory, and the caller that needs the room gets the error,
- * which names the unit.
+ * the optimizer's moments for it) form a set. A set has memory during a read or a write (from
+ * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end) and for some time
+ * afterwards. At other times the data is in a stage: a file, and a thread that moves the bytes.
+ * Stages are called through a table of functions (fsdp_stage_ops). A caller may announce the tensor
+ * that it will use next (fsdp_tensor_prefetch()); the tensor's set is then read while the caller
+ * works. A set that was changed is written to the stage while the caller works on the next set.
+ * Parameters and other data have separate limits. For each of the two, memory is given to the sets
+ * in use and to two more sets: one that is being read ahead and one that is being written to the
+ * stage. If a set cannot be written to the stage, it keeps its memory. The call that needed room
+ * returns the error, which names the unit of that set.
  *
  * On meta there is no stage, and memory is counted as if there were one. */
 #pragma once
@@ -68,17 +68,18 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_placed_like(const fsdp_tensor *bes
 /* Start reading a staged tensor ahead of its use, if there is room. No effect on tensors that are
  * not staged. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
-/* Is there no other tensor with the fsdp_tensor_key() of `t`? */
+/* Is the fsdp_tensor_key() of `t` different from that of every other tensor? */
 static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
 {
     return !t->storage->kind && t->storage->refs == 1;
 }
-/* Get the tensor's key. Tensors with the same key should be used one after the other: they share a
- * storage, are staged in one set, or are halved tensors of one unit. */
+/* Get the tensor's key. Tensors with the same key should be used one after the other, because they
+ * share a storage, are staged in one set, or are halved tensors of one unit. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* For snapshot.c: flush writes the current values to the stage. Until the next write to a storage
- * of the set, any thread may then copy bytes [offset, offset + bytes) from the stage with peek. */
+/* For snapshot.c. fsdp_staged_flush() writes the current values to the stage. Until a storage of
+ * the set is written again, any thread may then read bytes [offset, offset + bytes) from the stage
+ * with fsdp_staged_read(). */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
 FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

@@ -24,7 +24,7 @@ typedef enum block_state {
 
 typedef struct block {
     block_state state;
-    unsigned char *copy; /* used in BLOCK_COPIED */
+    unsigned char *copy; /* the copied bytes, in BLOCK_COPIED */
 } block;
 
 typedef struct watch watch;
@@ -252,7 +252,8 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
-    FSDP_TRY(fsdp_device_synchronize(storage->device)); /* the guard does not see earlier writes */
+    /* Kernels of earlier writes may still be running, and the guard does not see their writes. */
+    FSDP_TRY(fsdp_device_synchronize(storage->device));
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)
         return FSDP_ERR_NOMEM;

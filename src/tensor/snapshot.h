@@ -9,7 +9,8 @@
  * copies the block, and not while it writes the copy to the disk. So a writer that waits for a
  * locked block does not wait for the checkpoint's disk. A storage that is never written is never
  * copied. A write to one part of a storage may copy all watched blocks of the storage. For example,
- * the zero-copy master weights of a unit are one storage, even if some of them are frozen.
+ * if operations read the master weights of a unit directly, all of these are one storage, even if
+ * some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.
@@ -38,8 +39,8 @@ void fsdp_snapshot_destroy(fsdp_snapshot *snapshot);
  * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_add(fsdp_snapshot *snapshot, const fsdp_tensor *tensor,
                                               fsdp_snapshot_part **part);
-/* Copy bytes [offset, offset + bytes) of the part to `out`. The calls must read each byte once,
- * with rising offsets. Returns FSDP_ERR_STATE after the snapshot was closed. */
+/* Copy bytes [offset, offset + bytes) of the part to `out`. The calls must read each byte once, in
+ * order of increasing offsets. Returns FSDP_ERR_STATE once the snapshot has been closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_read(fsdp_snapshot_part *part, uint64_t offset, void *out,
                                                size_t bytes);
 /* Close the snapshot: later reads fail, and no writer waits or copies any more. Any thread may

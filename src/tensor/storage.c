@@ -145,7 +145,8 @@ static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
     return FSDP_OK;
 }
 
-/* Mark the values as written and end the use of the storage; the caller ends the guards later. */
+/* Record that the tensor has values, and end the write of its storage's data. The caller calls
+ * end_write of the guards later. */
 static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)
 {
     tensor->has_values = true;

@@ -208,8 +208,8 @@ bool fsdp_tensor_is_contiguous(const fsdp_tensor *t)
         in_order &= t->shape[i] == 1 || t->stride[i] == step;
         step *= t->shape[i];
     }
-    return in_order ||
-           step == 0; /* step 0: a tensor without elements is contiguous, whatever its strides */
+    /* If step is 0, the tensor has no elements and is contiguous, whatever its strides. */
+    return in_order || step == 0;
 }
 
 bool fsdp_tensor_has_data(const fsdp_tensor *t)

@@ -10,12 +10,12 @@ struct fsdp_tensor;
 /* The guards of a storage form a list: fsdp uses a guard to wait for readers, and a checkpoint uses
  * one to copy values before the first write. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
-    /* Return an error if operations must not read the values at this time. The result is the same
-     * on meta, where tensors never have data. */
+    /* Return an error if operations must not read the values at this time. On meta, where tensors
+     * never have data, this must return the same as in a real run. */
     fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
-    void (*leave)(void *self); /* called before the storage loses its memory and this guard */
+    void (*leave)(void *self); /* called before the storage loses its memory and drops this guard */
     void *self;
     struct fsdp_storage_guard *next;
 } fsdp_storage_guard;
@@ -29,7 +29,7 @@ typedef struct fsdp_storage_kind {
     /* Bring the data into memory, for a read or a write. */
     fsdp_status (*begin)(struct fsdp_storage *storage, bool write);
     void (*end)(struct fsdp_storage *storage, bool wrote);
-    /* Free what the kind has allocated, because the storage is being released. */
+    /* Called when the storage is being released: free what this kind of storage has allocated. */
     void (*remove)(struct fsdp_storage *storage);
     /* The key of the storage's tensors: see fsdp_tensor_key(). */
     const void *(*key)(const struct fsdp_storage *storage);
@@ -46,7 +46,7 @@ struct fsdp_storage {
     fsdp_staged *staged; /* set if the data is in a file between uses (offload.h), else NULL */
     fsdp_halved *halved; /* set if the data is stored in two halves (halved.h), else NULL */
     fsdp_tag tag;        /* tag of the memory of a staged or halved storage */
-    bool is_skipped;     /* made by fsdp_tensor_without_memory() */
+    bool is_skipped;     /* the storage was made by fsdp_tensor_without_memory() */
 };
 
 /* Create a storage over foreign memory, such as a shared mapping. `data` may be NULL at first and
@@ -54,8 +54,8 @@ struct fsdp_storage {
 FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
                                                      fsdp_storage **storage);
 void fsdp_storage_release(fsdp_storage *storage);
-/* Change the data of a storage of foreign memory while views refer to it. NULL makes the storage
- * empty. */
+/* Change the data pointer of a storage over foreign memory. Views of the storage see the change.
+ * NULL makes the storage empty. */
 void fsdp_storage_set_data(fsdp_storage *storage, void *data);
 /* Call leave() of every guard, and remove all guards. Must be called before the storage's memory is
  * freed. */
@@ -73,19 +73,20 @@ struct fsdp_tensor_spec;
 
 struct fsdp_tensor {
     int refs;
-    bool has_values; /* a write to the tensor has ended: fsdp_tensor_end_write(), fsdp_writing */
+    bool has_values; /* whether a write to the tensor has ended (fsdp_tensor_end_write(),
+                        fsdp_writing) */
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
     int64_t offset;                /* elements, from the storage's start */
     fsdp_storage *storage;
-    /* Whether the tensor is a table, such as a rotary table or T5's bias by distance. Operations
-     * read tables in float32, whatever the dtype of activations is, so mixed precision does not
-     * cast them. */
+    /* Whether the tensor is a table that operations read in float32, whatever the dtype of
+     * activations is. Examples are a rotary table and T5's bias by distance. Mixed precision does
+     * not cast such tables. */
     bool is_table;
-    /* autograd: the node that made the tensor (index + 1 in the tape with this generation; 0:
-     * none), and the index of the node's output */
+    /* For autograd. `node` is the index + 1 of the node that made the tensor, on the tape with this
+     * generation; 0: none. `output` is the index of the tensor among the outputs of that node. */
     uint32_t node;
     uint64_t generation;
     uint16_t output;
@@ -132,14 +133,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
 /* Set *yes to whether all elements of a contiguous tensor of a floating dtype are finite. On meta,
  * *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
-/* Does the tensor have data only from the beginning to the end of a use? */
+/* Does the tensor have data only while a read or a write of it is open? */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* The state of a write to a series of tensors. If consecutive tensors share a storage, they count
- * as one write. For the guards, consecutive halved tensors with the same fsdp_tensor_key() count as
- * one write, too. Initialize with {0}. */
+/* The state of a write to a series of tensors. Consecutive tensors that share a storage count as
+ * one write. Writes to consecutive halved tensors with the same fsdp_tensor_key() overlap, so for
+ * the guards they are one write, too. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the last tensor, whose storage is being written */
     bool in_halves;    /* the caller writes halves directly, so no joined copy is made */
@@ -148,7 +149,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor
 void fsdp_writing_end(fsdp_writing *writing);
 /* Return the number of elements in one row of dimension 0 (1 for a vector or scalar). */
 int64_t fsdp_tensor_row_numel(const fsdp_tensor *t);
-/* Write the shape as text into `buf`, e.g. "[2, 3]", and return buf. */
+/* fsdp_shape_text() writes the shape as text into `buf`, e.g. "[2, 3]", and returns `buf`. */
 enum {
     FSDP_SHAPE_TEXT = 128
 };
