@@ -82,7 +82,7 @@ static fsdp_status forward_backward(job *j, const fsdp_batch *batch, double *los
     fsdp_scope_options options = {.training = true,
                                   .seed = batch->seed,
                                   .step = batch->step,
-                                  .leaf = batch->leaf,
+                                  .micro_batch = batch->micro_batch,
                                   .batch = batch};
     float labels = batch->label_tokens > 0 ? (float)batch->label_tokens : 1.0f;
     FSDP_TRY(fsdp_scope_open(j->device, j->tape, &options, &s));

@@ -53,9 +53,9 @@ FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** Options of one forward. Zero means default. */
 typedef struct fsdp_scope_options {
     bool training;                  /**< enables dropout */
-    uint64_t seed;                  /**< seed of dropout, used together with step and leaf */
+    uint64_t seed;                  /**< seed of dropout, used together with step and micro_batch */
     uint32_t step;                  /**< optimizer step; used in messages and for random numbers */
-    uint32_t leaf;                  /**< index of the micro-batch: micro_step * world_size + rank */
+    uint32_t micro_batch;           /**< its index in the step: micro_step * world_size + rank */
     int micro_step, n_micro_steps;  /**< gradient accumulation: index of the micro-step, and number
                                          of micro-steps (0 means 1) */
     const struct fsdp_batch *batch; /**< borrowed until backward has ended; may be NULL */
@@ -189,7 +189,7 @@ FSDP_API fsdp_tensor *fsdp_swiglu(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor 
 /**
  * Set each element of x to zero with probability p and divide the others by 1 - p (Srivastava et
  * al. 2014). Returns x itself if p is 0 or the scope is not training. The mask is a function of
- * (seed, step, leaf, call number, element). p is rounded to a multiple of 2^-16.
+ * (seed, step, micro_batch, call number, element). p is rounded to a multiple of 2^-16.
  */
 FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**

@@ -27,8 +27,8 @@ typedef enum fsdp_task {
 
 /**
  * Packed sequences. Reference counted (fsdp_batch_retain/release). A batch does not change after
- * its creation, except for seed, epoch, step and leaf, which the creator sets before it passes the
- * batch on.
+ * its creation, except for seed, epoch, step and micro_batch, which the creator sets before it
+ * passes the batch on.
  *
  * Sequences are independent: attention stays within a sequence, and positions count from the start
  * of the sequence. A row that holds several documents is several sequences here. Every count,
@@ -64,10 +64,10 @@ typedef struct fsdp_batch {
     const int64_t *source_positions, *target_positions;
 
     /** These identify the batch, for dropout and reports. seed is the seed of the run. epoch counts
-     * from 0. step is the optimizer step and counts from 0 over all epochs. leaf is micro_step *
-     * world_size + rank. */
+     * from 0. step is the optimizer step and counts from 0 over all epochs. micro_batch is
+     * micro_step * world_size + rank. */
     uint64_t seed;
-    uint32_t epoch, step, leaf;
+    uint32_t epoch, step, micro_batch;
 } fsdp_batch;
 
 /** The form in which a model needs its batches: fsdp_model_info.format. */

@@ -330,9 +330,9 @@ typedef enum fsdp_sampler_kind {
     /**
      * A step uses a block of A W B positions (A micro-steps, W ranks, batch B). Micro-step a on
      * rank r uses the positions from (a W + r) B to (a W + r) B + B - 1 of this block. So the
-     * examples of leaf m = a W + r do not depend on how m is split into a and r. The last block of
-     * an epoch may be shorter. Then some leaves have fewer rows or none; no example is repeated,
-     * and every rank still does A micro-steps.
+     * examples of micro-batch m = a W + r do not depend on how m is split into a and r. The last
+     * block of an epoch may be shorter. Then some leaves have fewer rows or none; no example is
+     * repeated, and every rank still does A micro-steps.
      */
     FSDP_SAMPLER_DEFAULT,
     /**
@@ -384,7 +384,7 @@ FSDP_API int32_t fsdp_sampler_batch(const fsdp_sampler *sampler, int64_t epoch, 
 /* ---- batches --------------------------------------------------------------------------------- */
 
 /**
- * Pack examples into a batch; seed, epoch, step and leaf are left 0.
+ * Pack examples into a batch; seed, epoch, step and micro_batch are left 0.
  *
  * @param indices [count] into the dataset
  * @param format  the form that the model needs; NULL: SEQ2SEQ with ids 0
@@ -428,7 +428,7 @@ FSDP_API void fsdp_loader_set_epoch(fsdp_loader *loader, int64_t epoch);
 FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step);
 
 /**
- * Get the next micro-batch. Its seed, epoch, step (over all epochs) and leaf are set.
+ * Get the next micro-batch. Its seed, epoch, step (over all epochs) and micro_batch are set.
  *
  * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. NULL at the end
  *            of the epoch, and until the next set_epoch or seek.

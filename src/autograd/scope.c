@@ -176,6 +176,6 @@ uint64_t fsdp_scope_next_key(fsdp_scope *s)
 {
     const fsdp_scope_options *o = &s->run->options;
     uint64_t key = fsdp_mix64(o->seed);
-    key = fsdp_mix64(key ^ ((uint64_t)o->step << 32 | o->leaf));
+    key = fsdp_mix64(key ^ ((uint64_t)o->step << 32 | o->micro_batch));
     return fsdp_mix64(key ^ s->run->rng_calls++);
 }

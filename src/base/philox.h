@@ -1,7 +1,7 @@
 /* Philox4x32-10, a counter-based generator. The value at (key, counter) needs no state, so dropout
- * and initialization are functions of (seed, step, leaf, operation, element) and do not depend on
- * world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
- * SC 2011. */
+ * and initialization are functions of (seed, step, micro-batch, operation, element) and do not
+ * depend on world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy as
+ * 1, 2, 3", SC 2011. */
 #pragma once
 #include <stdint.h>
 
@@ -50,7 +50,7 @@ static inline float fsdp_keep_factor(float p)
     return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
 }
 
-/* Mix the bits of a value (splitmix64's finalizer), to make keys from (seed, step, leaf,
+/* Mix the bits of a value (splitmix64's finalizer), to make keys from (seed, step, micro-batch,
  * operation). */
 static inline uint64_t fsdp_mix64(uint64_t x)
 {

@@ -142,7 +142,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     fsdp_scope_options options = {.training = true,
                                   .seed = r->config->seed,
                                   .step = (uint32_t)step,
-                                  .leaf = (uint32_t)fsdp_group_rank(r->group),
+                                  .micro_batch = (uint32_t)fsdp_group_rank(r->group),
                                   .batch = batch};
     double begin = fsdp_clock_s();
     FSDP_TRY(fsdp_scope_open(r->device, r->tape, &options, &s));

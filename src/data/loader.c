@@ -78,7 +78,7 @@ static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slo
     out->batch->seed = s->seed;
     out->batch->epoch = (uint32_t)j->epoch;
     out->batch->step = (uint32_t)(j->epoch * l->steps + j->step);
-    out->batch->leaf = (uint32_t)j->micro_step * (uint32_t)s->world_size + (uint32_t)s->rank;
+    out->batch->micro_batch = (uint32_t)j->micro_step * (uint32_t)s->world_size + (uint32_t)s->rank;
 }
 
 /* ---- workers ---- */

@@ -116,8 +116,8 @@ int32_t fsdp_sampler_batch(const fsdp_sampler *s, int64_t epoch, int64_t step, i
         first = s->rank + at * s->world_size;
         stride = s->world_size;
     } else {
-        int64_t leaf = (int64_t)micro_step * s->world_size + s->rank;
-        first = (step * accumulation(s) * s->world_size + leaf) * s->batch_size;
+        int64_t micro_batch = (int64_t)micro_step * s->world_size + s->rank;
+        first = (step * accumulation(s) * s->world_size + micro_batch) * s->batch_size;
         stride = 1;
         available = s->samples - first;
     }

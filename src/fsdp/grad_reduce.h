@@ -1,14 +1,14 @@
 /* Reduces posted gradients over the ranks and assigns the result to the parameters.
  *
- * Note [Same bits at any world size]. With W ranks, leaf number m = a * W + r is the gradient of
- * micro-step a on rank r. The leaves are added in float32, in the order of the aligned binary tree
- * over their numbers m. Within a micro-step, the reduce adds the leaves of all ranks. The sums of
- * the micro-steps are pushed onto a stack, where two sums of the same level become one sum of the
- * next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
- * micro-steps) agree in every bit. With replicas (Note [Replicas] in param_context.h), where a mesh
- * row has S ranks, rank r is in row r / S and in column r mod S. The ranks of each row are added
- * first, then the sums of the rows. If S is a power of two, this is the same order as without
- * replicas. */
+ * Note [Same bits at any world size]. With W ranks, micro-batch m = a * W + r is that of rank r in
+ * micro-step a. The gradients of micro-batches are added in float32, in the order of the aligned
+ * binary tree over their numbers m. Within a micro-step, the reduce adds the gradients of all
+ * ranks. The sums of the micro-steps are pushed onto a stack, where two sums of the same level
+ * become one sum of the next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x
+ * 1 (ranks x micro-steps) agree in every bit. With replicas (Note [Replicas] in param_context.h),
+ * where a mesh row has S ranks, rank r is in row r / S and in column r mod S. The ranks of each row
+ * are added first, then the sums of the rows. If S is a power of two, this is the same order as
+ * without replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

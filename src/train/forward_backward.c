@@ -24,7 +24,7 @@ static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_b
     const fsdp_scope_options in = {.training = o->training,
                                    .seed = batch->seed,
                                    .step = batch->step,
-                                   .leaf = batch->leaf,
+                                   .micro_batch = batch->micro_batch,
                                    .micro_step = o->micro_step,
                                    .n_micro_steps = o->n_micro_steps,
                                    .batch = batch};

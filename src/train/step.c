@@ -12,17 +12,17 @@
 #include "src/train/classification.h"
 #include "src/train/not_finite.h"
 
-/* What one leaf adds to the loss and the counts of a step. Ranks gather it as raw bytes. */
-typedef struct leaf_sum {
-    double loss; /* sum of the losses of the leaf's labels; with mean_of_means, their mean */
+/* What one micro-batch adds to the loss and the counts of a step. Ranks gather it as raw bytes. */
+typedef struct micro_batch_sum {
+    double loss; /* sum of the losses of the micro-batch's labels; with mean_of_means, their mean */
     int64_t labels, tokens, rows;
-} leaf_sum;
+} micro_batch_sum;
 
-static void add_batch(leaf_sum *leaf, const fsdp_batch *batch)
+static void add_batch(micro_batch_sum *micro_batch, const fsdp_batch *batch)
 {
-    leaf->labels = batch->label_tokens;
-    leaf->tokens = (int64_t)batch->source_tokens + batch->target_tokens;
-    leaf->rows = batch->rows;
+    micro_batch->labels = batch->label_tokens;
+    micro_batch->tokens = (int64_t)batch->source_tokens + batch->target_tokens;
+    micro_batch->rows = batch->rows;
 }
 
 static float factor_of(const fsdp_train_loop *loop, const fsdp_batch *batch)
@@ -30,10 +30,10 @@ static float factor_of(const fsdp_train_loop *loop, const fsdp_batch *batch)
     return loop->mean_of_means && batch->label_tokens ? 1.0f / (float)batch->label_tokens : 1.0f;
 }
 
-/* Gather the leaves of all ranks as `all` [micro_steps * W] in leaf order: leaf m = a * W + r is
- * micro-step a of rank r, and W is the number of ranks. Collective. */
-static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mine, int micro_steps,
-                                 leaf_sum *all)
+/* Gather the micro-batches of all ranks as `all` [micro_steps * W] in the order of micro-batches:
+ * micro-batch m = a * W + r is micro-step a of rank r, and W is the number of ranks. Collective. */
+static fsdp_status gather_micro_batches(const fsdp_train_loop *loop, const micro_batch_sum *mine,
+                                        int micro_steps, micro_batch_sum *all)
 {
     int world_size = fsdp_group_world_size(loop->group);
     fsdp_status status = FSDP_OK;
@@ -44,30 +44,31 @@ static fsdp_status gather_leaves(const fsdp_train_loop *loop, const leaf_sum *mi
     return status;
 }
 
-/* Add n leaves to `result` in leaf order; the loss is not divided yet. Return the number of leaves
- * that have labels. */
-static int64_t add_leaves(const leaf_sum *all, int n, fsdp_step_result *result)
+/* Add n micro-batches to `result` in the order of micro-batches; the loss is not divided yet.
+ * Return the number of micro-batches that have labels. */
+static int64_t add_micro_batches(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
-    int64_t leaves = 0;
+    int64_t micro_batches = 0;
     for (int m = 0; m < n; m++) {
         result->loss += all[m].loss;
         result->tokens += all[m].tokens;
         result->labels += all[m].labels;
         result->rows += all[m].rows;
-        leaves += all[m].labels > 0;
+        micro_batches += all[m].labels > 0;
     }
-    return leaves;
+    return micro_batches;
 }
 
-static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum, int64_t leaves)
+static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum,
+                      int64_t micro_batches)
 {
-    int64_t n = loop->mean_of_means ? leaves : sum->labels;
+    int64_t n = loop->mean_of_means ? micro_batches : sum->labels;
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Find the first of n leaves whose loss is not finite, and set result->not_finite to its rows.
- * result->rows must be the number of rows before all[0]. */
-static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *result)
+/* Find the first of n micro-batches whose loss is not finite, and set result->not_finite to its
+ * rows. result->rows must be the number of rows before all[0]. */
+static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
     for (int m = 0; m < n && !result->not_finite.n; m++) {
@@ -79,8 +80,8 @@ static void find_not_finite_rows(const leaf_sum *all, int n, fsdp_step_result *r
     }
 }
 
-/* Run the forward of a leaf, and also its backward if `backward`. *loss becomes the loss of the
- * leaf times `scale`. */
+/* Run the forward of a micro-batch, and also its backward if `backward`. *loss becomes the loss of
+ * the micro-batch times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
 {
@@ -236,16 +237,16 @@ static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step
     return FSDP_OK;
 }
 
-static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, leaf_sum *mine,
-                           leaf_sum *all, double lr, int64_t step, fsdp_step_result *result)
+static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, micro_batch_sum *mine,
+                           micro_batch_sum *all, double lr, int64_t step, fsdp_step_result *result)
 {
     int n = loop->micro_steps * fsdp_group_world_size(loop->group);
     if (loop->unshard_first)
         FSDP_TRY(fsdp_unit_unshard_async(loop->module, NULL));
-    FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
+    FSDP_TRY(gather_micro_batches(loop, mine, loop->micro_steps, all));
     fsdp_step_result counts = {0};
-    int64_t leaves = add_leaves(all, n, &counts);
-    double divide = divisor(loop, &counts, leaves);
+    int64_t micro_batches = add_micro_batches(all, n, &counts);
+    double divide = divisor(loop, &counts, micro_batches);
     double loss_scale = loop->scaler ? fsdp_grad_scaler_scale(loop->scaler) : 1.0;
     double power = loop->scaler ? power_above(divide) : 1.0;
     const double given = loop->gradient_divide_factor;
@@ -256,9 +257,9 @@ static fsdp_status step_on(fsdp_train_loop *loop, fsdp_batch *const *batches, le
         mine[a].loss *= power / loss_scale;
     }
     fsdp_group_at(loop->group, (uint32_t)step + 1, "", "gathering losses");
-    FSDP_TRY(gather_leaves(loop, mine, loop->micro_steps, all));
+    FSDP_TRY(gather_micro_batches(loop, mine, loop->micro_steps, all));
     *result = (fsdp_step_result){.loss_scale = loss_scale};
-    (void)add_leaves(all, n, result);
+    (void)add_micro_batches(all, n, result);
     result->loss /= divide;
     fsdp_group_at(loop->group, (uint32_t)step + 1, "", "optimizer step");
     return update(loop, lr, step, result);
@@ -268,8 +269,8 @@ fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches
                                int64_t step, fsdp_step_result *result)
 {
     size_t a = (size_t)loop->micro_steps;
-    leaf_sum *mine = fsdp_calloc(a, sizeof *mine);
-    leaf_sum *all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *all);
+    micro_batch_sum *mine = fsdp_calloc(a, sizeof *mine);
+    micro_batch_sum *all = fsdp_calloc(a * (size_t)fsdp_group_world_size(loop->group), sizeof *all);
     fsdp_status status = mine && all ? FSDP_OK : FSDP_ERR_NOMEM;
     for (size_t i = 0; i < a && status == FSDP_OK; i++)
         add_batch(&mine[i], batches[i]);
@@ -323,7 +324,7 @@ static fsdp_status classify_leaf(const fsdp_train_loop *loop, const fsdp_batch *
 }
 
 static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch,
-                                  fsdp_class_counts *counts, leaf_sum *mine)
+                                  fsdp_class_counts *counts, micro_batch_sum *mine)
 {
     add_batch(mine, batch);
     if (loop->num_labels)
@@ -334,36 +335,36 @@ static fsdp_status validate_batch(fsdp_train_loop *loop, const fsdp_batch *batch
 fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
 {
     fsdp_class_counts counts = {0};
-    leaf_sum mine = {0};
+    micro_batch_sum mine = {0};
     FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
     fsdp_status status = validate_batch(loop, batch, &counts, &mine);
     fsdp_class_counts_fini(&counts);
     return status;
 }
 
-/* Validate all batches of the loader. *sum becomes the sums over all leaves; its loss is not
- * divided yet. *leaves becomes the number of leaves that have labels. */
+/* Validate all batches of the loader. *sum becomes the sums over all micro-batches; its loss is not
+ * divided yet. *micro_batches becomes the number of micro-batches that have labels. */
 static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
                                     void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
-                                    fsdp_step_result *sum, int64_t *leaves)
+                                    fsdp_step_result *sum, int64_t *micro_batches)
 {
     int world_size = fsdp_group_world_size(loop->group);
-    leaf_sum *all = fsdp_calloc((size_t)world_size, sizeof *all);
+    micro_batch_sum *all = fsdp_calloc((size_t)world_size, sizeof *all);
     fsdp_status status = all ? FSDP_OK : FSDP_ERR_NOMEM;
     while (status == FSDP_OK) {
         fsdp_batch *batch;
-        leaf_sum mine = {0};
+        micro_batch_sum mine = {0};
         status = fsdp_loader_next(loader, &batch);
         if (status != FSDP_OK || !batch)
             break;
         status = validate_batch(loop, batch, counts, &mine);
         fsdp_batch_release(batch);
         if (status == FSDP_OK)
-            status = gather_leaves(loop, &mine, 1, all);
+            status = gather_micro_batches(loop, &mine, 1, all);
         if (status != FSDP_OK)
             break;
         find_not_finite_rows(all, world_size, sum);
-        *leaves += add_leaves(all, world_size, sum);
+        *micro_batches += add_micro_batches(all, world_size, sum);
         if (each)
             each(arg);
     }
@@ -376,9 +377,9 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
 {
     fsdp_step_result sum = {0};
     fsdp_class_counts counts = {0};
-    int64_t leaves = 0;
+    int64_t micro_batches = 0;
     FSDP_TRY(fsdp_class_counts_init(&counts, loop->num_labels));
-    fsdp_status status = validate_batches(loop, loader, each, arg, &counts, &sum, &leaves);
+    fsdp_status status = validate_batches(loop, loader, each, arg, &counts, &sum, &micro_batches);
     if (status == FSDP_OK && loop->num_labels)
         status = fsdp_class_counts_reduce(&counts, loop->group);
     sum.accuracy = fsdp_class_accuracy(&counts);
@@ -386,7 +387,7 @@ fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader, void (*eac
     fsdp_class_counts_fini(&counts);
     if (status != FSDP_OK)
         return status;
-    sum.loss /= divisor(loop, &sum, leaves);
+    sum.loss /= divisor(loop, &sum, micro_batches);
     *result = sum;
     return FSDP_OK;
 }

@@ -1,21 +1,22 @@
 /* One optimizer step: forward and backward of micro-batches, the global loss, clipping and the
  * update.
  *
- * Note [Loss of a step]. A step has one leaf for each micro-step of each rank: leaf m = a * W + r
- * is micro-step a of rank r, and W is the number of ranks. A leaf yields the sum of the losses of
- * its labels, and the number of its labels. With token-mean, the loss is the sum over all leaves
- * divided by the number of all labels. The gradients of all leaves are added first and then divided
- * once by this number. With mean-of-means, the sum of each leaf is first divided by the number of
- * its labels, and the sum over all leaves is then divided by the number of leaves that have labels,
- * as in PyTorch's scripts. Leaf losses are gathered and added in leaf order, so the printed loss
- * does not depend on the number of ranks.
+ * Note [Loss of a step]. A step has one micro-batch for each micro-step of each rank: micro-batch
+ * m = a * W + r is that of rank r in micro-step a, and W is the number of ranks. A micro-batch
+ * yields the sum of the losses of its labels, and the number of its labels. With token-mean, the
+ * loss is the sum over all micro-batches divided by the number of all labels. The gradients of all
+ * micro-batches are added first and then divided once by this number. With mean-of-means, the sum
+ * of each micro-batch is first divided by the number of its labels, and the sum over all
+ * micro-batches is then divided by the number of micro-batches that have labels, as in PyTorch's
+ * scripts. Losses of micro-batches are gathered and added in the order of micro-batches, so the
+ * printed loss does not depend on the number of ranks.
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
  * the scaler's scale. PyTorch scales the mean loss. Here, backward computes the gradients of a sum
- * of losses. They are divided by the number n of labels or leaves only at the end of the step. So
- * the loss of each leaf is multiplied by scale / P, and the gradients are divided by n / P, where P
- * is the smallest power of two that is at least n. If the scale is a power of two, the scale and P
- * change only exponents, so the result has the same bits as without them.
+ * of losses. They are divided by the number n of labels or micro-batches only at the end of the
+ * step. So the loss of each micro-batch is multiplied by scale / P, and the gradients are divided
+ * by n / P, where P is the smallest power of two that is at least n. If the scale is a power of
+ * two, the scale and P change only exponents, so the result has the same bits as without them.
  *
  * A step whose gradients overflow updates nothing: neither the parameters nor the moments nor the
  * optimizer's own count of steps. It counts as a step of the run, and the schedule advances, as in
@@ -46,7 +47,8 @@ typedef struct fsdp_train_loop {
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* divisor of the gradients, which are sums over all leaves; 0: the divisor of the loss */
+    /* divisor of the gradients, which are sums over all micro-batches; 0: the divisor of the loss
+     */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the gradient norm; 0 means 2 */

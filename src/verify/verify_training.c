@@ -181,7 +181,7 @@ static fsdp_status run_leaf(fsdp_verify_training *t, int64_t micro, int64_t a, i
     FSDP_TRY(fsdp_verify_batch(t->inputs, &t->model->info, 2, index, &batch));
     fsdp_scope_options options = {.training = true,
                                   .step = (uint32_t)step,
-                                  .leaf = (uint32_t)(a * c->world_size + c->rank),
+                                  .micro_batch = (uint32_t)(a * c->world_size + c->rank),
                                   .micro_step = (int)a,
                                   .n_micro_steps = (int)n,
                                   .batch = batch};

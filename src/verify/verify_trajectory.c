@@ -253,21 +253,21 @@ static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node her
     return FSDP_OK;
 }
 
-/* Note [Splits]. A leaf is the batch of one rank in one micro-step. A split is the number of labels
- * in each leaf of one step. The loss of a leaf is the mean over its own labels, and the gradient of
- * a step is the mean over its leaves. So a label has the weight 1 / (leaves * labels in its leaf).
- * Two runs with different numbers of ranks have the same gradients only if each label has the same
- * weight in both runs. */
+/* Note [Splits]. A micro-batch is the batch of one rank in one micro-step. A split is the number of
+ * labels in each micro-batch of one step. The loss of a micro-batch is the mean over its own
+ * labels, and the gradient of a step is the mean over its micro-batches. So a label has the weight
+ * 1 / (micro-batches * labels in its micro-batch). Two runs with different numbers of ranks have
+ * the same gradients only if each label has the same weight in both runs. */
 typedef struct split {
-    int64_t *labels; /* [leaves] */
-    int64_t leaves;
+    int64_t *labels; /* [micro_batches] */
+    int64_t micro_batches;
 } split;
 
 static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_model_info *info,
                               int64_t step, int64_t accumulation, split *s)
 {
-    const int64_t ranks = s->leaves / accumulation;
-    for (int64_t i = 0; i < s->leaves; i++) {
+    const int64_t ranks = s->micro_batches / accumulation;
+    for (int64_t i = 0; i < s->micro_batches; i++) {
         const int64_t index[] = {step * accumulation + i / ranks, i % ranks};
         fsdp_batch *batch;
         FSDP_TRY(fsdp_verify_batch(inputs, info, 2, index, &batch));
@@ -281,15 +281,15 @@ static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_m
 static int64_t count_labels(const split *s, int64_t divisor)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < s->leaves; i++)
-        count += s->leaves * s->labels[i] == divisor ? s->labels[i] : 0;
+    for (int64_t i = 0; i < s->micro_batches; i++)
+        count += s->micro_batches * s->labels[i] == divisor ? s->labels[i] : 0;
     return count;
 }
 
 static bool has_parts_of(const split *a, const split *b)
 {
-    for (int64_t i = 0; i < b->leaves; i++) {
-        const int64_t divisor = b->leaves * b->labels[i];
+    for (int64_t i = 0; i < b->micro_batches; i++) {
+        const int64_t divisor = b->micro_batches * b->labels[i];
         if (count_labels(a, divisor) != count_labels(b, divisor))
             return false;
     }
@@ -307,8 +307,8 @@ static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_
     fsdp_status status = FSDP_OK;
     *found = -1;
     for (int k = 0; k < 2 && status == FSDP_OK; k++) {
-        s[k].leaves = ranks[k] * r[k]->accumulation;
-        s[k].labels = fsdp_calloc((size_t)s[k].leaves, sizeof *s[k].labels);
+        s[k].micro_batches = ranks[k] * r[k]->accumulation;
+        s[k].labels = fsdp_calloc((size_t)s[k].micro_batches, sizeof *s[k].labels);
         status =
             s[k].labels ? fsdp_verify_open_tensors(c, r[k]->inputs, &inputs[k]) : FSDP_ERR_NOMEM;
     }

@@ -191,11 +191,11 @@ TEST(dropout_is_a_function_of_seed_step_leaf_and_call)
 {
     static float first[N], other[N];
     static const fsdp_scope_options options[] = {
-        {.training = true, .seed = 3, .step = 1, .leaf = 2},
-        {.training = true, .seed = 4, .step = 1, .leaf = 2},
-        {.training = true, .seed = 3, .step = 2, .leaf = 2},
-        {.training = true, .seed = 3, .step = 1, .leaf = 1},
-        {.training = true, .seed = 3, .step = 2, .leaf = 1},
+        {.training = true, .seed = 3, .step = 1, .micro_batch = 2},
+        {.training = true, .seed = 4, .step = 1, .micro_batch = 2},
+        {.training = true, .seed = 3, .step = 2, .micro_batch = 2},
+        {.training = true, .seed = 3, .step = 1, .micro_batch = 1},
+        {.training = true, .seed = 3, .step = 2, .micro_batch = 1},
     };
     fsdp_device *device;
     ASSERT_OK(fsdp_device_create(NULL, &device));

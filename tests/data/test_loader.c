@@ -93,7 +93,7 @@ static void check_epoch(fsdp_test *t, fsdp_loader *loader, const fsdp_sampler *s
             ASSERT_INT(batch->seed, s->seed);
             ASSERT_INT(batch->epoch, epoch);
             ASSERT_INT(batch->step, epoch * fsdp_sampler_steps(s) + step);
-            ASSERT_INT(batch->leaf, a * s->world_size + s->rank);
+            ASSERT_INT(batch->micro_batch, a * s->world_size + s->rank);
             fsdp_batch_release(batch);
         }
     for (int again = 0; again < 2; again++) {

@@ -91,7 +91,7 @@ fsdp_status chain_micro_step(chain *c, int step, int a, int n)
     return tree_forward_backward(
         &c->m, c->m.model,
         &(tree_call){.step = step,
-                     .leaf = a * trainee_world_size(&c->m) + trainee_rank(&c->m),
+                     .micro_batch = a * trainee_world_size(&c->m) + trainee_rank(&c->m),
                      .micro_step = a,
                      .n_micro_steps = n});
 }

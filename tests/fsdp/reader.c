@@ -156,7 +156,7 @@ fsdp_status reader_forward_on(trainee *m, fsdp_tape *tape, const tree_call *call
                               fsdp_tensor **loss)
 {
     FSDP_TRY(tree_scope(m, tape, call, s));
-    const fsdp_args in = {.t = {input(*s, m, call->leaf)}, .n = 1};
+    const fsdp_args in = {.t = {input(*s, m, call->micro_batch)}, .n = 1};
     *loss = fsdp_module_call(*s, m->model, NULL, in).t[0];
     return fsdp_scope_status(*s);
 }
@@ -174,7 +174,7 @@ fsdp_status reader_micro_step(trainee *m, const tree_call *call)
 
 fsdp_status reader_step(trainee *m, int leaf)
 {
-    return reader_micro_step(m, &(tree_call){.leaf = leaf, .n_micro_steps = 1});
+    return reader_micro_step(m, &(tree_call){.micro_batch = leaf, .n_micro_steps = 1});
 }
 
 fsdp_status reader_update(trainee *m)

@@ -93,7 +93,8 @@ static fsdp_status run_micro_step(chain *c, int step, int a, bool declared)
         return chain_micro_step(c, step, a, MICRO_STEPS);
     return tree_forward_backward(
         &c->m, c->m.model,
-        &(tree_call){.step = step, .leaf = a * trainee_world_size(&c->m) + trainee_rank(&c->m)});
+        &(tree_call){.step = step,
+                     .micro_batch = a * trainee_world_size(&c->m) + trainee_rank(&c->m)});
 }
 
 /* Micro-step a of a step that communicates only in its last micro-step. */
@@ -383,7 +384,7 @@ static fsdp_status leaf_twice(fsdp_group *group, bool one_micro_step, gradients 
 {
     chain c;
     FSDP_TRY(chain_open(group, &tree_variants[1], &c));
-    tree_call call = {.leaf = trainee_rank(&c.m), .n_micro_steps = MICRO_STEPS};
+    tree_call call = {.micro_batch = trainee_rank(&c.m), .n_micro_steps = MICRO_STEPS};
     for (int k = 0; k < 2; k++) {
         if (one_micro_step)
             FSDP_TRY(fsdp_set_is_last_backward(c.m.model, k == 1));

@@ -22,7 +22,7 @@ static void generate(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp
 
 static fsdp_status call_method(trainee *m, fsdp_module *unit, int step)
 {
-    const tree_call call = {.step = step, .leaf = trainee_rank(m)};
+    const tree_call call = {.step = step, .micro_batch = trainee_rank(m)};
     fsdp_scope *s;
     FSDP_TRY(tree_scope(m, m->tape, &call, &s));
     fsdp_tensor *x = tree_forward(m, s, m->model, &call);
@@ -87,7 +87,7 @@ TEST_RANKS(an_optimizer_made_before_fully_shard_follows_its_parameters, 2)
     ASSERT_OK(shard_example(t, &late));
     ASSERT_OK(fsdp_adamw_create(late.model, NULL, &second));
     for (int step = 0; step < 3; step++) {
-        const tree_call call = {.step = step, .leaf = t->rank};
+        const tree_call call = {.step = step, .micro_batch = t->rank};
         ASSERT_OK(tree_forward_backward(&early, early.model, &call));
         ASSERT_OK(tree_forward_backward(&late, late.model, &call));
         ASSERT_OK(fsdp_optimizer_step(first, 1.0f));
@@ -107,7 +107,7 @@ TEST_RANKS(an_optimizer_that_stepped_before_fully_shard_fails_at_its_next_step, 
     fsdp_optimizer *adamw;
     float *before = NULL, *after = NULL;
     size_t n;
-    const tree_call call = {.leaf = t->rank};
+    const tree_call call = {.micro_batch = t->rank};
     ASSERT_OK(open_unsharded(t, &m));
     ASSERT_OK(fsdp_adamw_create(m.model, NULL, &adamw));
     ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){0}));

@@ -320,7 +320,7 @@ static fsdp_status two_in_flight(chain *c, fsdp_tape *second, bool defers)
     tree_call calls[2];
     fsdp_status status = FSDP_OK;
     for (int a = 0; a < 2 && status == FSDP_OK; a++) {
-        calls[a] = (tree_call){.leaf = 2 * a + trainee_rank(&c->m)};
+        calls[a] = (tree_call){.micro_batch = 2 * a + trainee_rank(&c->m)};
         status = tree_scope(&c->m, tapes[a], &calls[a], &s[a]);
         if (status == FSDP_OK) {
             y[a] = tree_forward(&c->m, s[a], c->m.model, &calls[a]);
@@ -355,7 +355,7 @@ TEST_RANKS(two_forwards_in_flight_are_both_reduced, 2)
             ASSERT(is_resharded(&c));
             for (int a = 0; a < 2; a++)
                 ASSERT_OK(tree_forward_backward(&plain.m, plain.m.model,
-                                                &(tree_call){.leaf = 2 * a + t->rank}));
+                                                &(tree_call){.micro_batch = 2 * a + t->rank}));
             ASSERT_OK(tree_sgd(c.m.model, 0.1f));
             ASSERT_OK(tree_sgd(plain.m.model, 0.1f));
             ASSERT_OK(tree_same_params(&c.m, &plain.m));
@@ -414,7 +414,7 @@ TEST_RANKS(a_unit_that_backward_does_not_read_need_not_be_gathered_for_it, 2)
 {
     for (int d = 0; d < 3; d++) {
         const fsdp_fully_shard_options o = of_dtype(dtypes[d]);
-        const tree_call call = {.leaf = t->rank};
+        const tree_call call = {.micro_batch = t->rank};
         trainee m, same;
         ASSERT_OK(open_embedding(t, NULL, &o, &m));
         ASSERT_OK(open_embedding(t, NULL, &o, &same));
@@ -446,7 +446,7 @@ TEST_RANKS(an_operation_that_reads_what_is_not_gathered_says_so_on_meta_too, 2)
     for (int d = 0; d < 4; d++) {
         const bool meta = d / 2;
         const fsdp_fully_shard_options o = of_dtype(dtypes[d % 2]);
-        const tree_call call = {.leaf = t->rank};
+        const tree_call call = {.micro_batch = t->rank};
         trainee m;
         ASSERT_OK(open_embedding(t, meta ? "meta" : NULL, &o, &m));
         ASSERT_OK(tree_forward_backward(&m, m.model, &call));

@@ -55,11 +55,12 @@ static fsdp_status run_step(run *r, int step)
     fsdp_parameter_list list;
     float scale = 1.0f;
     for (int a = 0; a < micro_steps; a++)
-        FSDP_TRY(tree_forward_backward(&r->m, r->m.model,
-                                       &(tree_call){.step = step,
-                                                    .leaf = a * world_size + trainee_rank(&r->m),
-                                                    .micro_step = a,
-                                                    .n_micro_steps = micro_steps}));
+        FSDP_TRY(
+            tree_forward_backward(&r->m, r->m.model,
+                                  &(tree_call){.step = step,
+                                               .micro_batch = a * world_size + trainee_rank(&r->m),
+                                               .micro_step = a,
+                                               .n_micro_steps = micro_steps}));
     FSDP_TRY(fsdp_module_parameters(r->m.model, false, &list));
     fsdp_status status = fsdp_clip_grad_norm(&list, 0.1, NULL, &r->norm, step % 2 ? NULL : &scale);
     fsdp_parameter_list_free(&list);

@@ -312,7 +312,7 @@ TEST_RANKS(only_what_trains_is_reduced, 2)
         const fsdp_comm_counters before = *fsdp_group_counters(t->group);
         ASSERT_OK(set == FROZEN_ALL
                       ? tree_evaluate(&m, m.model, 0)
-                      : tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+                      : tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
         const fsdp_comm_counters c = since(t->group, &before);
         ASSERT_INT(c.logical_bytes[FSDP_KIND_REDUCE_SCATTER], BLOCKS * trained * 4);
         ASSERT_INT(c.calls[FSDP_KIND_REDUCE_SCATTER], set == FROZEN_ALL ? 0 : BLOCKS);
@@ -332,7 +332,7 @@ TEST_RANKS(frozen_units_at_the_bottom_are_not_gathered_in_backward, 2)
     /* Applies the pending dtypes: the block's master is created. */
     ASSERT_OK(tree_step(&m, 0, LEAVES));
     const fsdp_comm_counters before = *fsdp_group_counters(t->group);
-    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
     const fsdp_comm_counters c = since(t->group, &before);
     ASSERT_INT(c.logical_bytes[FSDP_KIND_ALL_GATHER], (BLOCKS + 1) * (NORM + 2 * MATRIX) * 4);
     ASSERT_INT(c.calls[FSDP_KIND_REDUCE_SCATTER], 1);
@@ -621,7 +621,7 @@ TEST_RANKS(freezing_between_forward_and_backward_is_an_error_that_says_so, 2)
 {
     trainee m;
     fsdp_scope *s;
-    const tree_call call = {.leaf = t->rank};
+    const tree_call call = {.micro_batch = t->rank};
     ASSERT_OK(trainee_open_example(t->group, &tree_variants[0], &m));
     ASSERT_OK(tree_scope(&m, m.tape, &call, &s));
     fsdp_tensor *y = tree_forward(&m, s, m.model, &call);

@@ -100,7 +100,7 @@ static uint64_t gathers_of_a_step(fsdp_test *t, fsdp_group *group, const options
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
     const fsdp_unit_info info = info_of(t, &m, "first");
     const fsdp_comm_counters before = *fsdp_group_counters(info.group);
-    if (tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}) != FSDP_OK)
+    if (tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}) != FSDP_OK)
         fsdp_test_fail(t, __FILE__, __LINE__, "%s", fsdp_last_error());
     n = fsdp_group_counters(info.group)->calls[FSDP_KIND_ALL_GATHER] -
         before.calls[FSDP_KIND_ALL_GATHER];
@@ -174,7 +174,7 @@ TEST_RANKS(what_is_ignored_stays_whole_and_is_not_reduced, 2)
     ASSERT(!fsdp_module_is_unit(trainee_unit(&m, "second.inner")));
     const fsdp_parameter *whole[] = {tree_of(ignored[0])->up, states[0]};
     const uint64_t before = fsdp_group_counters(t->group)->calls[FSDP_KIND_REDUCE_SCATTER];
-    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
     ASSERT_INT(fsdp_group_counters(t->group)->calls[FSDP_KIND_REDUCE_SCATTER] - before, 2);
     for (int i = 0; i < 2; i++) {
         fsdp_tensor *grad = fsdp_parameter_grad(whole[i]);

@@ -117,7 +117,7 @@ static fsdp_status steps(const job *j, fsdp_group *group, fsdp_device *device, f
             draw_tokens(&j->shape, step, leaf, ids, labels);
             toy_batch batch = {ids, labels, ROWS, 1.0f / (ROWS - 1)};
             fsdp_scope_options o = {.step = (uint32_t)step,
-                                    .leaf = (uint32_t)leaf,
+                                    .micro_batch = (uint32_t)leaf,
                                     .micro_step = a,
                                     .n_micro_steps = micro_steps};
             FSDP_TRY(

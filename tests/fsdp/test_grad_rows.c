@@ -100,11 +100,12 @@ static fsdp_status run(trainee *m, int step, int leaf, int micro_step, int micro
 {
     fsdp_scope *s;
     draw(model_of(m), step, leaf);
-    FSDP_TRY(tree_scope(
-        m, m->tape,
-        &(tree_call){
-            .step = step, .leaf = leaf, .micro_step = micro_step, .n_micro_steps = micro_steps},
-        &s));
+    FSDP_TRY(tree_scope(m, m->tape,
+                        &(tree_call){.step = step,
+                                     .micro_batch = leaf,
+                                     .micro_step = micro_step,
+                                     .n_micro_steps = micro_steps},
+                        &s));
     fsdp_tensor *loss = fsdp_module_call(s, m->model, NULL, (fsdp_args){.n = 0}).t[0];
     fsdp_status status = fsdp_scope_status(s);
     if (status == FSDP_OK)
@@ -327,7 +328,8 @@ TEST_RANKS(a_forward_without_its_backward_leaves_nothing_behind, 2)
         fsdp_scope *s;
         fsdp_module_zero_grad(m.model);
         draw(model_of(&m), e.step + 50, t->rank);
-        ASSERT_OK(tree_scope(&m, m.tape, &(tree_call){.leaf = t->rank, .n_micro_steps = 1}, &s));
+        ASSERT_OK(
+            tree_scope(&m, m.tape, &(tree_call){.micro_batch = t->rank, .n_micro_steps = 1}, &s));
         (void)fsdp_module_call(s, m.model, NULL, (fsdp_args){.n = 0});
         ASSERT_OK(fsdp_scope_status(s));
         fsdp_scope_close(s);

@@ -85,11 +85,12 @@ static fsdp_status pupil_step(pupil *p, int step)
     float scale;
     FSDP_TRY(fsdp_set_gradient_divide_factor(p->m.model, LEAVES));
     for (int a = 0; a < micro_steps; a++)
-        FSDP_TRY(tree_forward_backward(&p->m, p->m.model,
-                                       &(tree_call){.step = step,
-                                                    .leaf = a * world_size + trainee_rank(&p->m),
-                                                    .micro_step = a,
-                                                    .n_micro_steps = micro_steps}));
+        FSDP_TRY(
+            tree_forward_backward(&p->m, p->m.model,
+                                  &(tree_call){.step = step,
+                                               .micro_batch = a * world_size + trainee_rank(&p->m),
+                                               .micro_step = a,
+                                               .n_micro_steps = micro_steps}));
     FSDP_TRY(clip(p, &scale));
     FSDP_TRY(fsdp_optimizer_step(p->optimizer, scale));
     fsdp_optimizer_zero_grad(p->optimizer);

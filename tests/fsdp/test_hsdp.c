@@ -242,7 +242,7 @@ TEST_RANKS(gradients_are_divided_by_the_ranks_of_the_whole_mesh, 4)
     fsdp_device_mesh *mesh;
     trainee hybrid, sharded;
     float *a, *b;
-    const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+    const tree_call call = {.micro_batch = t->rank, .n_micro_steps = 1};
     ASSERT_OK(fsdp_device_mesh_create(t->group, 2, (int[]){2, 2}, names, &mesh));
     ASSERT_OK(train(t->group, 7, &(fsdp_fully_shard_options){.mesh = mesh}, 0, 0, &hybrid));
     ASSERT_OK(train(t->group, 7, &(fsdp_fully_shard_options){0}, 0, 0, &sharded));

@@ -217,7 +217,7 @@ TEST(modules_inside_of_units_that_know_nothing_of_each_other_are_refused)
 TEST_RANKS(ignored_parameters_stay_whole_and_are_not_reduced, 2)
 {
     trainee m, whole;
-    const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+    const tree_call call = {.micro_batch = t->rank, .n_micro_steps = 1};
     ASSERT_OK(trainee_open(t->group, NULL, FSDP_DTYPE_F32, &m));
     ASSERT_OK(tree_example(7, &m.model));
     fsdp_parameter *const ignored[] = {tree_of(trainee_unit(&m, "first"))->up,

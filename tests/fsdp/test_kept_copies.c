@@ -66,7 +66,7 @@ static void check_same(fsdp_test *t, fsdp_fully_shard_options o, writer by, bool
     o.reshard_after_forward = FSDP_RESHARD_FALSE;
     ASSERT_OK(pupil_open(t->group, &o, by, &keeps));
     for (int step = 0; step < STEPS; step++) {
-        const tree_call call = {.step = step, .leaf = trainee_rank(&keeps.m)};
+        const tree_call call = {.step = step, .micro_batch = trainee_rank(&keeps.m)};
         pupil *const both[] = {&keeps, &casts};
         for (int i = 0; i < 2; i++) {
             ASSERT_OK(tree_forward_backward(&both[i]->m, both[i]->m.model, &call));

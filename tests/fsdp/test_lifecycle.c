@@ -122,7 +122,7 @@ TEST_RANKS(unshard_of_what_is_no_unit_is_refused, 2)
 static tree_call leaf_of(const trainee *t, int step, int micro_step, int leaf)
 {
     return (tree_call){.step = step,
-                       .leaf = leaf,
+                       .micro_batch = leaf,
                        .micro_step = micro_step,
                        .n_micro_steps = LEAVES / trainee_world_size(t)};
 }
@@ -159,7 +159,7 @@ static fsdp_status two_forwards(trainee *t, const tree_call *call)
 {
     fsdp_scope *s;
     const tree_call calls[2] = {
-        *call, {call->step + 50, call->leaf, call->micro_step, call->n_micro_steps}};
+        *call, {call->step + 50, call->micro_batch, call->micro_step, call->n_micro_steps}};
     fsdp_tensor *y[2];
     FSDP_TRY(tree_scope(t, t->tape, call, &s));
     for (int i = 0; i < 2; i++)
@@ -262,7 +262,7 @@ TEST_RANKS(a_unit_that_a_step_skips_has_no_gradient, 2)
 /* Leaves 0 and 1 use "first", 2 and 3 do not. */
 static fsdp_status first_half_only(trainee *t, const tree_call *call)
 {
-    tree_of(t->model)->calls[0] = call->leaf < LEAVES / 2;
+    tree_of(t->model)->calls[0] = call->micro_batch < LEAVES / 2;
     fsdp_status status = tree_forward_backward(t, t->model, call);
     tree_of(t->model)->calls[0] = 1;
     return status;
@@ -332,7 +332,7 @@ TEST_RANKS(a_gradient_that_was_not_zeroed_is_added_to, 2)
     float *once = NULL, *twice = NULL;
     ASSERT_OK(trainee_open_example(t->group, &tree_variants[0], &m));
     const fsdp_parameter *p = tree_of(trainee_unit(&m, "first"))->up;
-    const tree_call call = {.leaf = t->rank};
+    const tree_call call = {.micro_batch = t->rank};
     ASSERT_OK(tree_forward_backward(&m, m.model, &call));
     ASSERT_OK(tree_full_grad(p, &once));
     ASSERT_OK(tree_forward_backward(&m, m.model, &call));
@@ -350,7 +350,7 @@ TEST_RANKS(the_divide_factor_divides_and_zero_is_the_world_size, 2)
     float *mean = NULL, *sum = NULL;
     ASSERT_OK(trainee_open_example(t->group, &tree_variants[0], &m));
     const fsdp_parameter *p = tree_of(trainee_unit(&m, "first"))->up;
-    const tree_call call = {.leaf = t->rank};
+    const tree_call call = {.micro_batch = t->rank};
     ASSERT_ERROR(fsdp_set_gradient_divide_factor(m.model, -1.0), FSDP_ERR_INVALID, "-1");
     ASSERT_ERROR(fsdp_set_gradient_divide_factor(m.model, (double)NAN), FSDP_ERR_INVALID, "nan");
     ASSERT_OK(tree_forward_backward(&m, m.model, &call));
@@ -435,7 +435,7 @@ TEST_RANKS(evaluation_between_forward_and_backward, 2)
 static fsdp_status forward_alone(trainee *t, int step)
 {
     fsdp_scope *s;
-    const tree_call call = {.step = step + 20, .leaf = trainee_rank(t)};
+    const tree_call call = {.step = step + 20, .micro_batch = trainee_rank(t)};
     FSDP_TRY(tree_scope(t, t->tape, &call, &s));
     tree_forward(t, s, t->model, &call);
     fsdp_status status = fsdp_scope_status(s);
@@ -452,7 +452,7 @@ TEST_RANKS(a_forward_without_backward_is_cancelled_by_a_reset, 2)
 static fsdp_status forward_with_a_lost_tape(trainee *t, int step)
 {
     fsdp_scope *s;
-    const tree_call call = {.step = step + 20, .leaf = trainee_rank(t)};
+    const tree_call call = {.step = step + 20, .micro_batch = trainee_rank(t)};
     FSDP_TRY(tree_scope(t, t->tape, &call, &s));
     tree_forward(t, s, t->model, &call);
     fsdp_status status = fsdp_scope_status(s);
@@ -499,7 +499,7 @@ static fsdp_status failing_backwards(trainee *t, int step)
 {
     static const char *const units[] = {"", "first", "second", "second.inner"};
     for (size_t i = 0; i < 4; i++) {
-        const tree_call call = {.step = step + 30, .leaf = trainee_rank(t)};
+        const tree_call call = {.step = step + 30, .micro_batch = trainee_rank(t)};
         tree_of(trainee_unit(t, units[i]))->fail_backward = true;
         fsdp_status status = tree_forward_backward(t, t->model, &call);
         tree_of(trainee_unit(t, units[i]))->fail_backward = false;

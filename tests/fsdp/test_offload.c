@@ -102,11 +102,12 @@ static fsdp_status run_step(run *r, int step)
     float scale;
     FSDP_TRY(fsdp_set_gradient_divide_factor(r->m.model, LEAVES));
     for (int a = 0; a < micro_steps; a++)
-        FSDP_TRY(tree_forward_backward(&r->m, r->m.model,
-                                       &(tree_call){.step = step,
-                                                    .leaf = a * world_size + trainee_rank(&r->m),
-                                                    .micro_step = a,
-                                                    .n_micro_steps = micro_steps}));
+        FSDP_TRY(
+            tree_forward_backward(&r->m, r->m.model,
+                                  &(tree_call){.step = step,
+                                               .micro_batch = a * world_size + trainee_rank(&r->m),
+                                               .micro_step = a,
+                                               .n_micro_steps = micro_steps}));
     FSDP_TRY(fsdp_module_parameters(r->m.model, false, &list));
     fsdp_status status = fsdp_clip_grad_norm(&list, 1.0, NULL, NULL, &scale);
     fsdp_parameter_list_free(&list);

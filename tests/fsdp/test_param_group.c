@@ -311,7 +311,7 @@ TEST_RANKS(gradients_rounded_to_bfloat16_add_up_in_float32, 2)
     ASSERT_NEAR(train_both(t, 15, &o, 8), 0.0, 0.0);
     ASSERT_OK(trainee_open_example(t->group, &o, &rounded));
     ASSERT_OK(trainee_open_example(t->group, &tree_variants[0], &exact));
-    const tree_call call = {.leaf = t->rank};
+    const tree_call call = {.micro_batch = t->rank};
     ASSERT_OK(tree_forward_backward(&rounded, rounded.model, &call));
     ASSERT_OK(tree_forward_backward(&exact, exact.model, &call));
     ASSERT_OK(tree_full_grad(tree_of(rounded.model)->up, &a));

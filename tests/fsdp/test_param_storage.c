@@ -69,7 +69,7 @@ static void check(fsdp_test *t, fsdp_group *group, fsdp_fully_shard_options o, u
     const fsdp_param *down = fsdp_param_of(tree_of(model)->down);
     ASSERT_STR(up->storage->name, storage_of_up);
     ASSERT_STR(down->storage->name, storage_of_down);
-    ASSERT_OK(tree_forward_backward(&m, model, &(tree_call){.leaf = trainee_rank(&m)}));
+    ASSERT_OK(tree_forward_backward(&m, model, &(tree_call){.micro_batch = trainee_rank(&m)}));
     ASSERT(!fsdp_parameter_grad(tree_of(model)->up) == (is == FROZEN || is == FROZEN_BF16));
     ASSERT(fsdp_parameter_grad(tree_of(model)->down));
     ASSERT_OK(trainee_close(&m));

@@ -66,7 +66,7 @@ static fsdp_status average_gradients(fsdp_group *group, const fsdp_parameter_lis
 static fsdp_status run_step(fsdp_test *t, trainee *m, fsdp_optimizer *optimizer, int step,
                             late when)
 {
-    const tree_call call = {.step = step, .leaf = t->rank};
+    const tree_call call = {.step = step, .micro_batch = t->rank};
     fsdp_scope *s;
     fsdp_module_zero_grad(m->model);
     const bool in_forward = when == IN_FORWARD && t->rank == step % t->world_size;

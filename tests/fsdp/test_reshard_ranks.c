@@ -49,7 +49,7 @@ TEST_RANKS(between_forward_and_backward_parameters_are_hidden, 4)
 {
     for (int d = 0; d < 3; d++) {
         const fsdp_fully_shard_options o = to_smaller(dtypes[d]);
-        const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+        const tree_call call = {.micro_batch = t->rank, .n_micro_steps = 1};
         trainee m;
         fsdp_scope *s;
         fsdp_unit_info info;
@@ -103,7 +103,7 @@ TEST_RANKS(the_second_gather_counts_and_moves_nothing, 4)
 TEST_RANKS(a_forward_without_backward_leaves_nothing, 4)
 {
     const fsdp_fully_shard_options o = to_smaller(FSDP_DTYPE_F16);
-    const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+    const tree_call call = {.micro_batch = t->rank, .n_micro_steps = 1};
     trainee m;
     fsdp_scope *s;
     ASSERT_OK(trainee_open_example(t->group, &o, &m));

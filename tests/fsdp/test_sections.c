@@ -157,7 +157,8 @@ TEST_RANKS(what_adds_up_without_being_communicated_is_whole, 2)
     ASSERT_OK(open_both(t->group, NULL, &b));
     set_both(&b, "abcd");
     for (int micro = 0; micro < 3; micro++) {
-        const tree_call call = {.leaf = t->rank + micro, .micro_step = micro, .n_micro_steps = 3};
+        const tree_call call = {
+            .micro_batch = t->rank + micro, .micro_step = micro, .n_micro_steps = 3};
         ASSERT_OK(fsdp_set_requires_gradient_sync(b.sections.model, micro != 1, true));
         ASSERT_OK(fsdp_set_requires_gradient_sync(b.whole.model, micro != 1, true));
         reduces(t->group, &before);
@@ -188,7 +189,7 @@ static fsdp_status change_mind(trainee *m, int rank)
 {
     fsdp_scope *s = NULL;
     fsdp_tensor *loss;
-    const tree_call call = {.leaf = rank, .micro_step = 0, .n_micro_steps = 2};
+    const tree_call call = {.micro_batch = rank, .micro_step = 0, .n_micro_steps = 2};
     reader_set(m, "gH", false);
     fsdp_status status = reader_forward_on(m, m->tape, &call, &s, &loss);
     if (status == FSDP_OK)
@@ -199,8 +200,8 @@ static fsdp_status change_mind(trainee *m, int rank)
     FSDP_TRY(status);
     FSDP_TRY(fsdp_set_requires_gradient_sync(m->model, true, true));
     reader_set(m, "gbaH", false);
-    return reader_micro_step(m,
-                             &(tree_call){.leaf = rank + 4, .micro_step = 1, .n_micro_steps = 2});
+    return reader_micro_step(
+        m, &(tree_call){.micro_batch = rank + 4, .micro_step = 1, .n_micro_steps = 2});
 }
 
 TEST_RANKS(a_section_that_stays_open_ends_when_its_gradients_are_complete, 2)
@@ -221,8 +222,9 @@ static fsdp_status train_replicas(trainee *m, int rank, bool once)
 {
     for (int micro = 0; micro < 3; micro++) {
         FSDP_TRY(fsdp_set_requires_all_reduce(m->model, !once || micro == 2, true));
-        FSDP_TRY(reader_micro_step(
-            m, &(tree_call){.leaf = rank + 4 * micro, .micro_step = micro, .n_micro_steps = 3}));
+        FSDP_TRY(reader_micro_step(m, &(tree_call){.micro_batch = rank + 4 * micro,
+                                                   .micro_step = micro,
+                                                   .n_micro_steps = 3}));
     }
     return FSDP_OK;
 }
@@ -266,8 +268,9 @@ static fsdp_status run_two_tapes(trainee *m, int rank)
     fsdp_tensor *loss[2];
     fsdp_status status = fsdp_tape_create(&tapes[1]);
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
-        status = reader_forward_on(
-            m, tapes[i], &(tree_call){.leaf = rank + 5 * i, .n_micro_steps = 1}, &s[i], &loss[i]);
+        status = reader_forward_on(m, tapes[i],
+                                   &(tree_call){.micro_batch = rank + 5 * i, .n_micro_steps = 1},
+                                   &s[i], &loss[i]);
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = fsdp_backward(tapes[i], &loss[i], NULL, 1);
     fsdp_scope_close(s[1]);
@@ -401,7 +404,7 @@ TEST_RANKS(a_posted_buffer_does_not_move_when_parameters_are_frozen, 2)
             const reader *r = reader_of(m);
             fsdp_scope *s;
             fsdp_tensor *loss;
-            const tree_call call = {.leaf = t->rank, .n_micro_steps = 1};
+            const tree_call call = {.micro_batch = t->rank, .n_micro_steps = 1};
             ASSERT_OK(reader_forward_on(m, m->tape, &call, &s, &loss));
             fsdp_parameter_set_requires_grad(which ? r->w[READER_LARGE] : r->bias[0], false);
             ASSERT_OK(fsdp_backward(m->tape, &loss, NULL, 1));

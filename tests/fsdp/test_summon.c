@@ -200,7 +200,7 @@ TEST_RANKS(gradients_come_with_grads_and_are_written_back, 2)
     float *before, *after;
     ASSERT_OK(trainee_open_example(t->group, &(fsdp_fully_shard_options){0}, &m));
     const fsdp_parameter *up = up_of(&m, "first");
-    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
     ASSERT_OK(tree_full_grad(up, &before));
     ASSERT_OK(fsdp_summon_full_params_begin(m.model, &(options){.with_grads = true}, &full));
     float *grad = fsdp_tensor_data(fsdp_full_params_grad(full, up));

@@ -115,7 +115,8 @@ TEST_RANKS(a_forward_of_what_is_on_meta_is_an_error_that_names_it, 2)
                          "'norm' and 11 more are on the meta device: call fsdp_module_to_empty()");
             as_planned = m;
             as_planned.device = meta;
-            ASSERT_OK(tree_forward_backward(&as_planned, m.model, &(tree_call){.leaf = t->rank}));
+            ASSERT_OK(
+                tree_forward_backward(&as_planned, m.model, &(tree_call){.micro_batch = t->rank}));
         }
         ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
         ASSERT_INT(allocated(meta), 0);
@@ -123,7 +124,7 @@ TEST_RANKS(a_forward_of_what_is_on_meta_is_an_error_that_names_it, 2)
             ASSERT_ERROR(tree_evaluate(&m, m.model, 0), FSDP_ERR_STATE,
                          "have memory but no values");
         ASSERT_OK(fsdp_module_init(m.model, SEED));
-        ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+        ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
         ASSERT_OK(close_both(&m, meta));
     }
 }
@@ -141,7 +142,7 @@ TEST_RANKS(state_dicts_and_optimizers_follow_or_refuse, 2)
     ASSERT_OK(fsdp_adamw_create(m.model, NULL, &late));
     trainee as_planned = m;
     as_planned.device = meta;
-    ASSERT_OK(tree_forward_backward(&as_planned, m.model, &(tree_call){.leaf = t->rank}));
+    ASSERT_OK(tree_forward_backward(&as_planned, m.model, &(tree_call){.micro_batch = t->rank}));
     ASSERT_OK(fsdp_optimizer_step(late, 1.0f)); /* creates its state on meta */
     ASSERT_OK(fsdp_module_to_empty(m.model, m.device));
     ASSERT_OK(fsdp_module_init(m.model, SEED));
@@ -149,7 +150,7 @@ TEST_RANKS(state_dicts_and_optimizers_follow_or_refuse, 2)
     ASSERT(shown == fsdp_parameter_local(tree_of(m.model)->up));
     ASSERT(fsdp_tensor_device(shown) == m.device);
     ASSERT(!fsdp_parameter_grad(tree_of(m.model)->up));
-    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.leaf = t->rank}));
+    ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.micro_batch = t->rank}));
     ASSERT_ERROR(fsdp_optimizer_step(late, 1.0f), FSDP_ERR_STATE,
                  "state is on device meta, the parameter now on ");
     ASSERT_OK(fsdp_optimizer_step(before, 1.0f));

@@ -95,7 +95,8 @@ TEST_RANKS(units_over_some_blocks_alone_are_roots_of_their_own, 2)
     ASSERT_OK(fsdp_module_init(m.model, 1));
     for (int step = 0; step < 3; step++) {
         fsdp_module_zero_grad(m.model);
-        ASSERT_OK(tree_forward_backward(&m, m.model, &(tree_call){.step = step, .leaf = t->rank}));
+        ASSERT_OK(
+            tree_forward_backward(&m, m.model, &(tree_call){.step = step, .micro_batch = t->rank}));
         ASSERT(fsdp_parameter_grad(tree_of(trainee_unit(&m, "first"))->up));
         ASSERT(fsdp_parameter_grad(tree_of(trainee_unit(&m, "second.inner"))->up));
         ASSERT(fsdp_parameter_grad(tree_of(m.model)->up));
@@ -365,7 +366,8 @@ TEST_RANKS(a_parameter_that_outlives_its_unit_may_be_in_no_unit, 2)
     for (int i = 0; i < 2; i++) {
         ASSERT_OK(fsdp_module_to_empty(both[i]->model, both[i]->device));
         ASSERT_OK(fsdp_module_init(both[i]->model, 2));
-        ASSERT_OK(tree_forward_backward(both[i], both[i]->model, &(tree_call){.leaf = t->rank}));
+        ASSERT_OK(
+            tree_forward_backward(both[i], both[i]->model, &(tree_call){.micro_batch = t->rank}));
     }
     float here[WIDTH * WIDTH], there[WIDTH * WIDTH];
     ASSERT_OK(fsdp_tensor_to_floats(fsdp_parameter_grad(tree_of(m.model)->tied), here));

@@ -371,7 +371,7 @@ static fsdp_status train_leaf(trainee *m, const fsdp_batch *batch, int step, int
     const fsdp_scope_options options = {
         .training = true,
         .step = (uint32_t)step,
-        .leaf = (uint32_t)(micro_step * trainee_world_size(m) + trainee_rank(m)),
+        .micro_batch = (uint32_t)(micro_step * trainee_world_size(m) + trainee_rank(m)),
         .batch = batch,
         .micro_step = micro_step,
         .n_micro_steps = n_micro_steps};

@@ -236,7 +236,7 @@ static fsdp_status draw(trainee *t, fsdp_dtype dtype, uint64_t key, const tree_c
         return FSDP_ERR_NOMEM;
     for (int64_t i = 0; i < n; i++) {
         fsdp_philox r =
-            fsdp_philox4x32(key, (uint64_t)(call->step * 1000 + call->leaf), (uint64_t)i);
+            fsdp_philox4x32(key, (uint64_t)(call->step * 1000 + call->micro_batch), (uint64_t)i);
         values[i] = fsdp_uniform_from_bits(r.v[0]) - 0.5f;
     }
     fsdp_tensor *drawn;
@@ -254,7 +254,7 @@ fsdp_status tree_scope(trainee *t, fsdp_tape *tape, const tree_call *call, fsdp_
     return fsdp_scope_open(t->device, tape,
                            &(fsdp_scope_options){.training = tape != NULL,
                                                  .step = (uint32_t)call->step,
-                                                 .leaf = (uint32_t)call->leaf,
+                                                 .micro_batch = (uint32_t)call->micro_batch,
                                                  .micro_step = call->micro_step,
                                                  .n_micro_steps = call->n_micro_steps},
                            s);
@@ -313,7 +313,7 @@ fsdp_status tree_step(trainee *t, int step, int leaves)
     for (int a = 0; a < micro_steps; a++)
         FSDP_TRY(tree_forward_backward(t, t->model,
                                        &(tree_call){.step = step,
-                                                    .leaf = a * world_size + trainee_rank(t),
+                                                    .micro_batch = a * world_size + trainee_rank(t),
                                                     .micro_step = a,
                                                     .n_micro_steps = micro_steps}));
     return tree_sgd(t->model, t->plain ? 0.1f / (float)leaves : 0.1f);

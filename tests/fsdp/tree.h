@@ -70,13 +70,14 @@ bool trainee_is_resharded(const trainee *t);
 int trainee_rank(const trainee *t);
 int trainee_world_size(const trainee *t);
 
-/* Input and gradient of the output are drawn by (step, leaf), so any rank can compute any leaf. */
+/* Input and gradient of the output are drawn by (step, micro_batch), so any rank can compute any
+ * micro-batch. */
 typedef struct tree_call {
-    int step, leaf, micro_step, n_micro_steps;
+    int step, micro_batch, micro_step, n_micro_steps;
 } tree_call;
 /* module(input of the call), owned by s. */
 fsdp_tensor *tree_forward(trainee *t, fsdp_scope *s, fsdp_module *module, const tree_call *call);
-/* Forward and backward of `module` for one leaf. */
+/* Forward and backward of `module` for one micro-batch. */
 FSDP_MUST_CHECK fsdp_status tree_forward_backward(trainee *t, fsdp_module *module,
                                                   const tree_call *call);
 /* Only the backward, from the outputs of n calls. */

@@ -34,7 +34,7 @@ static void train_step(fsdp_test *t, model_case *c, uint32_t step, uint32_t leaf
     fsdp_scope *s;
     const int32_t labels = c->batch->label_tokens;
     fsdp_scope_options options = {
-        .training = true, .seed = 5, .step = step, .leaf = leaf, .batch = c->batch};
+        .training = true, .seed = 5, .step = step, .micro_batch = leaf, .batch = c->batch};
     ASSERT_OK(fsdp_scope_open(c->device, gradients ? c->tape : NULL, &options, &s));
     fsdp_tensor *value = fsdp_model_loss(s, c->model, labels ? 1.0f / (float)labels : 0.0f);
     ASSERT_OK(fsdp_scope_status(s));
