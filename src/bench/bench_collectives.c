@@ -212,8 +212,7 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    fill_buffer(b->get, held,
-                (float)(b->rank + 1)); /* input of all_reduce_copied(), which works in place */
+    fill_buffer(b->get, held, (float)(b->rank + 1)); /* all_reduce_copied() reduces it in place */
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));
