@@ -81,8 +81,8 @@ typedef struct fsdp_plan {
     int64_t rows, source_length, target_length; /* size of a batch; target_length is 0 unless the
                                                    task is seq2seq */
     bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
-    bool takes_ids_whole;   /* seq2seq: the data are rows of token ids, and no option limits their
-                               length */
+    bool takes_ids_whole;   /* seq2seq: rows of token ids whose source or target length no option
+                               limits */
     int micro_steps;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;
@@ -95,9 +95,9 @@ typedef struct fsdp_plan {
     int64_t reserved; /* peak of the bytes that the allocator reserves for tensors, including unused
                          space between them */
     int64_t staging;  /* peak of the copies for --async-save; not part of `reserved` */
-    uint64_t small_collectives,
-        small_bytes; /* per step: collectives for counts and losses, but not those for norms */
-    fsdp_plan_event *events; /* events of the last micro-step, in order */
+    uint64_t small_collectives, small_bytes; /* per step: collectives of counts and losses; those of
+                                                norms are not included */
+    fsdp_plan_event *events;                 /* events of the last micro-step, in order */
     size_t n_events, cap_events;
 } fsdp_plan;
 
