@@ -310,8 +310,7 @@ fsdp_status fsdp_metrics_truncate(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file =
-        realpath(path, NULL); /* if path is a link, keep the link and truncate its target */
+    char *file = realpath(path, NULL); /* if path is a link, rewrite its target */
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -378,8 +378,7 @@ typedef struct legend_entry {
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs =
-        MAX_LEGEND - 3; /* the other lines: "and N more", the loss of each step, validation */
+    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three lines that are not runs */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
