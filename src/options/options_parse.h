@@ -58,8 +58,8 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
 /* Return the reason why option `i` has no effect, or NULL if it has an effect. The option need not
  * have been given. */
 const char *fsdp_options_without_effect(const fsdp_options *options, size_t i);
-/* Store what an option without a default has if no source gives it: zero, false, NULL or NAN,
- * depending on the type. */
+/* Store zero, false, NULL or NAN, depending on the type. This is the value of an option that has no
+ * default, unless a source gives one. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
 /* Return whether the option is a switch: --name alone sets it, and --no-name negates it. */
 static inline bool fsdp_option_is_switch(const fsdp_option *option)
