@@ -104,7 +104,7 @@ static void close_run(run *r)
 }
 
 /* Draw random token ids for a row. They are 2 or more, because 0 and 1 are T5's padding and end of
- * sequence. A label that is a class is drawn from all classes. */
+ * sequence. For classification, the label is a random class. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
@@ -275,8 +275,8 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
-/* Measure each matrix product of the run's steps on one thread. Set *gflops to the highest rate,
- * averaged over the ranks. */
+/* Measure the largest matrix products of the run's steps, each on one thread. Set *gflops to the
+ * mean over the ranks of each rank's highest rate. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;

@@ -1,18 +1,18 @@
 /* `fsdp bench train`: the work of one rank. A model of a given shape is built from a seed, sharded,
- * and trained on random tokens in the same way as by `fsdp train` (float32 master weights, clipping
- * at 1.0, AdamW). First come `steps` timed steps, then a few more steps in which the launching
- * process samples memory. Last, all ranks measure at the same time the speed of single matrix
+ * and trained on random tokens as `fsdp train` would train it (float32 master weights, clipping at
+ * 1.0, AdamW). First come `steps` timed steps, then a few more steps during which the launching
+ * process samples memory. Finally, all ranks at the same time measure the speed of single matrix
  * products with the shapes of this run.
  *
  * Note [Model FLOP utilisation]. `flops` counts the operations that a step of one rank needs to
  * compute the loss and its gradients, without recomputation. Each linear layer has three products
  * (forward, data gradient and weight gradient): 6 x tokens x in x out. The head counts only tokens
- * with a label, keys and values of cross-attention count source tokens, and results that nothing
- * reads do not count. Attention has six products (q k^T, p v; dp, dv, dq, dk): 12 x queries x keys
- * x heads x head width, and half as many operations if attention is causal. Each model type counts
- * its own operations (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops), where
- * gemm_gflops is the best rate of one thread on the products of the feed-forward and of the
- * projections. */
+ * with a label, the keys and values of cross-attention count source tokens, and results that are
+ * never used do not count. Attention has six products (q k^T, p v; dp, dv, dq, dk): 12 x queries x
+ * keys x heads x head width, and half as many operations if attention is causal. Each model type
+ * counts its own operations (fsdp_model_type.work). mfu = flops / (step_s x threads x gemm_gflops),
+ * where gemm_gflops is the best rate of one thread on the products of feed-forward and projection
+ * layers. */
 #pragma once
 #include <stdio.h>
 
@@ -50,7 +50,7 @@ typedef struct fsdp_bench_config {
 
 /* The stages that rank 0 reports to the launching process. */
 typedef enum fsdp_bench_stage {
-    FSDP_BENCH_BUILT, /* the parameters have their values; steps begin */
+    FSDP_BENCH_BUILT, /* the parameters have their initial values, and the steps begin */
     FSDP_BENCH_MEMORY_BEGIN,
     FSDP_BENCH_MEMORY_END,
 } fsdp_bench_stage;
@@ -65,8 +65,8 @@ typedef struct fsdp_bench_result {
     /* means over the steps after the first */
     double forward_s, backward_s, clip_s, optimizer_s;
     double wait_s; /* time spent waiting for peers, which is part of the four times above */
-    double cpu_s;  /* processor time; if step_s x threads is much larger, other processes used the
-                      cores */
+    double cpu_s;  /* processor time; if it is much less than step_s x threads, other processes used
+                      the cores */
     double page_faults, page_faults_last;        /* page_faults: mean per step after the first;
                                                     page_faults_last: in the last step */
     double tokens_per_s;                         /* source and target tokens of all ranks */
@@ -79,11 +79,11 @@ typedef struct fsdp_bench_result {
     fsdp_profile_name names[FSDP_PROFILE_NAMES]; /* the most expensive operations of the profiled
                                                     steps on this rank */
     size_t n_names;
-    fsdp_memory_stats memory; /* peaks of the steps, summed over the ranks */
+    fsdp_memory_stats memory; /* peaks during the steps, summed over the ranks */
 } fsdp_bench_result;
 
-/* Run the benchmark. Collective. Times, and what is computed from them, are those of the calling
- * rank. */
+/* Run the benchmark. Collective. Each rank gets its own times and the figures that are computed
+ * from them. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);

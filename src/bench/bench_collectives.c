@@ -16,7 +16,7 @@
 enum {
     ALIGN = 64, /* alignment in bytes of each rank's part */
     ROUNDS = 3,
-    MAX_CALLS = 100000, /* most calls in one round */
+    MAX_CALLS = 100000, /* maximum number of calls in one round */
     MAX_RANKS = 64
 };
 
@@ -50,8 +50,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum the lanes of all ranks into `get`. The sum is over bytes [first, first + bytes) of each
- * lane. */
+/* Sum the lanes of all ranks into `get`. Only bytes [first, first + bytes) of each lane are
+ * summed. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -111,7 +111,7 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* Reduce `get` in place. Its values therefore grow from call to call. */
+/* Reduce `get` in place, so its values grow from call to call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -212,7 +212,7 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    fill_buffer(b->get, held, (float)(b->rank + 1)); /* all_reduce in place adds to this value */
+    fill_buffer(b->get, held, (float)(b->rank + 1)); /* all_reduce_copied() reduces it in place */
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));

@@ -30,7 +30,7 @@ static fsdp_status add_file(command_line *line, const char *path)
     return FSDP_OK;
 }
 
-/* Return the next word as a value, or NULL if there is no word or it is an option. */
+/* Return the next word as a value, or NULL if there is none or if it begins with "--". */
 static const char *next_value(command_line *line)
 {
     if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)

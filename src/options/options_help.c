@@ -1,4 +1,4 @@
-/* Text output generated from the table: --help and --print-config. */
+/* Text output generated from the option table: --help and --print-config. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,8 +119,8 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append the options of a table that have no effect. All tables share one heading. *any is whether
- * the heading has been appended. */
+/* Append those options of a table that have no effect. One heading serves all tables. *any is true
+ * once the heading has been appended. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -233,7 +233,7 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append "name: value". A file with this line gives the same setting. */
+/* Append "name: value" in such a form that a file with this line gives the same setting. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {
@@ -288,8 +288,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     return fsdp_str_take(&out);
 }
 
-/* Return the reason why option `i` has no effect although the user gave it. Returns NULL if it has
- * an effect or was not given. */
+/* Return the reason why option `i` has no effect, for the notes to the user. Returns NULL if it has
+ * an effect, or if neither a flag nor a file gave it. */
 static const char *without_effect(const fsdp_options *options, size_t i)
 {
     return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_without_effect(options, i)
@@ -302,8 +302,8 @@ static bool is_without_effect_for(const fsdp_options *options, size_t i, const c
     return own && strcmp(own, reason) == 0;
 }
 
-/* Return whether an option before option `i` has no effect for the same reason. The note about that
- * option then also names option `i`. */
+/* Return whether an option before option `i` has no effect for the same reason. If so, the note
+ * about that earlier option also names option `i`. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

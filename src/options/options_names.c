@@ -1,5 +1,5 @@
-/* Finds options by name or alias, where a dash equals an underscore. In errors, suggests the
- * nearest name. */
+/* Finds options by name or alias. A dash and an underscore are the same. Errors suggest the nearest
+ * name. */
 #include <stdio.h>
 #include <string.h>
 

@@ -8,12 +8,12 @@ enum {
     OPTION_NAME_BYTES = 64
 };
 
-/* One value given by the environment, a file or a flag. All strings are valid as long as the
- * fsdp_options: they belong to argv or the environment, or the fsdp_options owns them. */
+/* One value given by the environment, a file or a flag. All strings are valid until
+ * fsdp_options_destroy(): they belong to argv, to the environment or to the fsdp_options. */
 typedef struct fsdp_option_given {
     int index;                /* index of the option in the table */
     bool negated;             /* --no-name */
-    const char *text;         /* NULL for a boolean without a value, and for a sequence */
+    const char *text;         /* NULL if a boolean has no value, or if the value is a sequence */
     const char *const *items; /* for a LIST, the items of a YAML sequence; else NULL */
     size_t n_items;
     fsdp_option_origin origin;
@@ -31,20 +31,20 @@ struct fsdp_options {
     struct option_source {
         fsdp_option_origin origin;
         const char *where; /* NULL for a default */
-        const char *text; /* the value as given; NULL for a default, a boolean without a value, or a
-                             sequence */
+        const char *text;  /* the value as given; NULL for a default, for a boolean without a value,
+                              and for a sequence */
         bool says_nothing; /* see fsdp_options_asked_for() */
         const char
-            *without_effect; /* why the option has no effect with the other values, or NULL */
+            *without_effect; /* why the other values leave this option without effect, or NULL */
     } * sources;             /* [spec->count] */
-    char **owned;            /* every string and array that target or `where` points to */
+    char **owned;            /* every string and array to which the target or a source points */
     size_t n_owned, owned_cap;
 };
 
-/* Return whether `name` equals `known` [known_length], where a dash equals an underscore. */
+/* Return whether `name` equals `known` [known_length]. A dash and an underscore are the same. */
 bool fsdp_option_same_name(const char *name, const char *known, size_t known_length);
-/* Return the index of the option with the name or alias `name`, where a dash equals an underscore,
- * or -1. *negated becomes true if `name` is the "no-" form of a switch. */
+/* Return the index of the option with the name or alias `name`, or -1. A dash and an underscore are
+ * the same. *negated becomes true if `name` is the "no-" form of a switch. */
 int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated);
 /* Return FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest name. */
 fsdp_status fsdp_options_unknown(const fsdp_options_spec *spec, const char *prefix,
@@ -58,7 +58,8 @@ fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_opt
 /* Return the reason why option `i` has no effect, or NULL if it has an effect. The option need not
  * have been given. */
 const char *fsdp_options_without_effect(const fsdp_options *options, size_t i);
-/* Store the value of an option that has no default and that no source gives. */
+/* Store zero, false, NULL or NAN, depending on the type. This is the value of an option that has no
+ * default, unless a source gives one. */
 void fsdp_option_clear(const fsdp_option *option, void *place);
 /* Return whether the option is a switch: --name alone sets it, and --no-name negates it. */
 static inline bool fsdp_option_is_switch(const fsdp_option *option)
@@ -71,7 +72,7 @@ bool fsdp_option_bool_from_text(const char *text, bool *value);
 /* Append the allowed values, such as "a number from 0 to 1" or "step, linear or cosine". */
 void fsdp_option_allowed(const fsdp_option *option, fsdp_str *out);
 /* Return whether `word` is one of the spellings of a choice ("adamw|adam-w"). Case is ignored, and
- * a dash equals an underscore. */
+ * a dash and an underscore are the same. */
 bool fsdp_option_choice_matches(const char *choice, const char *word);
 /* Return the length of a choice's first spelling. */
 int fsdp_option_choice_length(const char *choice);

@@ -144,7 +144,7 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If the option has no effect, the reason for that also explains why other values are
+    /* If a choice has no effect, its text `no_effect` also explains why other values are
      * refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
@@ -295,8 +295,8 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
 }
 
 /* Return whether `text` is a spelling of one of the option's choices, and set *index to that
- * choice. Some choices have a number as another spelling. It is not matched here, because text that
- * begins with a digit is read as an integer. */
+ * choice. Text that begins with a digit never matches here, even if it is a spelling of a choice.
+ * The caller reads it as an integer. */
 static bool word_from_text(const fsdp_option *option, const char *text, int *index)
 {
     for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
@@ -425,7 +425,8 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
     }
 }
 
-/* Return the error for an unsupported value of an option with `instead`. */
+/* Return the error for an unsupported value. It contains option->instead, which says what to use
+ * instead. */
 static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
@@ -434,8 +435,7 @@ static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_opti
                       *value ? " is " : "", option->instead);
 }
 
-/* Return whether the value at `place` counts as not given; see `false_is_silence` of
- * fsdp_option. */
+/* Return whether the value at `place` counts as not given (see fsdp_option.false_is_silence). */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
     return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
@@ -467,9 +467,9 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
 }
 
 /* Return whether the value asks for nothing; see fsdp_options_asked_for(). In files and the
- * environment, this is every default, because files list all options. For a flag, it is the default
- * of a switch, or a default of another type that is 0 or empty. A flag of type CHOICE or DTYPE
- * always asks for something. */
+ * environment, this is every default, because files list all options. If a flag gave the value,
+ * only two kinds of default ask for nothing: the default of a switch, and a default that is 0 or
+ * empty. A flag of type CHOICE or DTYPE always asks for something. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

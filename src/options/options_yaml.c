@@ -14,7 +14,7 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_PAIRS = 10000, /* maximum number of keys, which nested aliases can multiply */
+    MAX_PAIRS = 10000, /* maximum number of keys; nested aliases can multiply them */
     HEAD_BYTES = 512   /* bytes that are examined if a file is not YAML */
 };
 
@@ -151,7 +151,7 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
                       parser->problem ? parser->problem : "not YAML");
 }
 
-/* Read the only document of a file. An empty file counts as an empty map. */
+/* Read the document of a file, which must be the only one. An empty file counts as an empty map. */
 static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
 {
     if (!yaml_parser_load(parser, &r->document))
@@ -176,7 +176,8 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     return status;
 }
 
-/* Return `status`, or an error that names the actual kind of a file that is not YAML. */
+/* Return `status` or, if the file is recognised as another kind of file than YAML, an error that
+ * names this kind. */
 static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path)
 {
     char head[HEAD_BYTES];
@@ -188,7 +189,7 @@ static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path
     return other == FSDP_OK ? status : other;
 }
 
-/* Read the options from `file` or, if it is NULL, from the text that was given as the path. */
+/* Read the options from `file`. If it is NULL, r->path is not a path but the YAML text itself. */
 static fsdp_status read_options(yaml_reader *r, FILE *file)
 {
     yaml_parser_t parser;

@@ -138,8 +138,8 @@ static bool contradicts(fsdp_status status)
 }
 
 /* Apply one remedy to `c`. Repeat it until the run fits, memory no longer shrinks, or the remedy
- * has nothing more to change. Only split_batch() can change something again. Its flags replace
- * those of its previous round. */
+ * has nothing left to change. Only split_batch() can be repeated. Each time, its new flags replace
+ * those of the time before. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;

@@ -76,7 +76,8 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Record the peaks since the last call as peaks of `now`. Call this before `now` changes. */
+/* Record the peaks since the last call of watch() as peaks of `now`. Call this before `now`
+ * changes. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -272,8 +273,9 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* Are the data rows of ids, whose lengths no option bounds? Returns false if the data do not exist
- * yet, because then their kind is unknown. */
+/* May rows be longer than the plan assumes? Rows of token ids are not shortened unless both
+ * --max-source-length and --max-target-length are given. Returns false if the data do not exist
+ * yet, because their kind is then unknown. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -455,7 +457,7 @@ static fsdp_status run_save(walk *w)
 }
 
 /* Set the peak of the copies for an asynchronous save. Each byte of a checkpoint is copied at most
- * once, and copies never take more than the pool. */
+ * once, and the copies never take more memory than their pool has. */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;
@@ -548,11 +550,11 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
 }
 
 /* Note [Beside the plan]. A rank's process uses more memory than its tensors: the program and its
- * libraries, stacks, the tape, the primitives and panels of matrix products, the tokenizer, and the
- * batches that loader threads prepare. In runs with the shapes of T5-small and of a Llama with 58 M
- * parameters, this took 14 to 42 MiB per rank. The amount hardly depends on the model. Memory that
- * the kernel can take back at any time is not included: mapped files, such as token files and
- * weights that are being loaded. */
+ * libraries, stacks, the tape, what matrix products keep (oneDNN primitives and packed panels), the
+ * tokenizer, and the batches that loader threads prepare. All this took 14 to 42 MiB per rank in
+ * runs with the shapes of T5-small and of a Llama with 58 M parameters. The amount hardly depends
+ * on the model. Memory that the kernel can take back at any time is not included: mapped files,
+ * such as token files and weights that are being loaded. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
     return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;

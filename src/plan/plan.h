@@ -37,7 +37,7 @@ typedef enum fsdp_plan_phase {
 } fsdp_plan_phase;
 const char *fsdp_plan_phase_name(fsdp_plan_phase phase); /* "forward"; static */
 
-/* What the program computes at some time. */
+/* What the program is computing at a point in time. */
 typedef struct fsdp_plan_moment {
     fsdp_plan_phase phase;
     int unit; /* index of the unit; -1: outside of all units */
@@ -81,7 +81,8 @@ typedef struct fsdp_plan {
     int64_t rows, source_length, target_length; /* size of a batch; target_length is 0 unless the
                                                    task is seq2seq */
     bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
-    bool takes_ids_whole;   /* seq2seq: the data are rows of ids, whose lengths no option bounds */
+    bool takes_ids_whole;   /* seq2seq: rows of token ids whose source or target length no option
+                               limits */
     int micro_steps;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;
@@ -94,18 +95,18 @@ typedef struct fsdp_plan {
     int64_t reserved; /* peak of the bytes that the allocator reserves for tensors, including unused
                          space between them */
     int64_t staging;  /* peak of the copies for --async-save; not part of `reserved` */
-    uint64_t small_collectives, small_bytes; /* per step: collectives of counts and losses, but not
-                                                of norms */
+    uint64_t small_collectives, small_bytes; /* per step: collectives of counts and losses; those of
+                                                norms are not included */
     fsdp_plan_event *events;                 /* events of the last micro-step, in order */
     size_t n_events, cap_events;
 } fsdp_plan;
 
 /* Make a plan.
  *
- * @param config           the configuration for fsdp_train_run(); data and outputs are not read
+ * @param config as for fsdp_train_run(), but no rows of data are read and no files are written
  * @param local_world_size must divide world_size
- * @return FSDP_ERR_INVALID for ranks or lengths that do not fit, and the errors of opening the
- * model */
+ * @return FSDP_ERR_INVALID for impossible numbers of ranks or lengths of rows, and the errors of
+ * opening the model */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, int world_size,
                                              int local_world_size, fsdp_plan **plan);
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */

@@ -212,7 +212,7 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 
 typedef struct unit_flight {
     bool gathering;
-    int reducing;        /* sections of the unit's gradients that are posted but not summed */
+    int reducing;        /* number of sections of the gradients, posted but not yet summed */
     int64_t gathered_at; /* number of blocks that had begun when the all-gather began */
 } unit_flight;
 
@@ -221,7 +221,8 @@ typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;
-    fsdp_str waited; /* names of units whose all-gather no block overlapped, since the last row */
+    fsdp_str waited; /* units whose all-gather ended since the last row, if no block began while it
+                        was in progress */
 } replay;
 
 static void add_name(fsdp_str *list, const char *name)

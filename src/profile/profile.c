@@ -17,7 +17,7 @@
 
 enum {
     MAX_EVENTS = 65536,
-    CHUNK_BYTES = 1 << 16 /* unit in which ranks send the file to rank 0 */
+    CHUNK_BYTES = 1 << 16 /* size of the pieces in which ranks send their traces to rank 0 */
 };
 
 struct fsdp_profile {
@@ -214,8 +214,8 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* Start the window again. The last step failed before its end, so the sums contain only a part of
- * it. */
+/* Start the window of profiled steps again. The last step failed before its end, so the sums
+ * contain only part of it. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;

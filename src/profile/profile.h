@@ -20,8 +20,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const cha
 FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
                                                       int64_t begun, int64_t total,
                                                       fsdp_profile_options *options);
-/* Get the most expensive names on this rank, as fsdp_profile_print() shows them. *n is 0 before the
- * window has ended. */
+/* Get the names of the most expensive operations on this rank, as fsdp_profile_print() shows them.
+ * *n is 0 before the window has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_names(const fsdp_profile *profile,
                                                fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                size_t *n);

@@ -24,7 +24,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* Get the names on this rank, beginning with the most expensive one. */
+/* Get the names of the most expensive operations on this rank, in descending order of time. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

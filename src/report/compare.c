@@ -165,9 +165,9 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 
 /* --- losses --- */
 
-/* Return the point of `step`, or NULL if the run does not have it. Steps of a run ascend, but may
- * begin anywhere. *from is advanced to the first point that is not before `step`, so that the next
- * call continues there. */
+/* Return the point of `step`, or NULL if the run does not have it. The steps of a run are in
+ * ascending order, but need not start at 1. *from is advanced to the first point that is not before
+ * `step`, and the next call continues there. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

@@ -1,7 +1,7 @@
-/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each
- * process of the tree it reads smaps_rollup and looks for memfds among the file descriptors. Mapped
- * pages are not counted for each memfd, because the sum of Pss_Shmem over the processes is the
- * mapped part of all memfds together. */
+/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each of
+ * these, it reads smaps_rollup and looks for memfds among the file descriptors. It need not know
+ * how much of each memfd is mapped, because the sum of Pss_Shmem over the processes is the mapped
+ * part of all memfds together. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  * blocks of memfds that no process has mapped at that moment. A page that several processes map
  * counts once. The allocated blocks of a shared buffer count even while no process maps the buffer.
  *
- * A sample walks the page tables of every process of the tree. Meanwhile, the address space of the
- * process is locked, for about 10 ms if a rank has 3 GiB. So do not sample during timed steps. */
+ * A sample walks the page tables of every process of the tree. This locks the address space of the
+ * process, for about 10 ms if a rank has 3 GiB. So do not sample during timed steps. */
 #pragma once
 #include <sys/types.h>
 
@@ -25,14 +25,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n,
                                                 fsdp_hostmem **hostmem);
 void fsdp_hostmem_destroy(fsdp_hostmem *hostmem); /* also stops sampling; accepts NULL */
 
-/* Take a sample now. It also counts for the peak. Processes that end meanwhile are left out. usage
- * may be NULL. Returns FSDP_ERR_IO without /proc. May be called from any thread. */
+/* Take a sample now. It is also considered for the peak. A process that ends while the sample is
+ * taken is left out. `usage` may be NULL. Returns FSDP_ERR_IO if /proc cannot be read. May be
+ * called from any thread. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_sample(fsdp_hostmem *hostmem, fsdp_hostmem_usage *usage);
 
 /* Start sampling `hz` times per second (usually 5) on a new thread. Returns FSDP_ERR_STATE if
  * sampling has already been started. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_start(fsdp_hostmem *hostmem, double hz);
-/* Stop sampling. Returns after the current sample. Sampling may be started again. */
+/* Stop sampling. If a sample is being taken, wait until it is complete. Sampling may be started
+ * again. */
 void fsdp_hostmem_stop(fsdp_hostmem *hostmem);
 
 /* Return the sample with the largest total since create or reset, and set *samples to the number of

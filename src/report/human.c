@@ -1,5 +1,5 @@
-/* A number is rounded only once, by snprintf. The limits below are the values at which the rounded
- * number would need one more digit or the next unit. */
+/* Only snprintf() rounds numbers. Limits such as 9.9995 are the smallest values that it would round
+ * to a number with one more digit, or to one that needs the next unit. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,8 +11,8 @@ static int decimals_for(double value)
     return value < 9.9995 ? 3 : value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
 }
 
-/* Format a value with one of `units` [n]. While the value is `limit` or more, it is divided by
- * `base` and gets the next unit. */
+/* Format a value with one of `units` [n]. As long as the value is `limit` or more and there is a
+ * next unit, divide the value by `base` and take that unit. */
 static fsdp_human with_unit(double value, double base, double limit, const char *const *units,
                             size_t n)
 {

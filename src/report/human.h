@@ -18,8 +18,8 @@ fsdp_human fsdp_human_duration(double seconds);
 
 /* Return "NaN", "Infinity" or "-Infinity". NaN never has a sign, whatever printf would print. */
 const char *fsdp_human_not_finite(double value);
-/* Return advice for the case that a forward in `dtype` gave a value that is not finite; static
- * storage. */
+/* Return advice for a user whose forward in `dtype` gave a value that is not finite. The text is
+ * static. */
 const char *fsdp_human_not_finite_advice(fsdp_dtype dtype);
 
 /* Format a count in decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G". A number below 1000

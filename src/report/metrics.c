@@ -15,13 +15,13 @@
 #include "src/report/metrics.h"
 
 enum {
-    MAX_TAIL_BYTES = 1 << 20 /* length of the longest last line that is checked before appending */
+    MAX_TAIL_BYTES = 1 << 20 /* length of the longest last line that can be repaired */
 };
 
 struct fsdp_metrics {
     char *path;
     int fd;
-    fsdp_json *line; /* the line that was begun and is not written yet, or NULL */
+    fsdp_json *line; /* the line that has been begun but not written, or NULL */
 };
 
 /* --- writing --- */
@@ -35,7 +35,7 @@ static bool is_json(const char *text, size_t bytes)
     return true;
 }
 
-/* Append all bytes. On failure, a regular file is cut to its previous length. */
+/* Append all bytes. On failure, a regular file is truncated to its previous length. */
 static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
 {
     struct stat before;
@@ -57,8 +57,8 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
 }
 
 /* Repair the end of a file of `size` bytes whose last line has no newline. `tail` [bytes] is that
- * line. If it is JSON, a newline is appended. If it is the beginning of a JSON line, it is cut
- * off. */
+ * line. If it is complete JSON, a newline is appended. If it seems to be the beginning of a JSON
+ * line, it is removed. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
@@ -310,7 +310,7 @@ fsdp_status fsdp_metrics_truncate(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file = realpath(path, NULL); /* if it is a link, cut its target and keep the link */
+    char *file = realpath(path, NULL); /* if path is a link, rewrite its target */
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -12,9 +12,9 @@
 
 typedef struct fsdp_metrics fsdp_metrics;
 
-/* Open a file for metrics. With `append`, as for a resumed run, existing lines are kept, but a last
- * line that a crash cut short is removed. Returns FSDP_ERR_FORMAT if the file ends in something
- * that is not a JSON line, and FSDP_ERR_IO. */
+/* Open a file for metrics. If `append` is true (for a resumed run), keep the existing lines, but
+ * remove a last line that a crash left incomplete. Returns FSDP_ERR_FORMAT if the file ends in
+ * something that is not a JSON line, and FSDP_ERR_IO if it cannot be opened or repaired. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
 /* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes after
  * `step` will write them again. A missing file is not an error. */
@@ -36,8 +36,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 /* Called with the object of each line. The object is valid during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
 /* Read a file line by line. An incomplete last line without a newline is ignored, since the run may
- * still be writing it. For any other malformed line, and if `each` returns FSDP_ERR_NOT_FOUND for a
- * missing key, the result is FSDP_ERR_FORMAT with the line's number. */
+ * still be writing it. Any other malformed line gives FSDP_ERR_FORMAT with the line's number. So
+ * does FSDP_ERR_NOT_FOUND from `each`, which means that a key is missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
                                                   void *arg);
 /* Get a number. NaN and infinities, which JSON lacks, are read from their strings. */

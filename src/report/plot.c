@@ -1,6 +1,6 @@
 /* Layout, from top to bottom: title, loss panel, learning rate panel (if any run has one), step
- * axis. Lengths are in units: a picture of 1000 x 600 pixels is 1000 x 600 units. A larger picture
- * looks the same, but has more pixels per unit. */
+ * axis. Lengths are in units. A picture of 1000 x 600 pixels is 1000 x 600 units. A larger picture
+ * of the same shape looks the same, but has more pixels per unit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,7 +100,7 @@ typedef struct panel {
     fsdp_plot_ticks x_ticks, y_ticks;
 } panel;
 
-/* A number at the right edge, which is the last value of a curve. */
+/* A label at the right edge: the last value of a curve. */
 typedef struct end_label {
     double y;
     colour colour;
@@ -378,7 +378,7 @@ typedef struct legend_entry {
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three more lines */
+    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three lines that are not runs */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];

@@ -31,8 +31,8 @@ bool fsdp_plot_available(void);
  * NULL.
  *
  * Returns FSDP_ERR_UNSUPPORTED, with the name of the package that is needed, in a build without
- * cairo; FSDP_ERR_INVALID if no run has a finite loss, if the ending of `path` is that of another
- * format, or if a text is not UTF-8; FSDP_ERR_IO. */
+ * cairo; FSDP_ERR_INVALID if no run has a finite loss, if `path` has an ending other than .png,
+ * .svg and .pdf, or if a text is not UTF-8; FSDP_ERR_IO if the file cannot be written. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_loss(const fsdp_plot_run *runs, size_t n,
                                            const fsdp_plot_options *options, const char *path);
 

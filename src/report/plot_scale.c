@@ -132,8 +132,8 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace values by their exponential moving average. Dividing by `weight` corrects the bias at the
- * start. */
+/* Replace values by their exponential moving average. The sum begins at 0, so it is divided by the
+ * sum of its weights. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

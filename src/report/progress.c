@@ -1,5 +1,6 @@
-/* Follows tqdm: the bar is redrawn at most every 0.1 s. The rate is an exponential moving average
- * (0.3) of steps and seconds between redraws. The last line has the mean over the whole run. */
+/* As in tqdm, the bar is redrawn at most every 0.1 s. The rate is the quotient of two exponential
+ * moving averages (with a weight of 0.3): steps and seconds between redraws. The last line has the
+ * mean rate of the whole run. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,8 +32,8 @@ struct fsdp_progress {
     double drawn_s;     /* time when the last line was drawn */
     int64_t drawn_done; /* `done` when the last line was drawn */
     size_t drawn_width; /* BAR: columns of the last line, which the next line must cover */
-    /* moving averages of steps and seconds between lines; both start at 0, so that their quotient
-     * has no bias at the start */
+    /* moving averages of steps and seconds between lines. Both start at 0 and are too small at
+     * first, but in their quotient this cancels out */
     double mean_steps, mean_seconds;
 };
 
@@ -57,8 +58,8 @@ static void add_rate(fsdp_text *t, double rate)
         fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
-/* Add a bar of `cells` columns. The last filled column is drawn in eighths, or in ASCII in
- * tenths. */
+/* Add a bar of `cells` columns. The last filled column may be filled only in part: in steps of an
+ * eighth, or of a tenth without UTF-8. */
 static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
@@ -77,8 +78,8 @@ static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
         fsdp_text_printf(t, "\x1b[0m");
 }
 
-/* Cut a line to `columns`. If the line has colours, a reset is appended, so that the colour does
- * not continue. */
+/* Truncate a line to `columns` columns. If the line has colours, a reset is appended, so that the
+ * colour does not continue. */
 static void cut(char *line, size_t bytes, size_t columns)
 {
     bool coloured = strstr(line, "\x1b[") != NULL;
@@ -188,7 +189,7 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* Is a new line due? This is for FSDP_PROGRESS_LINES. */
+/* In the style FSDP_PROGRESS_LINES, is it time for a new line? */
 static bool line_due(const fsdp_progress *p, double since_s)
 {
     if (p->line_steps > 0)

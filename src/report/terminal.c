@@ -59,8 +59,8 @@ static uint32_t next_code_point(const unsigned char **s)
     return code;
 }
 
-/* Return the columns of a code point. The table has the ranges that occur in real text, from
- * Unicode's EastAsianWidth.txt and its general categories. */
+/* Return how many columns a code point takes. The table has only ranges that occur in real text.
+ * They are from Unicode's EastAsianWidth.txt and its general categories. */
 static size_t code_point_columns(uint32_t c)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Properties of a stream: whether it is a terminal, its width, UTF-8, colours. Also the width of
+/* Properties of a stream (whether it is a terminal, its width, UTF-8, colours) and the width of
  * text. */
 #pragma once
 #include <stdio.h>

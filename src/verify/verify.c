@@ -1,6 +1,6 @@
 /* verify: compares the entries of a folder, each according to its name and content. An entry that
- * is an input or that was made for another world size is passed over. An entry that cannot be
- * compared is reported. */
+ * is an input or that was made for another world size is passed over silently. An entry that cannot
+ * be compared is reported. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -19,7 +19,8 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Is the entry only read while other entries are compared, or not read at all? */
+/* Does the entry itself have nothing to compare? It may still be read when other entries are
+ * compared. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -140,7 +141,8 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* Can the file be compared only if this run has as many ranks as the run that made the file? */
+/* Do the file's numbers depend on the number of ranks? Only a run with the same number can then
+ * compare it. */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -193,7 +195,8 @@ static fsdp_status open_tolerance(fsdp_verify_case *c)
                : FSDP_OK;
 }
 
-/* Is the folder a collection of cases? Such a folder has folders, but nothing to compare itself. */
+/* Is the folder a collection of cases? A collection contains folders, but no model/ and no JSON or
+ * safetensors files. */
 static bool is_collection(const char *path, char *const *names, size_t count)
 {
     size_t folders = 0;
@@ -239,8 +242,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* Add rank 0's counts of a case to *counts on every rank. Only rank 0's results are reported, so
- * only rank 0's counts match the report. */
+/* On every rank, add rank 0's counts of a case to *counts. Only rank 0 reports its results, so the
+ * counts of other ranks may not match the report. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

@@ -1,6 +1,6 @@
 /* verify: runs one batch forward and backward through the model. expected.safetensors has results
- * for padded rows. packed_expected.safetensors has results for rows of several documents. If it
- * also has results for single documents, each document is run alone, too. */
+ * for padded rows. packed_expected.safetensors has results for rows that contain several documents
+ * each. If a file also has results for single documents, each document is run alone, too. */
 #include <math.h>
 #include <string.h>
 
@@ -72,9 +72,9 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Return the position of each token of an output in the padded arrays, and set *tokens to the
- * number of tokens. These are the target tokens in the decoder of a seq2seq model, and the source
- * tokens elsewhere. If the output has one row per sequence, return NULL and set *tokens to the
+/* Find the tokens of an output in the padded arrays: return the position of each token, and set
+ * *tokens to their number. In the decoder of a seq2seq model they are the target tokens, elsewhere
+ * the source tokens. If the output has one row per sequence, return NULL and set *tokens to the
  * number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
@@ -147,8 +147,8 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
 
 /* --- documents run alone --- */
 
-/* The allowed difference between a document's logits when it is run alone and when it is run in a
- * packed row. Golden folders use this bound. */
+/* Golden folders use this bound for the difference between a document's logits in a packed row and
+ * its logits when it is run alone. */
 static const double documents_absolute = 5e-6;
 
 /* Run sequence `i` of the batch alone, and write its logits to `out`, which is [tokens of the
@@ -192,8 +192,8 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* Run the documents alone, and compare their logits with those in the file and with `packed`, the
- * logits of the whole batch. Do nothing if the file has no such logits. */
+/* Run each document alone, and compare its logits with the file's separate_logits and with
+ * `packed`, the logits of the whole batch. Do nothing if the file has no separate_logits. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -323,8 +323,8 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* Is the exact gradient of this parameter zero, so that computed values are only rounding errors?
- * tolerance.json lists such parameters, for instance a bias that softmax cancels. */
+/* Is the exact gradient of this parameter zero, so that its computed gradient is only rounding
+ * error? tolerance.json lists such parameters, for instance a bias that softmax cancels. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
     const fsdp_json_node none = {0};
@@ -340,8 +340,8 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
 }
 
 /* Compare the gradient of p. Unless tolerance.json asks for absolute differences, the difference is
- * relative to the largest magnitude in this gradient. If the exact gradient is zero, it is relative
- * to the largest magnitude in all gradients. */
+ * divided by the largest magnitude in this gradient or, if the exact gradient is zero, by the
+ * largest magnitude in all gradients. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {

@@ -27,7 +27,8 @@ typedef struct fsdp_verify_case {
 } fsdp_verify_case;
 
 /* --- reporting --- */
-/* Call these functions on all ranks. Only rank 0's numbers are reported. */
+/* Report one quantity as compared, or as not compared. All ranks call these functions, but only
+ * rank 0's numbers are reported. */
 FSDP_PRINTF(5, 6)
 void fsdp_verify_compared(fsdp_verify_case *c, double difference, double tolerance,
                           const char *measure, const char *quantity, ...);
@@ -37,22 +38,23 @@ void fsdp_verify_skipped(fsdp_verify_case *c, const char *quantity, const char *
 /* --- reading --- */
 /* Return the path of the entry `name` of the folder. The caller owns the result. */
 char *fsdp_verify_path(const fsdp_verify_case *c, const char *name);
-/* Check whether the folder has the file `name`, read the file as JSON, or open it as a file of
- * tensors. The caller owns *doc and *reader. */
+/* Does the folder have the file `name`? The two functions after this one read the file as JSON and
+ * open it as a file of tensors. The caller owns *doc and *reader. */
 bool fsdp_verify_has_file(const fsdp_verify_case *c, const char *name);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, const char *name,
                                                   fsdp_json **doc);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
                                                      fsdp_checkpoint_reader **reader);
-/* Get a number from the object `group` of "suggested" in tolerance.json: the number `key`, or the
- * first one if key is NULL. If measure is not NULL, *measure is set to how differences are
- * measured: "absolute", "relative" or "of the largest". This follows from the number's name. */
+/* Get a tolerance from tolerance.json: the number `key` in the object `group` of "suggested", or
+ * the first number of that object if key is NULL. The key of the number also says how differences
+ * are measured. If `measure` is not NULL, *measure is set to "absolute", "relative" or "of the
+ * largest". */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
-/* Make a batch from one part of each array. The numbers index[0 .. leading) select the part in the
- * first `leading` dimensions of the array. The arrays are input_ids and, if the file has them,
- * attention_mask, labels, position_ids, token_type_ids and document_ids. Returns
+/* Make a batch from one part of each array. `index` has an index for each of the first `leading`
+ * dimensions, and the other dimensions form the part. The arrays are input_ids and, if the file has
+ * them, attention_mask, labels, position_ids, token_type_ids and document_ids. Returns
  * FSDP_ERR_UNSUPPORTED if the file has an array with another name. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_batch(const fsdp_checkpoint_reader *inputs,
                                               const fsdp_model_info *info, int leading,
@@ -86,7 +88,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
  * trajectory or expected_bf16.json. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_is_of_this_world(const fsdp_verify_case *c,
                                                          const char *file, bool *yes);
-/* Compare `file`, a trajectory_<name>_<mesh>.json for this world size. */
+/* Compare `file`, a trajectory_<name>_<mesh>.json that was made with this world size. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_bf16(fsdp_verify_case *c);
 /* Compare the checkpoint in the folder `name`, called dcp_step<N>, with its description in

@@ -15,10 +15,10 @@
 /* --- comparing the loaded items --- */
 
 typedef struct compared {
-    fsdp_json_node want;         /* dcp_step<N>.json */
-    fsdp_dcp_reader *reader;     /* the whole tensors in the files */
-    double largest;              /* largest difference from an expected sum, relative to the sum of
-                                    magnitudes */
+    fsdp_json_node want;     /* dcp_step<N>.json */
+    fsdp_dcp_reader *reader; /* reads whole tensors from the checkpoint's files */
+    double largest; /* largest difference from an expected sum, divided by the expected sum of
+                       magnitudes */
     int64_t bits, values, found; /* counts of tensors that differ in any bit, of plain values that
                                     differ, and of items that were compared */
 } compared;

@@ -81,7 +81,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
 }
 
 /* Compare each row of `list` with a generated sequence, and add the number of rows that differ to
- * *differing. Row k is compared with the sequence k * stride after the first one of prompt `i`. */
+ * *differing. The first row is compared with the first sequence of prompt `i`, and each later row
+ * with the sequence `stride` places further on. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -117,8 +118,8 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Get half of the smallest gap between scores. If every score is off by less than that, the order
- * of the scores cannot change. */
+/* Set *tolerance to half of the smallest gap between scores. If every score is off by less than
+ * that, the order of the scores cannot change. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
@@ -126,7 +127,7 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* Get list `i` of the array `key`. The array has a list for each prompt, and the list has a value
+/* Get list `i` of the array `key`, which has one list for each prompt. The list must have one value
  * for each of the prompt's per_prompt sequences. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {

@@ -1,5 +1,5 @@
-/* verify: compares what a folder has besides expected results: the model's configuration in another
- * spelling, its weights in other files, and T5's buckets. */
+/* verify: compares other forms of what model/ contains (the configuration in another notation, the
+ * weights in other files) and T5's relative position buckets. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,8 +14,9 @@
 /* --- configurations --- */
 
 /* Set *text to the config.json that this library would write for the configuration in `path`. Two
- * configurations with the same meaning give the same text. If the weights decide whether the head
- * is tied, the text does not depend on that setting (Note [Tied heads] in registry.c). */
+ * configurations with the same meaning give the same text. In some model types the weights decide
+ * whether the head is tied (Note [Tied heads] in registry.c). Their configurations are written as
+ * if the head were tied, so that this setting makes no difference. */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;
@@ -85,7 +86,7 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     fsdp_status status = fsdp_module_parameters(model->module, false, &a);
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
-    if (a.n != b.n) /* only one of the models has a head of its own */
+    if (a.n != b.n) /* only one of the models has an untied head */
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {
         bool same;

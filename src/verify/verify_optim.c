@@ -1,7 +1,7 @@
 /* verify: compares optimizers, clipping and schedules with PyTorch's values in optim.json,
  * optim.safetensors, clip.safetensors and schedules.json. There is no model. The tensors of a file
- * become the parameters of a module without a forward, which is sharded over the ranks. Gradients
- * are read from the file. */
+ * become the parameters of a module that is sharded over the ranks and has no forward. Gradients
+ * are read from the file, too. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* The bound for relative differences that golden folders use for optimizers. */
+/* The bound that golden folders use for the relative differences of optimizers. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -28,8 +28,9 @@ static fsdp_status add_parameter(fsdp_module *module, const char *name,
                                      (fsdp_init){.mean = 0.0f}, &p);
 }
 
-/* Make a sharded module with a parameter <name> for each tensor `prefix`<name>`suffix` of the file.
- * The parameters have no values yet. */
+/* Make a sharded module with a parameter for each tensor of the file whose name begins with
+ * `prefix` and ends with `suffix`. The part between them is the parameter's name. The parameters
+ * have no values yet. */
 static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                const char *prefix, const char *suffix, fsdp_module **module)
 {
@@ -55,8 +56,8 @@ static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_
     return status;
 }
 
-/* Read part number `step` of the tensor `name`, which is [n] or [steps, n]. The caller owns
- * *values. */
+/* Read the n elements that the tensor `name` has for one step. The tensor is [steps, n], or [n] if
+ * it is for a single step. The caller owns *values. */
 static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *name, int64_t step,
                              int64_t n, float **values)
 {
@@ -103,8 +104,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set` for every parameter, to set its value or its gradient to part number `step` of the
- * tensor `prefix`<name>`suffix`. */
+/* Set the value or the gradient of every parameter, depending on `set`, to what the tensor
+ * `prefix`<name>`suffix` has for this step. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -122,9 +123,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Gather the tensor of which `local` is a shard, and compare it with part number `step` of the
- * tensor `name`. The largest difference is divided by the largest magnitude. If the result is
- * larger than *largest, *largest is set to it. */
+/* Gather the tensor of which `local` is a shard, and compare it with what the tensor `name` has for
+ * this step. The largest difference is divided by the largest magnitude. *largest is raised to the
+ * result if that is larger. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -297,7 +298,7 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
 }
 
 /* Clip with each norm and bound for which the file has a "norm_<p>_max_<bound>.total_norm", and
- * compare. p may be "inf". */
+ * compare the results. p may be "inf". */
 static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                             const fsdp_parameter_list *list)
 {

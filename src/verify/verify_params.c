@@ -13,8 +13,8 @@
 
 /* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. GPT-2 stores
  * them between the biases of queries and those of values. Such a bias adds the same amount to all
- * scores of a query. Softmax cancels it, so its gradient is only a rounding error. AdamW turns the
- * rounding error into full steps, so these elements cannot be compared. */
+ * scores of a query. Softmax cancels it, so its gradient is only rounding error. AdamW turns even
+ * this error into steps of full size, so these elements cannot be compared. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
@@ -78,8 +78,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
     return FSDP_OK;
 }
 
-/* Compare all parameters in the file. The file must have every parameter that trains. It may have
- * frozen parameters, but no other tensors. */
+/* Compare all parameters in the file. The file must have every trainable parameter. It may also
+ * have frozen parameters, but no other tensors. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {

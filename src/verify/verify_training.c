@@ -1,4 +1,4 @@
-/* verify: trains in the way in which PyTorch made the golden trajectories. The loss of each
+/* verify: trains in the same way as PyTorch when it made the golden trajectories. The loss of each
  * micro-batch is the mean over its own labels. Gradients are the mean over ranks and micro-batches
  * ("mean of means"). */
 #include <string.h>
@@ -169,8 +169,8 @@ static fsdp_status curve_alloc(fsdp_verify_curve *t, int64_t steps, int world_si
 
 /* --- one step --- */
 
-/* Compute the loss and the gradients of this rank's batch in one micro-step. The micro-step is
- * number `micro` of the run, and number `a` of the `n` micro-steps of step `step`. */
+/* Compute the loss and the gradients of this rank's batch in one micro-step. Step `step` has `n`
+ * micro-steps, and this is number `a` of them. It is number `micro` of the whole run. */
 static fsdp_status run_leaf(fsdp_verify_training *t, int64_t micro, int64_t a, int64_t n,
                             int64_t step, double *loss)
 {

@@ -1,4 +1,4 @@
-/* Internals of verify: training in the way in which PyTorch made the golden trajectories. */
+/* Internals of verify: training in the same way as PyTorch when it made the golden trajectories. */
 #pragma once
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
@@ -36,21 +36,20 @@ typedef struct fsdp_verify_recipe {
     fsdp_verify_optimizer optimizer; /* its learning rate comes from `schedule` or `rates` */
     double max_norm;
     fsdp_lr_schedule schedule;
-    fsdp_json_node rates;  /* learning rates of the steps, which replace `schedule`; value NULL:
-                              none */
+    fsdp_json_node rates; /* learning rate of each step, used instead of `schedule`; value NULL: use
+                             `schedule` */
     fsdp_json_node frozen; /* prefixes of the names of frozen parameters; value NULL: none */
     int64_t accumulation, steps;
     bool sync_last_only;    /* set_requires_gradient_sync(false) in all micro-steps but the last */
     bool no_steps;          /* skip optimizer steps, so that the weights stay the same */
-    const char *checkpoint; /* folder of the checkpoint to resume from, relative to the case's
-                               folder; saved after first_step steps; NULL: begin with the model's
-                               weights */
+    const char *checkpoint; /* checkpoint folder to resume from, relative to the case's folder. The
+                               checkpoint was saved after first_step steps. NULL: begin with the
+                               model's weights */
     int64_t first_step;
 } fsdp_verify_recipe;
 
 /* Read optimizer, clip_grad_norm, accumulation, frozen_prefixes and model from `root`. Missing keys
- * get the values that golden folders use: for example, AdamW, and a bound of 1 for the gradient
- * norm. */
+ * get the defaults of golden folders, such as AdamW and a gradient norm of at most 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read(fsdp_json_node root, fsdp_verify_recipe *r);
 /* Read a whole trajectory file: everything that fsdp_verify_recipe_read() reads, and also schedule,
  * inputs and the number of steps. */
@@ -69,11 +68,11 @@ typedef struct fsdp_verify_training {
     fsdp_checkpoint_reader *inputs;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    fsdp_parameter_list parameters; /* each parameter once, under its first name */
+    fsdp_parameter_list parameters; /* a shared parameter is listed once, by its first name */
     fsdp_tape *tape;
 } fsdp_verify_training;
 
-/* Train as the recipe says. *t must be zero except for its case. On success, *t has the trained
+/* Train as the recipe says. *t must be zero except for t->c. On success, t->model is the trained
  * model. The caller must call fsdp_verify_training_close() and fsdp_verify_curve_free(), even after
  * a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsdp_verify_recipe *r,
@@ -81,9 +80,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsd
                                               fsdp_verify_curve *curve);
 void fsdp_verify_training_close(fsdp_verify_training *t);
 
-/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer. This is done
- * as in PyTorch scripts: get a state dict, read the files into it, and set it. If `all` is not
- * NULL, *all is the loaded {"model": ..., "optim": ...}, owned by the caller. Collective. */
+/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer. As PyTorch
+ * scripts do, get a state dict, read the files into it, and then set it on model and optimizer. If
+ * `all` is not NULL, *all is the loaded {"model": ..., "optim": ...}, owned by the caller.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir,
                                              fsdp_state_dict **all);
 /* Open the inputs and the model and create the optimizer, as fsdp_verify_train() does before it
@@ -91,10 +91,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, cons
 FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
                                                       const fsdp_fully_shard_options *shard);
-/* Resume from `checkpoint`, which two ranks saved after `step` steps, and compare the following
- * steps with the trajectory_cosine of this world size. On another number of ranks, they are
- * compared only if training up to `step` was the same as on two ranks: each label had the same
- * weight (Note [Splits] in verify_trajectory.c), and the losses agree. */
+/* Resume from `checkpoint`, which two ranks saved after `step` steps, and compare the steps that
+ * follow with the folder's trajectory_cosine for this world size. If this run does not have two
+ * ranks, its first `step` steps must have been equivalent to those on two ranks: each label had the
+ * same weight (Note [Splits] in verify_trajectory.c), and the losses agree. Otherwise report the
+ * steps as not compared. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 

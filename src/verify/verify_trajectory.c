@@ -12,8 +12,8 @@
 
 /* --- comparing --- */
 
-/* Set *largest to the largest difference between got[i] and number i of `array`, for i from `first`
- * to n - 1. */
+/* Compare got[i] with number i of `array`, for i from `first` to n - 1, and set *largest to the
+ * largest difference. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -123,10 +123,10 @@ static bool any_resumed(fsdp_json_node trajectories)
     return false;
 }
 
-/* Set *kept to whether final parameters are stored for this trajectory. They are stored only for
- * the trajectory that was also resumed in the middle, which is marked "resumed" in the
- * tolerance.json of the folder or of the folder that contains the model. If no trajectory is
- * marked, it is the cosine trajectory on two ranks. */
+/* Set *kept to whether the stored final parameters are those of this trajectory. They are stored
+ * for one trajectory only, the one that was also resumed in the middle. It is marked "resumed" in
+ * the case's tolerance.json or, if no trajectory is marked there, in that of the folder that
+ * contains the model. If neither file marks one, it is the cosine trajectory on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -195,7 +195,7 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
 }
 
 /* Run and compare a trajectory. If a step has several micro-steps, run it a second time in the mode
- * in which PyTorch made the file: each rank accumulates its own gradients, and gradients are
+ * that PyTorch used for the file: each rank accumulates its own gradients, and gradients are
  * communicated once per step. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
@@ -233,7 +233,8 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 /* --- resuming from a checkpoint --- */
 
 /* Set *agree to whether two trajectories have the same losses in the first `steps` steps, before
- * the checkpoint: `here` of this world size, and `there` of the ranks that saved the checkpoint. */
+ * the checkpoint was saved. `here` is for this world size, `there` for the two ranks that saved the
+ * checkpoint. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -296,8 +297,8 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Set *found to the first of `steps` steps in which labels have other weights in one recipe than in
- * the other, or to -1 if there is no such step. */
+/* Set *found to the first of `steps` steps in which labels do not have the same weights in both
+ * recipes, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -336,8 +337,9 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Find out whether PyTorch would get the numbers of `here` if it resumed from the checkpoint of the
- * two ranks. If not, set `reason` to the cause. Otherwise `reason` stays empty. */
+/* Check whether resuming on this number of ranks continues the trajectory `here`, although the
+ * checkpoint belongs to `there`, a trajectory on two ranks. If it would not, even in PyTorch, set
+ * `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -362,8 +364,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* If this number of ranks cannot resume from the checkpoint, set `reason` to the cause. Otherwise
- * `reason` stays empty. */
+/* If the trajectory of this number of ranks cannot be compared with a run that resumes from the
+ * checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -400,7 +402,7 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     fsdp_verify_recipe r = {.checkpoint = checkpoint, .first_step = step};
     snprintf(file, sizeof file, "trajectory_cosine_w%d.json", c->world_size);
     snprintf(name, sizeof name, "%s: continued", checkpoint);
-    if (!fsdp_verify_has_file(c, file)) /* the folder has no curve for this world size */
+    if (!fsdp_verify_has_file(c, file)) /* the folder has no such trajectory for this world size */
         return FSDP_OK;
     fsdp_status status =
         fsdp_agree(c->group, read_resumed(c, file, &doc, &r, reason, sizeof reason, &kept));
@@ -421,8 +423,8 @@ typedef struct precision {
 } precision;
 
 /* Compare losses and gradient norms with `values`, which is {"loss": {"bf16": [...], "fp32":
- * [...]}, "grad_norm": ...}. `tolerances`, {"loss": ..., "grad_norm": ...}, is for bf16. For fp32,
- * the tolerances of trajectories are used. */
+ * [...]}, "grad_norm": ...}. `tolerances` is {"loss": ..., "grad_norm": ...}, and is used for bf16.
+ * For fp32, the tolerances of trajectories are used. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
@@ -447,8 +449,8 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* Compare the first micro-batch with the loss and the gradient norm that the file has for it
- * alone. */
+/* The file also has the bf16 loss and gradient norm of the first micro-batch as separate numbers.
+ * Compare them. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
@@ -472,7 +474,7 @@ static fsdp_status run_precision(fsdp_verify_case *c, const precision *p,
     return status;
 }
 
-/* Run and compare each micro-batch, without changing the weights. */
+/* Run each micro-batch without changing the weights, and compare its loss and gradient norm. */
 static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                 const char *inputs)
 {
@@ -497,8 +499,8 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
     return status;
 }
 
-/* Train and compare. The file has the learning rate of each step. The rest of the recipe is read as
- * from a trajectory file, with the same defaults. */
+/* Train and compare. The file has the learning rate of each step. The other keys and their defaults
+ * are those of a trajectory file. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {
