@@ -88,7 +88,10 @@ static fsdp_status end_last_line(const fsdp_metrics *m)
     } else if (text[bytes - 1] != '\n') {
         const char *newline = memrchr(text, '\n', bytes);
         const char *tail = newline ? newline + 1 : text;
-        status = mend_tail(m, st.st_size, tail, (size_t)(text + bytes - tail));
+        status = newline || (off_t)bytes == st.st_size
+                     ? mend_tail(m, st.st_size, tail, (size_t)(text + bytes - tail))
+                     : fsdp_error(FSDP_ERR_FORMAT,
+                                  "%s: its last line is longer than any line of metrics", m->path);
     }
     fsdp_free(text);
     return status;

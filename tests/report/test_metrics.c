@@ -1,12 +1,14 @@
 /* JSON lines: their form, the file after a full disk and after a crash, and what reading accepts.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/alloc.h"
 #include "src/base/alloc_testing.h"
 #include "src/report/metrics.h"
 #include "tests/test.h"
@@ -141,6 +143,25 @@ TEST(half_a_line_is_taken_back)
     ASSERT_STR(get(path), first);
     ASSERT_OK(write_step(m, 2, 2));
     fsdp_metrics_close(m);
+}
+
+/* The end of such a line may look like a line of its own. */
+TEST(a_last_line_longer_than_any_of_metrics_is_kept)
+{
+    enum {
+        BYTES = 3 << 20
+    };
+    const char *path = file_in(t, "notes.txt");
+    char *text = fsdp_calloc(BYTES + 1, 1);
+    fsdp_metrics *m;
+    struct stat st;
+    ASSERT(text);
+    memset(text, '{', BYTES);
+    put(path, text);
+    ASSERT_ERROR(fsdp_metrics_open(path, true, &m), FSDP_ERR_FORMAT, "longer than any line");
+    ASSERT(stat(path, &st) == 0);
+    ASSERT_INT(st.st_size, BYTES);
+    fsdp_free(text);
 }
 
 TEST(curves_are_read_back)
