@@ -1,6 +1,6 @@
 /* Writes a directory that appears atomically. It is written under a temporary name next to its
- * final path. When it is complete, it is exchanged with the old directory at that path, in one step
- * if the file system supports that. */
+ * final path. Once complete, it takes the place of the old directory at that path, in one step if
+ * the file system supports this. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

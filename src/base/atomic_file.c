@@ -63,8 +63,8 @@ fsdp_status fsdp_io_sync_path(const char *path)
 /* ---- leftovers of killed processes ----------------------------------------------------------- */
 
 /* Remove a temporary file unless its writer is still running. A running writer holds a lock on the
- * file; see lock_temporary(). The pid in the file's name does not identify the writer: another
- * thread of this process may be the writer, and a process in another container may have the same
+ * file; see lock_temporary(). The pid in the file's name does not identify the writer. The writer
+ * may be another thread of this process, or a process in another container that has the same
  * pid. */
 static void remove_unless_held(int folder, const char *name)
 {
@@ -269,9 +269,9 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
 }
 
 /* The pieces are small enough to stay in the processor's cache until the observer reads them. With
- * pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. A likely reason is that
- * Linux makes the folios of the page cache as large as a write, and a folio under writeback accepts
- * no more bytes until it has reached the disk. */
+ * pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. A likely reason: Linux
+ * makes the folios of the page cache as large as a write. A folio under writeback accepts no more
+ * bytes until it has reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;

@@ -1,4 +1,4 @@
-/* Keeping an error while other calls may overwrite the thread's message.
+/* Saves an error while other calls may overwrite the thread's message, and restores it.
  *
  *     fsdp_saved_error error;
  *     fsdp_error_save(status, &error);

@@ -6,8 +6,7 @@
 
 typedef struct fsdp_event fsdp_event;
 struct fsdp_event {
-    /* Wait until all work that precedes the event has run, and return the first failure of that
-     * work. */
+    /* Wait until all work before the event has run. Return the first failure of that work. */
     fsdp_status (*synchronize)(fsdp_event *event);
     void (*destroy)(fsdp_event *event);
 };

@@ -1,9 +1,9 @@
 /* Files and directories: read-only mappings and atomic writes.
  *
- * A file or directory appears under its name only when it is complete and on the disk: it is
- * written under a temporary name in the same folder, synced and renamed, and the folder is synced.
- * A failure or a kill at any time leaves the old file or directory, never a partial one. Every
- * error names the path and the system's message. */
+ * A file or directory is written under a temporary name in the same folder and synced. Only then is
+ * it renamed, and its folder is synced. A failure or a kill at any time leaves the old file or
+ * directory, never a partial one. The message of every error contains the path and the system's
+ * message. */
 #pragma once
 #include <stdint.h>
 
@@ -116,9 +116,9 @@ typedef enum fsdp_existing {
 } fsdp_existing;
 
 /* Create an empty directory next to `path`, which commit() will move to `path`. Missing parents are
- * created. Return FSDP_ERR_INVALID if `path` exists but is not a directory, if `existing` does not
- * allow replacing it, or if it contains the working directory or the home directory. Return
- * FSDP_ERR_UNSUPPORTED if `path` is a mount point. */
+ * created. Return FSDP_ERR_INVALID if `path` exists but is not a directory, or if `existing` does
+ * not allow replacing it. Also return FSDP_ERR_INVALID if `path` contains the working directory or
+ * the home directory. Return FSDP_ERR_UNSUPPORTED if `path` is a mount point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
 /* Return an error if begin() or commit() would fail for `path` now. Nothing is left behind, and
@@ -139,9 +139,9 @@ bool fsdp_atomic_directory_is_unfinished(const char *name);
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Return true if an old file or folder is stale, that is, if it is part of what the new directory
- * replaces. Examples are an old shard, or an index of another format. A stale file is not kept,
- * even if the new directory has no file of the same name.
+/* Return true if an old file or folder is stale: it belongs to what the new directory replaces.
+ * Examples are an old shard, or an index of another format. A stale file is not kept, even if the
+ * new directory has no file of the same name.
  *
  * `old` and `fresh` are the paths of the old and the new directory. `name` is the path of a file or
  * folder relative to `old`. If a folder is stale or also exists in `fresh`, the function is called

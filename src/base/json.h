@@ -6,8 +6,8 @@
  * give the file, the key path, and the expected and actual value: `t5/config.json: d_model:
  * expected a positive integer, found "abc"`.
  *
- * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, and floats are printed as Python's repr prints them. Strings with NUL
+ * Reading and writing match Python's json module. Integers of any length keep all digits, and NaN
+ * and Infinity are numbers. Floats are printed as Python's repr prints them. Strings with NUL
  * characters are refused. Changing one value keeps all others, so a config.json keeps keys that
  * this library does not know. */
 #pragma once
@@ -126,8 +126,8 @@ void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
-fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* empty */
-fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* empty */
+fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* an empty object */
+fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */
 void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
 void fsdp_json_append_f64(fsdp_json_node array, double value);

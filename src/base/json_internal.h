@@ -1,4 +1,4 @@
-/* Shared by json.c and json_write.c. */
+/* What json.c and json_write.c share. */
 #pragma once
 #include <jansson.h>
 

@@ -4,9 +4,9 @@
  * the call returns; on other devices they may run later, as in CUDA. All code above src/kernels and
  * src/tensor/device_* assumes that they run later:
  *
- * - The arguments of a kernel belong to the caller again when the call returns: structs of
- *   arguments, arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows)
- *   have been copied.
+ * - A call that starts a kernel copies the arguments: structs of arguments, arrays of pointers and
+ *   arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
+ * caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
  *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
  *   were started. (Memory has the same address for a device and for the host.) The pointer of
@@ -14,14 +14,14 @@
  *   of rows are copied out by fsdp_device_to_host(). The host copies data in by
  *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
- *   stream. Other users are not ordered by the stream. So before memory is given to another rank
- *   (the end of a phase, a collective), to a thread, to a file or to the heap, there must be a
- *   wait. Either the rank itself waits (fsdp_device_synchronize()), or the other thread waits for
- *   an event while the rank continues. Before and after a kernel that uses memory of another
- *   device, the rank waits for both devices: fsdp_devices_synchronize().
- * - If a kernel fails later, the next wait and all waits after it return the error. As with CUDA,
- *   the device is then unusable: results that were computed after the failure must not be used, and
- *   fsdp_tensor_data() returns NULL.
+ *   stream. The stream does not order users outside the device. These are another rank (at the end
+ *   of a phase, or in a collective), another thread, a file, and the heap. Before memory is given
+ * to one of them, the rank waits (fsdp_device_synchronize()), or the other thread waits for an
+ * event while the rank continues. Before and after a kernel that uses memory of another device, the
+ *   rank waits for both devices: fsdp_devices_synchronize().
+ * - If a kernel fails after its call has returned, the next wait and all waits after it return the
+ *   error. As with CUDA, the device is then unusable: results that were computed after the failure
+ *   must not be used, and fsdp_tensor_data() returns NULL.
  *
  * Results depend neither on the device's delays nor on the number of waits. */
 #pragma once

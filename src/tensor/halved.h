@@ -3,14 +3,14 @@
  * Note [Halved storages]. Operations may read a parameter as bfloat16 while the optimizer reads it
  * as float32. The bits of the bfloat16 value are half of the bits of the float32 value (Note
  * [Halves] in src/base/halves.h), so the value is stored only once. The upper halves are stored
- * where operations read them, in memory that this storage does not own and that all ranks may map.
- * The storage owns the memory of the lower halves and the marks.
+ * where operations read them. The storage does not own their memory, which all ranks may map. The
+ * storage owns the memory of the lower halves and the marks.
  *
  * While no read or write is open, the storage has no data. During a read or a write, that is, from
  * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, it has a joined copy
  * of the values. The end of a write splits this copy into halves again. Two kinds of callers do not
- * need the whole copy and join block by block: an optimizer that works element by element
- * (fsdp_writing.in_halves), and code that copies bytes (fsdp_halved_read()).
+ * need the whole copy and join block by block. One is an optimizer that works element by element
+ * (fsdp_writing.in_halves), the other is code that copies bytes (fsdp_halved_read()).
  *
  * On meta, memory is counted as it would be in a real run. */
 #pragma once

@@ -40,7 +40,7 @@ typedef struct fsdp_stage_ops {
     fsdp_status (*peek)(void *impl, uint64_t at, void *out, size_t bytes);
 } fsdp_stage_ops;
 
-/* A stage that is a file without a name, in the folder `where` that open() gets. */
+/* A stage that is a file without a name, in the folder `where` of open(). */
 extern const fsdp_stage_ops fsdp_stage_file;
 
 /* A unit of staged storages. It has two sets: one of the storages tagged FSDP_TAG_PARAM, and one of
@@ -82,9 +82,9 @@ static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
  * between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* For snapshot.c. fsdp_staged_flush() writes the current values of the set to the stage. From then
- * on until a storage of the set is written again, any thread may call fsdp_staged_read(), which
- * reads bytes [offset, offset + bytes) of the storage from the stage. */
+/* For snapshot.c. fsdp_staged_flush() writes the current values of the set to the stage.
+ * Afterwards, any thread may call fsdp_staged_read(), until a storage of the set is written again.
+ * fsdp_staged_read() reads bytes [offset, offset + bytes) of the storage from the stage. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
 FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

@@ -57,8 +57,8 @@ struct fsdp_storage {
 FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
                                                      fsdp_storage **storage);
 void fsdp_storage_release(fsdp_storage *storage);
-/* Change the data pointer of a storage over foreign memory. Views of the storage see the change.
- * NULL makes the storage empty. */
+/* Change the data pointer of a storage over foreign memory. Views of the storage see the change. If
+ * `data` is NULL, the storage has no data. */
 void fsdp_storage_set_data(fsdp_storage *storage, void *data);
 /* Call leave() of every guard, and remove all guards. Must be called before the storage's memory is
  * freed. */
@@ -95,7 +95,7 @@ struct fsdp_tensor {
     struct fsdp_grad_sink
         *sink; /* where the gradient of a leaf goes; NULL: the tensor is not a leaf */
     void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
-    struct fsdp_tensor_spec *spec;                     /* dtensor: owned; freed by spec_destroy() */
+    struct fsdp_tensor_spec *spec; /* for dtensor: owned, and freed by spec_destroy() */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
     /* For autograd: how backward recomputes the tensor. NULL if backward does not recompute it. */
     struct fsdp_derived *derived;
