@@ -6,7 +6,7 @@
  *
  * - A call that starts a kernel copies the arguments: structs of arguments, arrays of pointers and
  *   arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
- * caller may change or free them.
+ *   caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
  *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
  *   were started. (Memory has the same address for a device and for the host.) The pointer of
@@ -16,9 +16,9 @@
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
  *   stream. The stream does not order users outside the device. These are another rank (at the end
  *   of a phase, or in a collective), another thread, a file, and the heap. Before memory is given
- * to one of them, the rank waits (fsdp_device_synchronize()), or the other thread waits for an
- * event while the rank continues. Before and after a kernel that uses memory of another device, the
- *   rank waits for both devices: fsdp_devices_synchronize().
+ *   to one of them, the rank waits (fsdp_device_synchronize()), or the other thread waits for an
+ *   event while the rank continues. Before and after a kernel that uses memory of another device,
+ *   the rank waits for both devices: fsdp_devices_synchronize().
  * - If a kernel fails after its call has returned, the next wait and all waits after it return the
  *   error. As with CUDA, the device is then unusable: results that were computed after the failure
  *   must not be used, and fsdp_tensor_data() returns NULL.
