@@ -5,8 +5,9 @@
 
 #include <fsdp/base.h>
 
-/* Allocate or resize memory; fsdp_calloc() fills it with zeros. A size of 0 gives a unique pointer.
- * When out of memory, these functions set an error message and return NULL. */
+/* Allocate memory, resize it, or copy a string. fsdp_calloc() fills the memory with zeros. For a
+ * size of 0, the result is a unique pointer. When out of memory, these functions set the error
+ * message and return NULL. */
 void *fsdp_calloc(size_t count, size_t size);
 void *fsdp_realloc(void *p, size_t count, size_t size);
 char *fsdp_strdup(const char *s);
@@ -14,15 +15,15 @@ char *fsdp_strndup(const char *s, size_t n);
 FSDP_PRINTF(1, 2) char *fsdp_strdup_printf(const char *format, ...);
 void fsdp_free(void *p); /* accepts NULL */
 
-/* Set the error message for an allocation that failed, and return FSDP_ERR_NOMEM. */
+/* Set the error message "out of host memory", and return FSDP_ERR_NOMEM. */
 fsdp_status fsdp_error_nomem(void);
 
 /* Compare two pointers by address, for qsort() and bsearch(). `a` and `b` point to elements of an
  * array of pointers. */
 int fsdp_compare_addresses(const void *a, const void *b);
 
-/* Grow an array by doubling until it has room for `need` items; *cap is the number of items that it
- * has room for. Returns false when out of memory. */
+/* Grow an array by doubling until it has room for `need` items. *cap is the number of items that it
+ * has room for; this function updates it. Return false when out of memory. */
 bool fsdp_array_grow(void **items, size_t *cap, size_t need, size_t item_size);
 #define FSDP_GROW(items, cap, need)                                                                \
     fsdp_array_grow((void **)&(items), &(cap), (need), sizeof *(items))

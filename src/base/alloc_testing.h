@@ -10,11 +10,12 @@
 #pragma once
 #include <stdbool.h>
 
-/* Make the n-th allocation of the calling thread after this call fail (n = 1: the next one). With n
- * = 0, no allocation fails. */
+/* After this call, the n-th allocation of the calling thread fails (n = 1: the next one). With n =
+ * 0, no allocation fails. */
 void fsdp_alloc_fail_at(long n);
 
-/* Called by alloc.c: counts an allocation and returns whether it must fail. */
+/* Count an allocation of the calling thread, and return true if it must fail. alloc.c calls this
+ * for every allocation. */
 #ifdef FSDP_TESTING
 bool fsdp_alloc_should_fail(void);
 #else

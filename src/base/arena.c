@@ -1,6 +1,6 @@
-/* An arena is a list of blocks. A new block is as large as all memory that the arena has allocated
- * so far, but at least MIN_BLOCK_BYTES and at most MAX_BLOCK_BYTES. A block is larger only if a
- * single allocation needs more. */
+/* Implements arenas. An arena is a list of blocks, and callers get pieces of the newest block. A
+ * new block is as large as all pieces so far together, but at least MIN_BLOCK_BYTES and at most
+ * MAX_BLOCK_BYTES. It is larger than that only if a single piece needs it. */
 #include <stdint.h>
 
 #include "src/base/alloc.h"

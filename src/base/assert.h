@@ -4,7 +4,7 @@
 
 _Noreturn void fsdp_assert_failed(const char *expression, const char *file, int line);
 
-/* FSDP_ASSERT is also checked in release builds. */
+/* FSDP_ASSERT is checked in all builds, including release builds. */
 #define FSDP_ASSERT(expression)                                                                    \
     ((expression) ? (void)0 : fsdp_assert_failed(#expression, __FILE__, __LINE__))
 

@@ -1,5 +1,6 @@
-/* A directory that appears atomically. It is written under a temporary name next to its final path
- * and then exchanged with what is there, in one step if the file system supports it. */
+/* Writes a directory that appears atomically. It is written under a temporary name next to its
+ * final path. Once complete, it takes the place of the old directory at that path, in one step if
+ * the file system supports this. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -22,16 +23,18 @@ enum {
 };
 
 struct fsdp_atomic_directory {
-    char *path;      /* the final path, without trailing slashes; links are resolved if it exists */
-    char *temporary; /* see Note [Names of what is unfinished] in unfinished.c */
+    /* the final path, without trailing slashes; if it exists, its symbolic links are resolved */
+    char *path;
+    /* For `temporary` and `aside`, see Note [Names of what is unfinished] in unfinished.c. */
+    char *temporary;
     char *aside;
     fsdp_existing existing;
-    fsdp_is_stale_fn *is_stale; /* NULL: all old entries that the new directory lacks are kept */
+    fsdp_is_stale_fn *is_stale; /* NULL: no old entry is stale */
     void *context;              /* argument of is_stale */
 };
 
-/* Return the path that the new directory is renamed to, owned by the caller. If a directory exists
- * there, this is its resolved path, so that a link to the directory remains a link. */
+/* Return the path to which commit() renames the new directory; the caller owns it. If `path` is a
+ * symbolic link to a directory, this is the path of that directory, so the link remains a link. */
 static char *real_place(const char *path)
 {
     char *resolved = realpath(path, NULL);
@@ -51,7 +54,7 @@ static bool is_empty(const char *path)
     return count == 0;
 }
 
-/* Whether `inner`, which need not exist, is `path` or below it. */
+/* Return true if `inner` is `path` or is below it. `inner` need not exist. */
 static bool contains_path(const char *path, const char *inner)
 {
     char *real = realpath(inner, NULL);
@@ -61,9 +64,9 @@ static bool contains_path(const char *path, const char *inner)
     return yes;
 }
 
-/* Refuse a path that contains the working directory or the home directory. If the working directory
- * were replaced, the caller would be left in a removed directory. A path that contains the home
- * directory must be a mistake, and keeping all files in it would take too many hard links. */
+/* Return an error if `path` contains the working directory or the home directory. Replacing the
+ * working directory would leave the caller in a removed directory. Replacing the home directory
+ * must be a mistake, and it would take a hard link for every file of the user. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -87,7 +90,8 @@ static bool is_mount_point(const char *path)
     return found;
 }
 
-/* Refuse a mount point, which the kernel can neither rename nor exchange. */
+/* Return an error if `path` is a mount point, because the kernel can neither rename nor exchange
+ * it. */
 static fsdp_status check_not_mounted(const char *path)
 {
     if (is_mount_point(path))
@@ -119,8 +123,8 @@ static fsdp_status make_parent(const char *path)
     return status;
 }
 
-/* Check that a folder can be created next to `path` or, if the parent of `path` does not exist, in
- * the nearest ancestor that exists. Creates a folder there and removes it. */
+/* Check that a folder can be created next to `path`, by creating and removing one. If the parent of
+ * `path` does not exist, do this in the nearest ancestor that exists. */
 static fsdp_status probe_writable(const char *path)
 {
     struct stat st;
@@ -185,8 +189,9 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
         status = make_parent(d->path);
     if (status == FSDP_OK) {
         fsdp_atomic_directory_sweep(d->path, 0);
-        fsdp_atomic_directory_sweep(d->path,
-                                    (int)getpid()); /* a killed process may have had the same pid */
+        /* A killed process, for example in another container, may have had the pid of this
+         * process. */
+        fsdp_atomic_directory_sweep(d->path, (int)getpid());
     }
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)
         status = fsdp_io_error(d->path, "cannot write a directory there");
@@ -208,7 +213,7 @@ bool fsdp_atomic_directory_is_unfinished(const char *name)
 }
 
 /* Remove `path`. Try several times, because threads of this rank and of other ranks may still be
- * writing there. */
+ * creating files in it. */
 static void remove_if_possible(const char *path)
 {
     enum {
@@ -218,8 +223,8 @@ static void remove_if_possible(const char *path)
         ;
 }
 
-/* Handle `aside`, the old directory that a process moved away from `path` before it was killed. If
- * nothing is at `path`, move the old directory back, else remove it. */
+/* `aside` is the old directory, which a killed process had moved away from `path`. If nothing is at
+ * `path` now, move the old directory back there, else remove it. */
 static void sweep_aside(const char *path, const char *aside)
 {
     struct stat st;
@@ -229,8 +234,8 @@ static void sweep_aside(const char *path, const char *aside)
         remove_if_possible(aside);
 }
 
-/* Count the directories that process `pid` (0: any process that has ended) left next to `path`,
- * and, if `removing` is true, remove them or move them back. */
+/* Count the temporary and old directories that process `pid` left behind next to `path` (0: any
+ * process that has ended). If `removing` is true, also remove them or move them back. */
 static size_t sweep_left(const char *path, int pid, bool removing)
 {
     char *place = real_place(path), *parent = place ? fsdp_path_parent(place) : NULL;
@@ -281,14 +286,16 @@ void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_
     directory->context = context;
 }
 
-/* Arguments of the functions that keep entries of the directory `old` in the directory `fresh`. */
+/* Arguments of the keep_ functions below. To keep an entry of the directory `old` means to link or
+ * copy it into the directory `fresh`. */
 typedef struct keeping {
     const fsdp_atomic_directory *d;
     const char *old, *fresh;
     dev_t device; /* device that contains `old` */
 } keeping;
 
-/* Give the copy `to` the permissions, the times and, if possible, the owner of the original. */
+/* Give the copy `to` the permissions, the times and, if possible, the owner of the original, as
+ * described by `st`. */
 static fsdp_status copy_attributes(const char *to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
@@ -303,8 +310,9 @@ static fsdp_status copy_attributes(const char *to, const struct stat *st)
     return FSDP_OK;
 }
 
-/* Keep a file by making a hard link to it. Nothing is copied, and for programs that have it open,
- * it remains the same file. The old directory remains complete until the exchange. */
+/* Keep the file `from` by making `to` a hard link to it. No data is copied, and a program that has
+ * the file open continues to use the same file. The old directory remains complete until the
+ * exchange. */
 static fsdp_status keep_file(const char *from, const char *to, const struct stat *st)
 {
     if (!fsdp_io_should_fail(FSDP_IO_LINK) && link(from, to) == 0)
@@ -341,7 +349,7 @@ static fsdp_status keep_folder(const keeping *k, const char *from, const char *t
     return status == FSDP_OK ? copy_attributes(to, st) : status;
 }
 
-/* Keep a file, or a folder with everything in it. */
+/* Keep the file `from`, or the folder `from` with everything in it. */
 static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 {
     struct stat st;
@@ -352,10 +360,11 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of the old directory that is kept or dropped on its own. Its folder is stale or exists
- * in both directories, so the folder is not kept as a whole. */
+/* An entry of the old directory for which is_stale() has been called. Its folder is not kept as a
+ * whole, because the folder is stale or exists in both directories. */
 typedef struct entry {
-    char *name; /* relative path, the same in both directories */
+    /* path relative to the directory, the same in the old and the new one */
+    char *name;
     bool is_stale;
 } entry;
 
@@ -372,7 +381,8 @@ static fsdp_status keep_at(const keeping *k, const entry *e, const char *from, c
         return keep_entries(k, e->name);
     if (is_new || e->is_stale)
         return FSDP_OK;
-    /* The parent may be a stale folder, which the new directory does not have yet. */
+    /* The parent may be a stale folder. Stale folders are not kept, so it may be missing in the new
+     * directory. */
     FSDP_TRY(make_parent(to));
     return keep_tree(k, from, to);
 }
@@ -386,8 +396,8 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale for all entries before any of them is kept. Otherwise is_stale would find kept
- * entries in the new directory and mistake them for new ones. */
+/* Call is_stale() for all entries of the folder before any of them is kept. Otherwise is_stale()
+ * would find kept entries in the new directory and mistake them for new ones. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -414,8 +424,8 @@ static fsdp_status keep_listed(const keeping *k, const char *folder, char *const
     return status;
 }
 
-/* Keep those entries of `folder` that are neither stale nor in the new directory. `folder` is a
- * relative path, or "" for the whole old directory. */
+/* Keep those entries of `folder` that are neither stale nor in the new directory. The path `folder`
+ * is relative to the old directory; "" is the old directory itself. */
 static fsdp_status keep_entries(const keeping *k, const char *folder)
 {
     char **names, *path = *folder ? fsdp_path_join(k->old, folder) : fsdp_strdup(k->old);
@@ -428,8 +438,8 @@ static fsdp_status keep_entries(const keeping *k, const char *folder)
     return status;
 }
 
-/* Keep in `fresh` the entries of `old` that are not stale. A file that `fresh` already has is
- * skipped: it is part of the new directory, or an earlier call has kept it. */
+/* Keep in the new directory `fresh` all entries of the old directory `old` that are not stale. A
+ * file that is already in `fresh` is skipped: either it is new, or an earlier call has kept it. */
 static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
@@ -460,7 +470,7 @@ static fsdp_status take_permissions(const fsdp_atomic_directory *d)
     if (stat(d->path, &st) != 0 || stat(d->temporary, &now) != 0)
         return fsdp_io_error(d->path, "cannot read the permissions");
     if (now.st_uid != st.st_uid || now.st_gid != st.st_gid)
-        (void)!chown(d->temporary, st.st_uid, st.st_gid); /* fails if this is not root */
+        (void)!chown(d->temporary, st.st_uid, st.st_gid); /* only root can do this */
     if (chmod(d->temporary, st.st_mode & 07777) != 0)
         return fsdp_io_error(d->path, "cannot set the permissions");
     return FSDP_OK;
@@ -471,9 +481,9 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`.
- * Otherwise discard() would remove it, together with files that other programs may just have
- * created in it. */
+/* Rename the old directory to `aside`. After exchange_names(), its name is `temporary`, so
+ * discard() would remove it, together with files that other programs may just have created in
+ * it. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -502,7 +512,7 @@ static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 
 static fsdp_status move_into_place(const fsdp_atomic_directory *d)
 {
-    if (is_empty(d->path)) /* a missing directory does not count as empty */
+    if (is_empty(d->path)) /* false if the directory is missing */
         FSDP_TRY(take_permissions(d));
     /* This rename succeeds if the directory at `path` is missing or empty. */
     if (rename(d->temporary, d->path) == 0)
@@ -515,8 +525,8 @@ static fsdp_status move_into_place(const fsdp_atomic_directory *d)
     FSDP_TRY(sync_tree(d->temporary));
     FSDP_TRY(fsdp_tree_remove(d->aside));
     FSDP_TRY(exchange_directories(d));
-    /* Other programs may have created entries in the old directory before the exchange. Keep these,
-     * too. */
+    /* Other programs may have created entries in the old directory before the exchange. Keep these
+     * entries, too. */
     fsdp_status status = keep_others(d, d->aside, d->path);
     if (status == FSDP_OK)
         status = fsdp_tree_remove(d->aside);
@@ -541,8 +551,9 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* The caller may be returning an earlier error, so keep the message of that error. The caller
-     * has its status; FSDP_ERR_IO is only a placeholder. */
+    /* The caller may be about to return an earlier error. Restore the message of that error after
+     * the removal. Only the message matters, so any status other than FSDP_OK can be saved with
+     * it. */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

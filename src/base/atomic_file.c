@@ -1,5 +1,5 @@
-/* A file that appears atomically: it is written under a temporary name, synced and renamed, and
- * then its folder is synced. */
+/* Writes a file that appears atomically: it is written under a temporary name, synced and renamed,
+ * and then its folder is synced. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +18,12 @@ enum {
     MAX_NAME_TRIES = 100,
     MAX_WRITE = 1 << 30, /* bytes per call of write(); Linux writes at most 2 GiB per call */
     COPY_BYTES = 1 << 20,
-    PIECE_BYTES = 256 << 10, /* appends are written in pieces of this size; the observer gets each
-                                piece once it is written */
-    SYNC_BYTES = 8 << 20,    /* the disk starts writing appended data in blocks of this size */
-    HOLE_BYTES = 64 << 10    /* size of the blocks that are checked for zeros */
+    /* An append is written in pieces of this size. The observer gets each piece once it is
+     * written. */
+    PIECE_BYTES = 256 << 10,
+    /* once a block of this size has been appended, the kernel begins to write it to the disk */
+    SYNC_BYTES = 8 << 20,
+    HOLE_BYTES = 64 << 10 /* size of the blocks that are checked for zeros */
 };
 
 struct fsdp_atomic_file {
@@ -29,7 +31,8 @@ struct fsdp_atomic_file {
     char *temporary; /* NULL if `path` is a pipe or a device, to which data is written directly */
     int fd;
     bool keeps_holes;
-    uint64_t end; /* used only if keeps_holes: the offset after the last byte written or skipped */
+    /* used only if keeps_holes: the offset after the last byte written or skipped */
+    uint64_t end;
     uint64_t appended;   /* offset of the next append */
     fsdp_append_fn *see; /* may be NULL */
     void *context;       /* argument of `see` */
@@ -59,9 +62,10 @@ fsdp_status fsdp_io_sync_path(const char *path)
 
 /* ---- leftovers of killed processes ----------------------------------------------------------- */
 
-/* Remove a temporary file unless its writer still runs. A running writer holds a lock on the file;
- * see lock_temporary(). The pid in the file's name is not enough to find the writer: the writer may
- * be another thread of this process, or a process in another container. */
+/* Remove a temporary file unless its writer is still running. A running writer holds a lock on the
+ * file; see lock_temporary(). The pid in the file's name does not identify the writer. The writer
+ * may be another thread of this process, or a process in another container that has the same
+ * pid. */
 static void remove_unless_held(int folder, const char *name)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -73,7 +77,7 @@ static void remove_unless_held(int folder, const char *name)
 
 /* Remove the temporary files of `path` whose writers have ended. Processes in containers often have
  * the same pids, so a writer that has ended may have had the pid of this process. Files with this
- * pid are therefore examined, too. Files that cannot be removed stay. */
+ * pid are therefore candidates, too. A file that cannot be removed remains. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -92,7 +96,7 @@ static fsdp_status sweep_left_files(const char *path)
 }
 
 /* Lock the file until its descriptor is closed, so that no other process removes it as a leftover.
- * Returns false if another process has just removed the file or locked it to remove it. */
+ * Return false if another process has just removed the file, or has locked it to remove it. */
 static bool lock_temporary(int fd)
 {
     struct stat st;
@@ -236,7 +240,7 @@ void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file)
     file->keeps_holes = file->temporary != NULL;
 }
 
-/* `at` < 0 means the current position, as in write_all(). */
+/* Write `data` at offset `at` or, if `at` < 0, at the current position of the descriptor. */
 static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *data, size_t bytes)
 {
     if (file->keeps_holes)
@@ -244,9 +248,9 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* If an append has completed blocks of SYNC_BYTES, start writing them to the disk, so that little
- * is left for the final sync. Errors are ignored: this only saves time, and the final sync reports
- * failures. */
+/* Start writing to the disk the blocks of SYNC_BYTES that the last piece has completed; `before` is
+ * the offset at which this piece begins. This leaves little work for the final sync. Errors are
+ * ignored, because the final sync reports them. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
@@ -264,10 +268,10 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* Write in pieces that are small enough to stay in the processor's cache until the observer reads
- * them. With pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. Presumably
- * Linux makes the folios of the page cache as large as a write, and a folio under writeback accepts
- * no more bytes until it has reached the disk. */
+/* The pieces are small enough to stay in the processor's cache until the observer reads them. With
+ * pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. A likely reason: Linux
+ * makes the folios of the page cache as large as a write. A folio under writeback accepts no more
+ * bytes until it has reached the disk. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -297,8 +301,8 @@ fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset, c
     return write_data(file, (int64_t)offset, data, bytes);
 }
 
-/* Rename the file to its path and sync the folder. Memory is allocated before the rename: if an
- * allocation failed after the rename, the old file could not be restored. */
+/* Rename the file to its path and sync the folder. The memory for the folder's path is allocated
+ * before the rename, because an error after the rename would come too late to keep the old file. */
 static fsdp_status move_into_place(fsdp_atomic_file *file)
 {
     char *parent = fsdp_path_parent(file->path);

@@ -1,11 +1,13 @@
-/* See cpus.h. A container that may use 2 of a host's 64 CPUs usually has all 64 in its affinity
- * mask. It is limited only by its quota: the CPU time that all its threads together may use in each
- * period. If it ran 64 threads, they would mostly wait for each other.
+/* Reads the CPU quota of this process from its cgroups. A container that may use 2 of a host's 64
+ * CPUs usually has all 64 in its affinity mask. Only its quota limits it: the CPU time that all its
+ * threads together may use in each period. If it started 64 threads, they would mostly wait for
+ * each other.
  *
- * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy; in the line of version 2,
- * CONTROLLERS is empty. The limits of a cgroup's ancestors apply too. In a container, PATH may be
- * the path on the host, although the root of the mounted hierarchy is the container's own cgroup. A
- * missing folder is therefore ignored, and the search ends at the root of the mount. */
+ * /proc/self/cgroup has a line "ID:CONTROLLERS:PATH" for each hierarchy of cgroups. CONTROLLERS is
+ * empty in the line of cgroup version 2. The limits of a cgroup's ancestors apply to it, too. In a
+ * container, PATH may be a path on the host, although the mounted hierarchy begins at the
+ * container's own cgroup. So a folder of PATH that does not exist is skipped, and the search ends
+ * at the mount point. */
 #include "src/base/cpus.h"
 
 #include <limits.h>
@@ -15,10 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A limit is a number of processors; this value means that there is no limit. */
+/* A limit is a number of processors. The value no_limit means that there is none. */
 static const double no_limit = 1e9;
 
-/* Read the first line of the file root/dir/path/name, without its newline. */
+/* Read the first line of the file whose path is `root`, `dir`, `path`, "/" and `name` joined. The
+ * newline is removed. */
 static bool read_line(const char *root, const char *dir, const char *path, const char *name,
                       char *line, int size)
 {
@@ -39,8 +42,8 @@ static double cpus_of_quota(double quota, double period)
     return quota > 0.0 && period > 0.0 ? quota / period : no_limit;
 }
 
-/* Return the limit of a cgroup of version 2. Its file cpu.max contains "QUOTA PERIOD" in
- * microseconds, or "max PERIOD". */
+/* Return the limit of a cgroup of version 2. Its file cpu.max contains "QUOTA PERIOD", both in
+ * microseconds, or "max PERIOD" if there is no limit. */
 static double limit_2(const char *root, const char *dir, const char *path)
 {
     char line[128];
@@ -64,8 +67,8 @@ static double limit_1(const char *root, const char *dir, const char *path)
 
 typedef double limit_fn(const char *root, const char *dir, const char *path);
 
-/* Return the smallest limit of the cgroup `path` and its ancestors, up to the root of the
- * hierarchy, which is mounted at `dir`. Truncates `path`. */
+/* Return the smallest limit of the cgroup `path` and its ancestors. The hierarchy of cgroups is
+ * mounted at `dir`. This function truncates `path`. */
 static double smallest_limit(limit_fn *limit, const char *root, const char *dir, char *path)
 {
     double least = no_limit;
@@ -88,8 +91,8 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* Return the smallest limit that applies to the cgroup in one line of /proc/self/cgroup. Only the
- * usual mount points of cgroup hierarchies are searched. */
+/* Return the smallest limit that applies to the cgroup `path`, from one line of /proc/self/cgroup.
+ * The hierarchy is searched for only at its usual mount points. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};

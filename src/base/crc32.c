@@ -1,8 +1,9 @@
-/* CRC-32 by slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to Building High
- * Performance Software-based CRC Generators, 2005). On x86-64, long pieces are folded by carry-less
- * multiplication (V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
- * Instruction, Intel, 2009). Folding is about ten times as fast as slicing. It is another three
- * times as fast if the processor can multiply four pairs with one instruction. */
+/* Computes CRC-32 by slicing by eight (M. E. Kounavis, F. L. Berry, A Systematic Approach to
+ * Building High Performance Software-based CRC Generators, 2005). On x86-64, long pieces of data
+ * are folded by carry-less multiplication (V. Gopal et al., Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ Instruction, Intel, 2009). Folding is about ten times as fast as
+ * slicing. Processors that can multiply four pairs with one instruction fold another three times as
+ * fast. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -13,7 +14,8 @@
 
 enum {
     SLICES = 8,
-    LANES = 4,        /* number of blocks that are folded in parallel */
+    /* number of blocks (or of registers in crc32_wide()) that are folded in parallel */
+    LANES = 4,
     BLOCK_BYTES = 16, /* size of a block */
     WIDE_BYTES = 64   /* size of a register in crc32_wide(): four blocks */
 };
@@ -36,7 +38,7 @@ void fsdp_crc32_init(fsdp_crc32_table *table)
 #if defined(__x86_64__)
 #define FOLDING __attribute__((target("pclmul,sse4.1")))
 
-/* Return `x` shifted by the distance that the constants `k` encode, plus `next`. */
+/* Return `x`, shifted by the distance that the constants `k` encode, xor `next`. */
 FOLDING static __m128i fold(__m128i x, __m128i k, __m128i next)
 {
     return _mm_xor_si128(
@@ -52,7 +54,7 @@ FOLDING static __m128i load(const unsigned char *p)
 FOLDING static uint32_t reduce(__m128i x)
 {
     const __m128i k5 = _mm_set_epi64x(0, 0x0163cd6124), low = _mm_setr_epi32(~0, 0, ~0, 0);
-    /* The polynomial and the constant of the Barrett reduction. */
+    /* The polynomial, and the constant of the Barrett reduction. */
     const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
     const __m128i k4 = _mm_set_epi64x(0x00ccaa009e, 0);
     x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, k4, 0x10));
@@ -62,8 +64,8 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* Fold the rest of a piece, the `bytes` bytes at `p`, into `x`, which holds the state after the
- * earlier blocks. Return the inverted checksum. `bytes` is a multiple of 16. */
+/* Fold the `bytes` bytes at `p`, the rest of a piece of data, into the state `x` of the blocks
+ * before them. Return the inverted checksum. `bytes` is a multiple of 16. */
 FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
@@ -78,8 +80,8 @@ FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size
     return reduce(x[0]);
 }
 
-/* Update the checksum `crc` with the `bytes` bytes at `p`. `bytes` is a multiple of 16 and at least
- * 64. `crc` and the result are inverted. */
+/* Return the checksum `crc` updated with the `bytes` bytes at `p`. `bytes` is a multiple of 16 and
+ * at least 64. Both `crc` and the result are inverted. */
 FOLDING static uint32_t crc32_folded(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     __m128i x[LANES];
@@ -102,7 +104,7 @@ WIDE static __m512i load_wide(const unsigned char *p)
     return _mm512_loadu_si512((const void *)p);
 }
 
-/* Do the same as crc32_folded(), for at least 256 bytes. */
+/* Like crc32_folded(), but `bytes` must be at least 256. */
 WIDE static uint32_t crc32_wide(uint32_t crc, const unsigned char *p, size_t bytes)
 {
     const size_t round = (size_t)LANES * WIDE_BYTES;
@@ -129,8 +131,8 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* Return how many bytes at the beginning of a piece crc32_long() can process: those of all whole
- * blocks, or 0 if the piece is too short or the processor lacks the instructions. */
+/* Return how many of the first bytes of a piece of data crc32_long() can process. These are all
+ * whole blocks, or 0 bytes if the piece is too short or the processor lacks the instructions. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

@@ -1,4 +1,4 @@
-/* Data types: sizes, torch's names, and other spellings used in flags and configs. */
+/* Sizes and names of data types: torch's names, and other spellings in flags and configs. */
 #include <string.h>
 
 #include <fsdp/base.h>

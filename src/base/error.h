@@ -1,4 +1,4 @@
-/* Keeping an error while other calls may overwrite the thread's message.
+/* Saves an error while other calls may overwrite the thread's message, and restores it.
  *
  *     fsdp_saved_error error;
  *     fsdp_error_save(status, &error);
@@ -12,15 +12,14 @@ enum {
     FSDP_ERROR_BYTES = 1024 /* size of a message, including the terminating 0 */
 };
 
-/* If all fields are zero, there is no error. */
+/* A saved error. With all fields zero, it is FSDP_OK. */
 typedef struct fsdp_saved_error {
     fsdp_status status;
-    char message[FSDP_ERROR_BYTES]; /* the message of the error `status`; unspecified if `status` is
-                                       FSDP_OK */
+    char message[FSDP_ERROR_BYTES]; /* unspecified if `status` is FSDP_OK */
 } fsdp_saved_error;
 
-/* Save `status` with this thread's message. */
+/* Save `status` and this thread's message in *error. */
 void fsdp_error_save(fsdp_status status, fsdp_saved_error *error);
-/* Make `error` the error of this thread, and return its status. If the status is FSDP_OK, the
- * thread's message does not change. */
+/* Set this thread's message to the saved one, and return the saved status. If that is FSDP_OK, the
+ * message does not change. */
 fsdp_status fsdp_error_restore(const fsdp_saved_error *error);

@@ -1,13 +1,12 @@
-/* A point in asynchronous work that any thread may wait for, like cudaEvent_t. An implementation
- * embeds this struct and sets both function pointers. An event has one owner. A NULL pointer means
- * an event that has already occurred. */
+/* An event: a point in asynchronous work that any thread may wait for, like cudaEvent_t. An
+ * implementation embeds this struct in its own and sets both function pointers. An event has one
+ * owner, who destroys it. A NULL pointer is an event that has already occurred. */
 #pragma once
 #include <fsdp/base.h>
 
 typedef struct fsdp_event fsdp_event;
 struct fsdp_event {
-    /* Wait until all work that precedes the event has run, and return the first failure of that
-     * work. */
+    /* Wait until all work before the event has run. Return the first failure of that work. */
     fsdp_status (*synchronize)(fsdp_event *event);
     void (*destroy)(fsdp_event *event);
 };

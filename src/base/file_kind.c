@@ -1,4 +1,4 @@
-/* Recognizes kinds of files by their first bytes, and a few kinds by their last bytes. */
+/* Recognizes the kind of a file by its first bytes, and a few kinds by the last bytes. */
 #include "src/base/file_kind.h"
 
 #include <ctype.h>
@@ -10,9 +10,9 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64,  /* no valid header begins with this many zero bytes */
-    CERTAIN_MAGIC = 4, /* even where numbers are expected, a magic this long is reported */
-    CERTAIN_TEXT = 32, /* even where numbers are expected, text this long is reported */
+    SHOWN_ZEROS = 64,  /* no valid file begins with this many zero bytes */
+    CERTAIN_MAGIC = 4, /* for FSDP_WANTED_NUMBERS: a shorter magic may be numbers by chance */
+    CERTAIN_TEXT = 32, /* for FSDP_WANTED_NUMBERS: a shorter text may be numbers by chance */
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */
 };
@@ -64,8 +64,8 @@ static const struct {
      "a program or shared library (ELF)"},
 };
 
-/* If the file begins with a known magic of at least `shortest` bytes, return its kind, else NULL.
- * Tar archives are always recognized. */
+/* Return the kind of a file that begins with a known magic of at least `shortest` bytes, else NULL.
+ * A tar archive is recognized for any `shortest`. */
 static const char *kind_by_magic(content c, size_t shortest)
 {
     for (size_t i = 0; i < FSDP_LENGTH(kinds); i++)
@@ -104,15 +104,15 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* A safetensors file begins with 8 bytes, the length of its header. The length is less than 2^32,
- * and the header is JSON. */
+/* A safetensors file begins with the length of its header in 8 bytes. The length is less than 2^32.
+ * The header follows and is JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);
 }
 
-/* Does the file begin with zeros? Space that was reserved for a file but never written reads as
- * zeros. */
+/* Return true if the file begins with SHOWN_ZEROS zero bytes. Space that was reserved for a file
+ * but never written reads as zeros. */
 static bool begins_with_zeros(content c)
 {
     size_t n = 0;
@@ -172,7 +172,7 @@ static bool is_html(content c)
     return false;
 }
 
-/* Return the number of leading printable ASCII characters, at most SHOWN_TEXT. */
+/* Return the number of printable ASCII characters at the beginning, but at most SHOWN_TEXT. */
 static size_t printable_length(content c)
 {
     size_t n = 0;
@@ -181,8 +181,8 @@ static size_t printable_length(content c)
     return n;
 }
 
-/* Where links are not supported, Git stores a symbolic link as a file that contains the link's
- * target. */
+/* Return true if the content looks like the target of a symbolic link. Where links are not
+ * supported, Git stores a link as a file that contains its target. */
 static bool is_stored_link(content c)
 {
     if (c.bytes > MAX_LINK_BYTES || (!has_at(c, 0, "../", 3) && !has_at(c, 0, "/", 1)))
@@ -212,7 +212,8 @@ static fsdp_status explain_text(const char *path, const char *what, content c)
                       (int)printable_length(c), (const char *)c.data);
 }
 
-/* Report a file that begins like a web page, or that contains only the target of a link. */
+/* Return an error if the file begins like a web page, or if it contains only the target of a
+ * link. */
 static fsdp_status explain_any_text(const char *path, const char *what, content c)
 {
     if (is_html(c))

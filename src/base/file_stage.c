@@ -1,5 +1,5 @@
-/* See file_stage.h. The caller appends requests to a ring, and the worker takes the oldest request
- * from it. Each of the two threads sleeps on a condition variable while it waits. */
+/* Implements file_stage.h. The caller appends requests to a ring, and the worker takes the oldest
+ * request from it. A thread that has to wait sleeps on a condition variable. */
 #include "src/base/error.h"
 #include "src/base/file_stage.h"
 
@@ -34,20 +34,22 @@ struct fsdp_file_stage {
     uint64_t reserved;
     pthread_t worker;
     pthread_mutex_t lock;
-    pthread_cond_t queued, done; /* queued: a request was added, or `stopping` was set; done: a
-                                    request has completed */
+    /* `queued` is signaled when a request was added or `stopping` was set, `done` when a request
+     * has completed. */
+    pthread_cond_t queued, done;
     /* Under lock: */
     bool stopping;
-    fsdp_file_ticket last, completed; /* last: the newest request; completed: this request and all
-                                         earlier ones have run */
-    request requests[QUEUE];          /* request i is requests[i % QUEUE] */
-    fsdp_file_ticket failed;          /* the first failed request; 0: none */
-    fsdp_saved_error error;           /* the error of the first failed request */
+    /* `last` is the newest request. The request `completed` and all earlier ones have run. */
+    fsdp_file_ticket last, completed;
+    request requests[QUEUE]; /* request i is requests[i % QUEUE] */
+    fsdp_file_ticket failed; /* the first failed request; 0: none */
+    fsdp_saved_error error;  /* the error of the first failed request */
 };
 
 /* --- the worker --- */
 
-/* Move bytes with one call. Returns how many were moved, or -1 with errno. */
+/* Move bytes of the request, beginning with byte `at`, by one system call. Return how many were
+ * moved, or -1 with errno. */
 static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;
@@ -225,8 +227,8 @@ static fsdp_file_ticket enqueue(fsdp_file_stage *stage, const request *r)
 fsdp_file_ticket fsdp_file_stage_write(fsdp_file_stage *stage, uint64_t offset, const void *data,
                                        size_t bytes, fsdp_event *after)
 {
-    /* Casting away const lets one struct serve both directions. For a write, the worker only reads
-     * the data. */
+    /* The same struct describes reads and writes, so `data` loses its const. For a write, the
+     * worker only reads the data. */
     unsigned char *source = (unsigned char *)(uintptr_t)data;
     return enqueue(stage, &(request){true, offset, source, bytes, after});
 }
@@ -250,7 +252,7 @@ fsdp_status fsdp_file_stage_wait(fsdp_file_stage *stage, fsdp_file_ticket ticket
         pthread_cond_wait(&stage->done, &stage->lock);
     bool failed = stage->failed && stage->failed <= ticket;
     pthread_mutex_unlock(&stage->lock);
-    /* The error is written once, together with `failed`, and never changes, so it can be read
-     * without the lock. */
+    /* `error` was written before `failed` was seen, and it never changes, so it can be read without
+     * the lock. */
     return failed ? fsdp_error_restore(&stage->error) : FSDP_OK;
 }

@@ -1,12 +1,13 @@
-/* A float32 in two halves of 16 bits, scalar; src/kernels/cpu/isa/halves.h has the vector version.
+/* Stores a float32 in two halves of 16 bits, one value at a time; src/kernels/cpu/isa/halves.h does
+ * the same for vectors.
  *
  * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as in every cast (bf16.h).
- * `lo` is the lower half of the float32's bits. The upper half of the bits is `hi`, or `hi` - 1 if
- * the value was rounded up. A value is rounded up if `lo` is above 0x8000, and down if `lo` is
- * below 0x8000. If `lo` is 0x8000 (a tie), the value was rounded up or down to an even `hi`, and
- * the bit `mark` is set if it was rounded up. A NaN is not rounded but made quiet; for a NaN,
- * `mark` is set if the original was not quiet. Rounding up always adds one to the upper half. The
- * result may be infinity or, if the upper half was 0, the smallest denormal. */
+ * `lo` is the lower half of the float32's bits. The upper half of the bits is `hi` or, if the value
+ * was rounded up, `hi` - 1. A value is rounded up if `lo` is above 0x8000, and down if `lo` is
+ * below 0x8000. If `lo` is 0x8000 (a tie), the value is rounded to the even one of its two
+ * neighbours, and the bit `mark` is set if that was upward. Rounding up always adds one to the
+ * upper half; the result may be infinity or, if the upper half was 0, the smallest denormal. A NaN
+ * is not rounded but made quiet, and its `mark` is set if the original was not quiet. */
 #pragma once
 #include <stdbool.h>
 
@@ -27,7 +28,7 @@ static inline int64_t fsdp_halves_words(int64_t n)
     return (n + FSDP_HALVES_WORD - 1) / FSDP_HALVES_WORD;
 }
 
-/* Return the array that begins at element i of `h`; i must be a multiple of FSDP_HALVES_WORD. */
+/* Return the part of `h` that begins at element i. i must be a multiple of FSDP_HALVES_WORD. */
 static inline fsdp_halves fsdp_halves_at(fsdp_halves h, int64_t i)
 {
     return (fsdp_halves){h.hi + i, h.lo + i, h.marks + i / FSDP_HALVES_WORD};

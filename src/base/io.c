@@ -26,8 +26,9 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
-/* Report that `path` cannot be opened. If it is a dangling link, name the link's target: the
- * system's message says that no file exists, although the link is visible in its folder. */
+/* Return the error that `path` cannot be opened. If `path` is a dangling link, the message contains
+ * the link's target. The system's message says only that no file exists, although the user can see
+ * the link. */
 static fsdp_status cannot_open(const char *path)
 {
     const int code = errno;
@@ -61,7 +62,7 @@ fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping)
 {
     int fd;
     struct stat st;
-    /* Pipes are refused below. Without O_NONBLOCK, opening one would first wait for a writer. */
+    /* Opening a pipe without O_NONBLOCK would wait for a writer. Pipes are refused below. */
     FSDP_TRY(open_to_read(path, O_NONBLOCK, &fd, &st));
     fsdp_status status = FSDP_OK;
     void *data = NULL;

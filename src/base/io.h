@@ -1,53 +1,54 @@
 /* Files and directories: read-only mappings and atomic writes.
  *
- * A file or directory appears under its name only when it is complete and on the disk: it is
- * written under a temporary name in the same folder, synced and renamed, and the folder is synced.
- * A failure or a kill at any time leaves the old file or directory, never a partial one. Every
- * error names the path and the system's message. */
+ * A file or directory is written under a temporary name in the same folder and synced. Only then is
+ * it renamed, and its folder is synced. A failure or a kill at any time leaves the old file or
+ * directory, never a partial one. The message of every error contains the path and the system's
+ * message. */
 #pragma once
 #include <stdint.h>
 
 #include <fsdp/base.h>
 
 /* ---- paths ---- */
-/* Return "dir/name", or only `name` if it is absolute or `dir` is empty. The path is owned by the
- * caller; it is NULL when out of memory. */
+/* Return "dir/name", or only `name` if it is absolute or `dir` is empty. The caller owns the
+ * result, which is NULL when out of memory. */
 char *fsdp_path_join(const char *dir, const char *name);
-/* Return everything before the last name, owned by the caller: "a" for "a/b/", "." for "b", "/" for
- * "/b". */
+/* Return the path without its last component: "a" for "a/b/", "." for "b", "/" for "/b". The caller
+ * owns the result. */
 char *fsdp_path_parent(const char *path);
-/* Return the last name, a pointer into `path`: "b" for "a/b". */
+/* Return the last component, a pointer into `path`: "b" for "a/b", "" for "a/b/". */
 const char *fsdp_path_name(const char *path);
-/* Return the length of `path` without trailing slashes: "out/" and "out" are the same folder. */
+/* Return the length of `path` without its trailing slashes: 3 for "out/" and for "out". */
 size_t fsdp_path_length(const char *path);
-/* Return a copy of `path` without trailing slashes, owned by the caller. */
+/* Return a copy of `path` without its trailing slashes. The caller owns the result. */
 char *fsdp_path_stripped(const char *path);
-bool fsdp_path_is_file(const char *path);      /* a regular file; follows links */
+bool fsdp_path_is_file(const char *path);      /* true only for a regular file; follows links */
 bool fsdp_path_is_directory(const char *path); /* follows links */
-/* Whether anything exists at `path`, even a dangling link. For a dangling link, fsdp_path_is_file()
- * is false, but opening the link gives an error that says why it cannot be read. */
+/* Return true if anything exists at `path`, even a dangling link. fsdp_path_is_file() returns false
+ * for a dangling link, although opening it gives an error that explains the problem. */
 bool fsdp_path_exists(const char *path);
-/* Whether `dir` contains a regular file `name`; follows links. The result is false if the joined
+/* Return true if `dir` contains a regular file `name` or a link to one. Return false if the joined
  * path is longer than PATH_MAX. */
 bool fsdp_directory_has_file(const char *dir, const char *name);
 /* Return FSDP_OK for a regular file, a directory, or a path that does not exist. Return
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
  * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* Whether a regular file occupies less than half of its size on the disk. Such a file has holes,
- * which read as zeros, or the file system compresses it. In both cases, it can be copied with holes
- * in place of its blocks of zeros, and the copy has the same contents. */
+/* Return true if `path` is a regular file that occupies less than half of its size on the disk.
+ * Such a file has holes, which read as zeros, or the file system compresses it. In either case, a
+ * copy may have holes in place of the blocks of zeros, and its contents are the same. */
 bool fsdp_path_is_sparse(const char *path);
 /* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
-/* List the names in a directory, without "." and "..", sorted by bytes. *names is one block of
- * memory, owned by the caller and freed by fsdp_free(). */
+/* List the names in a directory, without "." and "..", in byte order (strcmp). *names is one block
+ * of memory. The caller owns it and frees it with fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_list(const char *path, char ***names, size_t *count);
 /* Remove a file, or a directory with its contents (rm -r). Links are removed, not followed. Returns
  * FSDP_OK if the path does not exist. */
 FSDP_MUST_CHECK fsdp_status fsdp_tree_remove(const char *path);
-/* Return FSDP_ERR_IO if the file system of `path` has fewer than `bytes` bytes free; the message
- * gives both numbers. If `path` does not exist yet, its nearest existing parent is examined. */
+/* Return FSDP_ERR_IO if the file system of `path` has fewer than `bytes` bytes free. The message
+ * contains `bytes` and the free bytes. If `path` does not exist yet, its nearest existing ancestor
+ * is examined. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_free_space(const char *path, uint64_t bytes);
 
 /* ---- reading ---- */
@@ -56,15 +57,15 @@ typedef struct fsdp_mapping {
     size_t bytes;
 } fsdp_mapping;
 
-/* Map a regular file read-only. The file must not be truncated while it is mapped: touching
- * pages beyond its end raises SIGBUS. The messages of FSDP_ERR_NOT_FOUND and FSDP_ERR_IO name
- * the path. */
+/* Map a regular file read-only. The file must not be truncated while it is mapped: touching pages
+ * beyond its end raises SIGBUS. On FSDP_ERR_NOT_FOUND and FSDP_ERR_IO, the message contains the
+ * path. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_map(const char *path, fsdp_mapping *mapping);
 void fsdp_file_unmap(fsdp_mapping *mapping); /* sets *mapping to {0}; may be called again */
 
-/* Read the whole file, with a NUL appended. The text is owned by the caller and freed by
- * fsdp_free(). Also reads pipes. Returns FSDP_ERR_INVALID if the file is larger than
- * `max_bytes`. */
+/* Read the whole file or pipe `path`, and append a NUL, which *bytes does not count. The caller
+ * owns *text and frees it with fsdp_free(). Return FSDP_ERR_INVALID if there are more than
+ * `max_bytes` bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, char **text,
                                            size_t *bytes);
 
@@ -72,33 +73,34 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, c
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
 /* Begin a file that will become `path`, and remove the temporary files of `path` that killed
- * processes left behind. If `reserve_bytes` > 0, it is the size of the file, and begin() reserves
- * that space on the disk, so that a full disk is reported before anything is written. */
+ * processes left behind. If the caller knows the size of the file, it passes it as `reserve_bytes`,
+ * else 0. begin() reserves this space on the disk, so that a full disk is reported before anything
+ * is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
-/* After this call, blocks of zeros are not written: they become holes in the file, which use no
- * space on the disk. No byte may be written twice, because zeros would not replace earlier data.
+/* After this call, blocks of zeros are not written. They become holes in the file, which use no
+ * space on the disk. No byte may be written twice, because zeros would not overwrite earlier data.
  * The file must have been begun with `reserve_bytes` 0, and only one thread may write to it. */
 void fsdp_atomic_file_keep_holes(fsdp_atomic_file *file);
 /* Append `data` [bytes] after the data of earlier appends. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data,
                                                     size_t bytes);
-/* An observer. It is called with the bytes of each append, in one or more pieces. */
+/* An observer, which gets the bytes of each append, in one or more pieces. */
 typedef fsdp_status fsdp_append_fn(void *context, const void *data, size_t bytes);
-/* Call `see` with all bytes that are appended after this call. If `see` fails, the append fails. */
+/* Make `see` the observer of all appends after this call. If `see` fails, the append fails. */
 void fsdp_atomic_file_observe(fsdp_atomic_file *file, fsdp_append_fn *see, void *context);
 /* Return the number of bytes appended so far. */
 uint64_t fsdp_atomic_file_appended(const fsdp_atomic_file *file);
 /* Write `data` [bytes] at `offset`. Several threads may do this at the same time. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_write_at(fsdp_atomic_file *file, uint64_t offset,
                                                       const void *data, size_t bytes);
-/* Sync the file, rename it to its path, and sync the folder. Frees `file`, also on failure. On
+/* Sync the file, rename it to its path, and sync the folder. `file` is freed, also on failure. On
  * failure, the temporary file is removed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_commit(fsdp_atomic_file *file);
 /* Remove the temporary file and free `file`. Accepts NULL. */
 void fsdp_atomic_file_discard(fsdp_atomic_file *file);
 
-/* Begin, append `data` [bytes] and commit. */
+/* Write a file atomically that contains `data` [bytes]. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_write(const char *path, const void *data, size_t bytes);
 /* Copy a regular file atomically. */
 FSDP_MUST_CHECK fsdp_status fsdp_file_copy(const char *from, const char *to);
@@ -107,49 +109,50 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_copy(const char *from, const char *to);
 typedef struct fsdp_atomic_directory fsdp_atomic_directory;
 
 typedef enum fsdp_existing {
-    FSDP_EXISTING_REFUSE, /* an error unless the directory is missing or empty */
-    FSDP_EXISTING_UPDATE, /* new files replace old files of the same name; other old files are kept,
-                             except those that fsdp_atomic_directory_drop() selects */
+    FSDP_EXISTING_REFUSE, /* begin() fails unless the directory is missing or empty */
+    /* A new file replaces an old file of the same name. All other old files are kept, except those
+     * that the function given to fsdp_atomic_directory_drop() selects. */
+    FSDP_EXISTING_UPDATE,
 } fsdp_existing;
 
-/* Create an empty directory next to `path`. commit() will move it to `path`. Missing parents are
- * created. Returns FSDP_ERR_INVALID if `path` exists and may not be replaced, is not a directory,
- * or contains the working directory or the home directory. Returns FSDP_ERR_UNSUPPORTED if `path`
- * is a mount point. */
+/* Create an empty directory next to `path`, which commit() will move to `path`. Missing parents are
+ * created. Return FSDP_ERR_INVALID if `path` exists but is not a directory, or if `existing` does
+ * not allow replacing it. Also return FSDP_ERR_INVALID if `path` contains the working directory or
+ * the home directory. Return FSDP_ERR_UNSUPPORTED if `path` is a mount point. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing,
                                                         fsdp_atomic_directory **directory);
-/* Check whether begin() and commit() could succeed for `path`. Leaves nothing behind and does not
- * create missing parents. A program that writes only after hours of work calls this before the
- * work. */
+/* Return an error if begin() or commit() would fail for `path` now. Nothing is left behind, and
+ * missing parents are not created. A program that writes only after hours of work calls this before
+ * that work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
-/* Remove what unfinished writes of `path` have left behind: those of process `pid` on this host or,
- * if `pid` is 0, those of all processes that have ended. begin() calls this. So does code that is
- * about to end its own process, or that runs after another process was killed. Directories that
- * cannot be removed stay. */
+/* Remove the temporary and old directories that unfinished writes of `path` have left behind. If
+ * `pid` is 0, these are the directories of all processes that have ended, else those of process
+ * `pid` on this host. begin() calls this. A program also calls this before it ends itself, or after
+ * another process was killed. Directories that cannot be removed remain. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
-/* Return a temporary path next to `path`, owned by the caller. If this process does not remove what
- * it creates there, sweep() does. */
+/* Return a temporary path next to `path`; the caller owns the result. The caller should remove what
+ * it creates there. If this process is killed before that, sweep() removes the rest. */
 char *fsdp_atomic_directory_temporary(const char *path);
-/* Whether `name` has the form of the temporary names that only unfinished writes use. */
+/* Return true if `name` has the form of a temporary name, which only unfinished writes use. */
 bool fsdp_atomic_directory_is_unfinished(const char *name);
-/* Whether there is anything that sweep() with these arguments would remove. */
+/* Return true if sweep() with these arguments would find anything to remove. */
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Whether a file of the old directory is stale: it is part of what the new directory replaces, such
- * as an old shard, or an index of another format. A stale file is deleted even if the new directory
- * has no file of the same name.
+/* Return true if an old file or folder is stale: it belongs to what the new directory replaces.
+ * Examples are an old shard, or an index of another format. A stale file is not kept, even if the
+ * new directory has no file of the same name.
  *
  * `old` and `fresh` are the paths of the old and the new directory. `name` is the path of a file or
  * folder relative to `old`. If a folder is stale or also exists in `fresh`, the function is called
- * for each of its entries, too. It is called for all entries of a folder before any of them is kept
- * in `fresh`. (Entries that other programs add during commit() are checked later.) */
+ * for each entry of that folder, too. It is called for all entries of a folder before any of them
+ * is kept in `fresh`. (Entries that other programs add during commit() are checked later.) */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);
 /* Sync every file in the directory, then move the directory to its path, in one step if the file
- * system supports it. Frees `directory`, also on failure. A failure before the move leaves `path`
- * unchanged; the message of a later failure says which step failed. */
+ * system supports that. `directory` is freed, also on failure. A failure before the move leaves
+ * `path` unchanged. The message of a later failure says which step failed. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_commit(fsdp_atomic_directory *directory);
 /* Remove the temporary directory and free `directory`. Accepts NULL. */
 void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory);

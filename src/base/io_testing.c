@@ -5,7 +5,7 @@
 
 static _Thread_local struct {
     fsdp_io_call call;
-    long left; /* number of calls until one fails, including that one; 0: no call fails */
+    long left; /* n: the n-th call from now fails; 0: no call fails */
     int error;
 } fault;
 

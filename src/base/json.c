@@ -1,4 +1,4 @@
-/* Reading JSON: parsing text into a document, and typed getters whose errors give the position. */
+/* Reads JSON: parses text into a document, and has typed getters whose errors give the position. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -16,12 +16,13 @@
 
 /* ---- preparing the text ------------------------------------------------------------------------
  *
- * Before jansson reads the text, find_literals() limits the nesting, refuses \u0000, and finds the
- * literals that jansson cannot represent (json_internal.h). If there are any, jansson reads a copy
- * of the text in which each of them is a string instead: \u0000, followed by the literal. */
+ * find_literals() runs before jansson reads the text. It limits the nesting, refuses \u0000, and
+ * finds the literals that jansson cannot represent (json_internal.h). If there are any, jansson
+ * reads a copy of the text. In the copy, each such literal is replaced by a string that contains
+ * \u0000 and the literal. */
 
 typedef struct literal {
-    size_t at, bytes; /* in the original text */
+    size_t at, bytes; /* offset and length in the original text */
 } literal;
 
 typedef struct scan {
@@ -56,8 +57,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the length of the literal at `p` if it is a valid integer that does not fit in 64 bits,
- * else 0. */
+/* If a valid integer that does not fit in 64 bits begins at `p`, return its length, else 0. */
 static size_t big_integer(const char *p, const char *end)
 {
     const char *digits = p + (*p == '-');
@@ -87,8 +87,8 @@ static size_t constant_length(const char *p, const char *end)
     return 0;
 }
 
-/* Skip the string that begins at `at`. If it never ends, *after is the end of the text, and jansson
- * reports the error. */
+/* Skip the string that begins at `at`. If the string has no end, *after is the end of the text, and
+ * jansson reports the error later. */
 static fsdp_status skip_string(const scan *s, size_t at, size_t *after)
 {
     size_t i = at + 1;
@@ -165,7 +165,7 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* Convert a position in the copy with replaced literals to the position in the original text. */
+/* Convert a position in the copy with replaced literals to a position in the original text. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;
@@ -344,9 +344,9 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* Append the path from `from` to `container`, such as "a.b[2]". Returns false if `from` does not
- * contain it. Nodes do not store their paths. When an error needs the path of a container, it is
- * found by a search, because a container occurs only once in a document. */
+/* Append the path from `from` to `container`, such as "a.b[2]", to `t`. Return false if `container`
+ * is not in `from`. Nodes do not store their paths, so an error message needs this search. The
+ * result is unique, because a container occurs only once in a document. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)
@@ -408,7 +408,7 @@ static void put_value(fsdp_text *t, json_t *value)
     }
 }
 
-/* Return the node of `key`, or `node` itself if `key` is NULL. */
+/* Return the node of `key` in `node`, or `node` itself if `key` is NULL. */
 static fsdp_json_node node_of_key(fsdp_json_node node, const char *key)
 {
     return key ? fsdp_json_find(node, key) : node;

@@ -1,14 +1,15 @@
-/* JSON: config.json, weight indexes, safetensors headers, JSON lines.
+/* Reading and writing JSON: config.json, weight indexes, safetensors headers, JSON lines.
  *
- * A thin typed layer over jansson, which only json.c and json_write.c include. A document
- * (fsdp_json) owns its values. A node (fsdp_json_node) is a borrowed position in it, passed by
- * value. Getters check type and range. Their errors give the file, the key path, and the expected
- * and actual value: `t5/config.json: d_model: expected a positive integer, found "abc"`.
+ * This is a thin typed layer over jansson, which only json.c and json_write.c include. A document
+ * (fsdp_json) owns its values. A node (fsdp_json_node) is the position of a value in a document; it
+ * is borrowed from the document and passed by value. Getters check type and range. Their errors
+ * give the file, the key path, and the expected and actual value: `t5/config.json: d_model:
+ * expected a positive integer, found "abc"`.
  *
- * Reading and writing match Python's json module: integers of any length keep all digits, NaN and
- * Infinity are numbers, floats are printed as by repr. Strings with NUL characters are refused.
- * When one value is changed, all others are kept, so a config.json keeps keys that this library
- * does not know. */
+ * Reading and writing match Python's json module. Integers of any length keep all digits, and NaN
+ * and Infinity are numbers. Floats are printed as Python's repr prints them. Strings with NUL
+ * characters are refused. Changing one value keeps all others, so a config.json keeps keys that
+ * this library does not know. */
 #pragma once
 #include <stdint.h>
 
@@ -47,12 +48,12 @@ enum {
     FSDP_JSON_MAX_DEPTH = 256        /* maximum depth of nested arrays and objects */
 };
 
-/* Read a file that contains an object or an array. The message of FSDP_ERR_FORMAT names path, line
- * and column. */
+/* Read a file that contains an object or an array. On FSDP_ERR_FORMAT, the message contains the
+ * path, the line and the column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_read(const char *path, fsdp_json **doc);
-/* Parse `text` [bytes]. The text need not end in NUL and is not kept. Error messages use `name` for
- * the text, and count lines from `first_line`. This is 1 or, for JSON lines, the line's number in
- * its file. */
+/* Parse `text` [bytes]. The text need not end in NUL and is not kept. Error messages call the text
+ * `name` and number its lines from `first_line`. For a line of JSON lines, `first_line` is the
+ * number of that line in its file, else 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text,
                                             size_t bytes, fsdp_json **doc);
 /* Create a document whose root is an empty object. */
@@ -62,23 +63,25 @@ void fsdp_json_destroy(fsdp_json *doc); /* accepts NULL */
 const char *fsdp_json_name(const fsdp_json *doc);
 fsdp_json_node fsdp_json_root(fsdp_json *doc);
 
-/* ---- lookup: these functions never fail; a value that does not exist has kind NONE ---- */
+/* ---- lookup: these functions never fail; a missing value has kind FSDP_JSON_NONE ---- */
 fsdp_json_kind fsdp_json_kind_of(fsdp_json_node node);
 size_t fsdp_json_len(fsdp_json_node node); /* number of entries of an array or object, else 0 */
-/* Return the value of `key`. Its kind is NONE if `node` is not an object or lacks the key. */
+/* Return the value of `key`. The result has kind FSDP_JSON_NONE if `node` is not an object or lacks
+ * the key. */
 fsdp_json_node fsdp_json_find(fsdp_json_node node, const char *key);
-/* Return item `index` of an array. Its kind is NONE if there is no such item. */
+/* Return item `index` of an array. The result has kind FSDP_JSON_NONE if there is no such item. */
 fsdp_json_node fsdp_json_at(fsdp_json_node node, size_t index);
 /* Iterate over an object in order of insertion: `for (fsdp_json_node v = fsdp_json_first(object);
  * v.value; v = fsdp_json_next(v))`; the key is v.key. */
 fsdp_json_node fsdp_json_first(fsdp_json_node object);
 fsdp_json_node fsdp_json_next(fsdp_json_node value);
-/* Whether the key exists with a value other than null. */
+/* Return true if the key exists and its value is not null. */
 bool fsdp_json_has(fsdp_json_node node, const char *key);
 
-/* ---- getters: each reads the value of `key` in the object `node`, or `node` itself if `key` is
- * NULL. It returns FSDP_ERR_NOT_FOUND if there is no value, and FSDP_ERR_FORMAT if the value is not
- * what was expected. The opt_ forms set *out to `fallback` if the key is absent or null. ---- */
+/* ---- getters: each reads the value of `key` in the object `node`, or the value of `node` itself
+ * if `key` is NULL. A getter returns FSDP_ERR_NOT_FOUND if there is no value, and FSDP_ERR_FORMAT
+ * if the value has another type or is out of range. An opt_ function sets *out to `fallback` if the
+ * key is absent or null. ---- */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64(fsdp_json_node node, const char *key, int64_t min,
                                               int64_t max, int64_t *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_i64(fsdp_json_node node, const char *key, int64_t min,
@@ -90,12 +93,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_opt_f64(fsdp_json_node node, const char *k
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_bool(fsdp_json_node node, const char *key, bool *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_bool(fsdp_json_node node, const char *key, bool fallback,
                                                bool *out);
-/* *out is borrowed from the document, and valid until the value is set again. */
+/* *out is borrowed from the document, and valid until the value of `key` is set again. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_str(fsdp_json_node node, const char *key,
                                               const char **out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_str(fsdp_json_node node, const char *key,
                                               const char *fallback, const char **out);
-/* The opt_ forms set *out to a node of kind NONE if the key is absent or null. */
+/* The opt_ functions set *out to a node of kind FSDP_JSON_NONE if the key is absent or null. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_object(fsdp_json_node node, const char *key,
                                                  fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_object(fsdp_json_node node, const char *key,
@@ -104,27 +107,27 @@ FSDP_MUST_CHECK fsdp_status fsdp_json_get_array(fsdp_json_node node, const char 
                                                 fsdp_json_node *out);
 FSDP_MUST_CHECK fsdp_status fsdp_json_opt_array(fsdp_json_node node, const char *key,
                                                 fsdp_json_node *out);
-/* Get an array of integers. *items is owned by the caller and freed by fsdp_free(). */
+/* Get an array of integers. The caller owns *items and frees it with fsdp_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_json_get_i64s(fsdp_json_node node, const char *key, int64_t min,
                                                int64_t max, int64_t **items, size_t *count);
 
-/* Report a value that a getter accepted but the caller does not: set the message "name: path:
- * expected <format>, found <value>" and return FSDP_ERR_FORMAT, or FSDP_ERR_NOT_FOUND if there is
- * no value. */
+/* Return the error for a value that a getter has accepted but the caller does not. The status is
+ * FSDP_ERR_FORMAT, with the message "name: path: expected <format>, found <value>". If there is no
+ * value, the status is FSDP_ERR_NOT_FOUND. */
 FSDP_PRINTF(3, 4)
 fsdp_status fsdp_json_mismatch(fsdp_json_node node, const char *key, const char *expected, ...);
 
-/* ---- building: a setter replaces the value of a key in place, or adds the key at the end. If
- * memory runs out, the document remembers the failure, and the function that writes the document
+/* ---- building: a setter replaces the value of a key in place, or adds the key at the end. When
+ * out of memory, a setter records the failure in the document, and printing or writing the document
  * returns it. The node given to a setter must be an object, and the node given to an append
- * function must be an array; anything else is a bug. ---- */
+ * function must be an array. ---- */
 void fsdp_json_set_i64(fsdp_json_node object, const char *key, int64_t value);
 void fsdp_json_set_f64(fsdp_json_node object, const char *key, double value);
 void fsdp_json_set_bool(fsdp_json_node object, const char *key, bool value);
 /* A NULL `value` is stored as null. If `value` is not UTF-8, writing the document fails. */
 void fsdp_json_set_str(fsdp_json_node object, const char *key, const char *value);
-fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* empty */
-fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* empty */
+fsdp_json_node fsdp_json_set_object(fsdp_json_node object, const char *key); /* an empty object */
+fsdp_json_node fsdp_json_set_array(fsdp_json_node object, const char *key);  /* an empty array */
 void fsdp_json_remove(fsdp_json_node object, const char *key); /* `key` may be absent */
 void fsdp_json_append_i64(fsdp_json_node array, int64_t value);
 void fsdp_json_append_f64(fsdp_json_node array, double value);
@@ -133,8 +136,8 @@ fsdp_json_node fsdp_json_append_object(fsdp_json_node array);
 fsdp_json_node fsdp_json_append_array(fsdp_json_node array);
 
 /* ---- writing ---- */
-/* Print a document. *text ends in NUL; it is owned by the caller and freed by fsdp_free(). `bytes`
- * may be NULL. */
+/* Print a document to *text, which the caller owns and frees with fsdp_free(). It ends in a NUL,
+ * which *bytes does not count. `bytes` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_print(const fsdp_json *doc, fsdp_json_style style,
                                             char **text, size_t *bytes);
 /* Write a document to `path` atomically, as fsdp_file_write() does. */

@@ -1,4 +1,4 @@
-/* Building documents and printing them as Python's json.dumps does. */
+/* Builds JSON documents, and prints them as Python's json.dumps does. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,18 +25,19 @@ static json_t *make_string(fsdp_json *doc, const char *value)
     if (made)
         return made;
     json_t *empty = json_string("");
-    record_failure(doc,
-                   empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM); /* not UTF-8, or out of memory */
+    /* If there is memory for an empty string, `value` was not UTF-8. */
+    record_failure(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM);
     return empty;
 }
 
-/* Set `key` to `value` and take ownership of `value`, which is NULL if its allocation has
+/* Set `key` to `value` and take ownership of `value`. If `value` is NULL, its allocation has
  * failed. */
 static void set_value(fsdp_json_node object, const char *key, json_t *value)
 {
     if (object.doc->status != FSDP_OK && !object.value) {
         json_decref(value);
-        return; /* the container could not be created; the document has recorded that failure */
+        /* `object` could not be created, and the document has recorded that failure */
+        return;
     }
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
@@ -137,7 +138,7 @@ fsdp_json_node fsdp_json_append_array(fsdp_json_node array)
 /* ---- printing -------------------------------------------------------------------------------- */
 
 typedef struct printer {
-    char *text; /* NUL-terminated only at the end */
+    char *text; /* the NUL is added at the end */
     size_t len, cap;
     bool failed; /* out of memory; later output is dropped */
     fsdp_json_style style;
@@ -158,8 +159,8 @@ static void put_text(printer *p, const char *s)
     put_bytes(p, s, strlen(s));
 }
 
-/* Decode the first character of `s`, which jansson has checked to be valid UTF-8. Returns the
- * length of the character in bytes. */
+/* Decode the first character of `s`, which jansson has checked to be valid UTF-8. *code is set to
+ * the character. Return its length in bytes. */
 static size_t decode(const unsigned char *s, uint32_t *code)
 {
     static const uint32_t lead_mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -209,8 +210,8 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print what precedes entry `i` of a container: a comma unless `i` is 0, and the line break of the
- * style FSDP_JSON_PRETTY. The line break after the last entry is printed with `i` = 0, too. */
+/* Print what precedes entry `i` of a container: a comma unless `i` is 0, and a line break if the
+ * style is FSDP_JSON_PRETTY. `i` = 0 also serves for the line break after the last entry. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

@@ -1,4 +1,4 @@
-/* The log level of each component, parsed once from FSDP_LOG. */
+/* Prints log lines. FSDP_LOG, which is parsed once, gives the log level of each component. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

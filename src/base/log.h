@@ -1,7 +1,7 @@
-/* Log lines for people, on stderr. FSDP_LOG=info,comm:debug sets the level of comm to debug, and
- * that of all other components to info. Lines begin with [rank/world_size]. Only rank 0 prints
- * info; every rank prints warnings and errors. The library itself never prints errors; it returns
- * them. */
+/* Log lines on stderr. FSDP_LOG=info,comm:debug sets the level of the component comm to debug, and
+ * the level of all other components to info. A line begins with [rank/world_size]. Only rank 0
+ * prints lines of level info; every rank prints lines of all other levels. The library itself never
+ * prints errors; it returns them. */
 #pragma once
 #include <stdarg.h>
 
@@ -15,12 +15,12 @@ typedef enum fsdp_log_level {
     FSDP_LOG_TRACE
 } fsdp_log_level;
 
-/* Whether lines of this level are printed for `component` ("comm", "fsdp", ...). The first call
- * reads FSDP_LOG. */
+/* Return true if lines of this level are printed for `component` ("comm", "fsdp", ...). The first
+ * call reads FSDP_LOG. */
 bool fsdp_log_enabled(const char *component, fsdp_log_level level);
 
-/* Print a line and a newline if lines of this level are printed for `component`. If `rank` < 0, the
- * line has no [rank/world_size]. */
+/* Print a line if lines of this level are printed for `component`. A newline is added. If `rank` <
+ * 0, the line does not begin with [rank/world_size]. */
 FSDP_PRINTF(5, 6)
 void fsdp_log(const char *component, fsdp_log_level level, int rank, int world_size,
               const char *format, ...);

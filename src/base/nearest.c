@@ -1,5 +1,5 @@
-/* Optimal string alignment (Damerau 1964, but no substring is edited more than once), computed with
- * three rolling rows. */
+/* Finds near names by their edit distance: optimal string alignment (Damerau 1964, but no substring
+ * is edited more than once), computed with three rolling rows. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 enum {
     MAX_WORD = 63,
     EDIT = 2,     /* cost of an insertion, deletion, replacement or swap */
-    CASE_EDIT = 1 /* cost of a letter in the other case */
+    CASE_EDIT = 1 /* cost of changing the case of a letter */
 };
 
 static char dash_for_underscore(char c)
@@ -63,8 +63,8 @@ static bool differs_in_case_only(const char *a, const char *b)
     return !*a && !*b;
 }
 
-/* Whether `word` is one or more consecutive parts of `name`. Dashes separate the parts: "dtype" is
- * a part of "param-dtype". */
+/* Return true if `word` is one or more consecutive parts of `name` and has at least 3 letters.
+ * Dashes separate the parts: "dtype" is a part of "param-dtype". */
 static bool is_part(const char *word, const char *name)
 {
     enum {
@@ -82,7 +82,7 @@ static bool is_part(const char *word, const char *name)
     return false;
 }
 
-/* Return the index of the shortest name that has `word` as a part, or -1. */
+/* Return the index of the shortest name that has `word` as a part, or -1 if there is none. */
 static int name_with_part(const char *word, const char *const *names, size_t count)
 {
     int best = -1;
@@ -105,7 +105,8 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
-            distance = EDIT; /* an incomplete word counts as one wrong letter */
+            /* A word that is the beginning of a name costs no more than one wrong letter. */
+            distance = EDIT;
         if (same && distance > CASE_EDIT)
             distance = CASE_EDIT;
         if (best < 0 || distance < best_distance) {

@@ -14,7 +14,7 @@
 #include "src/base/io_internal.h"
 
 enum {
-    WALK_OPEN_FOLDERS = 16 /* largest number of descriptors that nftw keeps open at once */
+    WALK_OPEN_FOLDERS = 16 /* maximum number of descriptors that nftw keeps open at once */
 };
 
 char *fsdp_path_join(const char *dir, const char *name)
@@ -127,7 +127,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Append the names in a directory to *text, each with its NUL. */
+/* Append the names in a directory to *text. Each is followed by a NUL. */
 static fsdp_status read_names(DIR *dir, const char *path, char **text, size_t *bytes, size_t *count)
 {
     size_t cap = 0;

@@ -1,7 +1,7 @@
-/* Philox4x32-10, a counter-based generator. The value at (key, counter) needs no state, so dropout
- * and initialization are functions of (seed, step, micro-batch, operation, element) and do not
- * depend on world size, thread count or order. Salmon et al., "Parallel Random Numbers: As Easy as
- * 1, 2, 3", SC 2011. */
+/* Philox4x32-10, a counter-based random generator (Salmon et al., "Parallel Random Numbers: As Easy
+ * as 1, 2, 3", SC 2011). It has no state: a value depends only on (key, counter). So dropout and
+ * initialization are functions of (seed, step, micro-batch, operation, element), and do not depend
+ * on world size, number of threads, or order. */
 #pragma once
 #include <stdint.h>
 
@@ -33,10 +33,10 @@ static inline float fsdp_uniform_from_bits(uint32_t bits)
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* Return the threshold for dropout with probability p (Srivastava et al. 2014). The generator's
- * four words at counter e / 8 consist of eight halves of 16 bits, where half 2 * w is the lower
- * half of word w. Element e is kept if half e % 8 is at least the threshold. p is thus rounded to a
- * multiple of 2^-16, and only p = 1 drops all elements. */
+/* Return the threshold for dropout with probability p (Srivastava et al. 2014). For element e, the
+ * generator is called with counter e / 8. Its four words have eight halves of 16 bits; half 2 * w
+ * is the lower half of word w. Element e is kept if half e % 8 is at least the threshold. p is thus
+ * rounded to a multiple of 2^-16, and only p = 1 drops all elements. */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;

@@ -1,5 +1,5 @@
-/* Shortest decimals that read back as the same double. They are found by trying 1 digit, then 2,
- * and so on; 17 digits are always enough. */
+/* Finds the shortest decimal that reads back as the same double, by trying 1 digit, then 2, and so
+ * on. 17 digits are always enough. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@ enum {
     MAX_DIGITS = 17
 };
 
-/* Round `x` > 0 to `n` significant digits. Returns the decimal exponent of the first digit. Only
- * the digits of printf's text are used, so the locale's decimal point does not matter. */
+/* Round `x` > 0 to `n` significant digits. Return the decimal exponent of the first digit. Only the
+ * digits of printf's text are used, because its decimal point depends on the locale. */
 static int rounded_digits(double x, int n, char digits[MAX_DIGITS + 1])
 {
     char text[64];
@@ -34,10 +34,10 @@ static bool reads_back(double x, const char *digits, int exponent)
     return strtod(text, NULL) == x;
 }
 
-/* Add one unit to the last digit, and return the exponent of the result. Doubles are denser just
- * below a power of two than above it. The n-digit decimal nearest to a power of two may therefore
- * be just below it and read back as another double, although the next larger decimal reads back
- * correctly. */
+/* Add one unit to the last digit, and return the exponent of the result. This is needed for powers
+ * of two: doubles are denser just below a power of two than just above it. So the nearest n-digit
+ * decimal may be just below the power of two and read back as another double, while the next larger
+ * decimal reads back correctly. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

@@ -43,7 +43,7 @@ const char *fsdp_last_error(void)
 
 fsdp_status fsdp_error(fsdp_status status, const char *format, ...)
 {
-    /* An argument may be the old message itself, so format into a second buffer first. */
+    /* An argument may be the old message itself, so the new one is formatted in a second buffer. */
     char fresh[FSDP_ERROR_BYTES];
     va_list args;
     va_start(args, format);

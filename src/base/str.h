@@ -11,13 +11,13 @@ typedef struct fsdp_str {
 
 void fsdp_str_append(fsdp_str *s, const char *bytes, size_t n);
 FSDP_PRINTF(2, 3) void fsdp_str_printf(fsdp_str *s, const char *format, ...);
-/* Return the text, owned by the caller (fsdp_free), and make `s` empty. Returns NULL with an error
- * message if an append ran out of memory. */
+/* Return the text and make `s` empty. The caller owns the text and frees it with fsdp_free(). If an
+ * append ran out of memory, set the error message and return NULL. */
 char *fsdp_str_take(fsdp_str *s);
 void fsdp_str_fini(fsdp_str *s);
 
-/* The rest of a buffer of fixed size: `left` bytes at `at`, including the final NUL. Text that does
- * not fit is truncated. */
+/* The unused rest of a buffer of fixed size: `left` bytes at `at`, including the final NUL. Text
+ * that does not fit is truncated. */
 typedef struct fsdp_text {
     char *at;
     size_t left;
@@ -25,7 +25,8 @@ typedef struct fsdp_text {
 
 FSDP_PRINTF(2, 3) void fsdp_text_printf(fsdp_text *t, const char *format, ...);
 
-/* Append a copy of `name` to a growing list: *names has *n names, each owned, and room for *cap. */
+/* Append a copy of `name` to a growing list. The list *names owns its *n names and has room for
+ * *cap. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_add(char ***names, size_t *n, size_t *cap, const char *name);
 void fsdp_names_free(char **names, size_t n);
 

@@ -1,8 +1,11 @@
-/* Workers sleep on a condition variable. A job has one atomic counter, from which every thread
- * takes its next task. A worker that wakes late finds the job closed and sleeps again, because the
- * caller waits only for workers that have entered the job. If each thread can have a processor of
- * its own, all threads spin for a moment before they sleep, because waking up takes as long as a
- * short job. */
+/* Implements the pool: how workers wait for jobs and share the tasks of a job. Workers sleep on a
+ * condition variable. The caller of fsdp_parallel_for() opens a job, and a worker that wakes enters
+ * the job. Each of these threads takes its next task from an atomic counter. When no tasks are
+ * left, the caller closes the job and waits for the workers that have entered it. A worker that
+ * wakes later finds the job closed and sleeps again.
+ *
+ * Waking up takes as long as a short job. So threads spin for a moment before they sleep, but only
+ * if each thread can have a processor of its own. */
 #include "src/base/thread_pool.h"
 
 #include <pthread.h>
@@ -25,17 +28,19 @@ typedef struct worker {
 } worker;
 
 struct fsdp_thread_pool {
-    int size, started; /* started: number of running workers, size - 1 after creation */
+    /* `size` includes the caller. `started` is the number of running workers; after create(), it is
+     * size - 1. */
+    int size, started;
     worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
     bool spins;
     /* Under lock: */
-    bool stopping, open; /* open: workers may enter the job */
+    bool stopping, open; /* while `open` is true, workers may enter the job */
     /* Written under lock: */
-    _Atomic uint64_t job; /* number of the job; a worker enters a job at most once */
-    _Atomic int inside;   /* workers in the job */
-    /* The fields of the job. Except for `next`, they are written before `open` is set, and do not
+    _Atomic uint64_t job; /* number of the newest job; a worker enters a job at most once */
+    _Atomic int inside;   /* number of workers that are in the job */
+    /* The newest job. Except for `next`, these fields are written before `open` is set, and do not
      * change until the last worker has left the job. */
     fsdp_task_fn *task;
     void *arg;
@@ -71,8 +76,8 @@ static bool is_left(const fsdp_thread_pool *pool, uint64_t unused)
     return atomic_load_explicit(&pool->inside, memory_order_relaxed) == 0;
 }
 
-/* Spin until done() is true, for at most SPIN_NS nanoseconds. Afterwards the caller checks again
- * under the lock. */
+/* Spin until done() is true, but for at most SPIN_NS nanoseconds. The caller must check again under
+ * the lock. */
 static void spin_until(const fsdp_thread_pool *pool,
                        bool (*done)(const fsdp_thread_pool *pool, uint64_t seen), uint64_t seen)
 {
@@ -113,8 +118,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Whether this process is allowed to use at least `threads` processors. Other processes may be
- * using them, too. */
+/* Return true if this process may use at least `threads` processors. Other processes may be using
+ * them, too. */
 static bool have_cores(int threads)
 {
     return fsdp_available_cpus() >= threads;

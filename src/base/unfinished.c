@@ -1,12 +1,12 @@
 /* Makes temporary names for files that are being written, and finds out whether their writers are
  * still running.
  *
- * Note [Names of what is unfinished]. Next to PATH there may be PATH.fsdp-tmp-PID-HEX, the file or
- * directory that is being written, and PATH.fsdp-old-PID-HEX, the old directory that is being
- * removed. PID is the process id, and HEX is the time in 16 hexadecimal digits. If that process has
- * ended, the next write of PATH removes everything with such a name, or moves the old directory
- * back to PATH. The names are long so that no file of a user can have one by chance; a user may
- * well have a PATH.old-20251122. */
+ * Note [Names of what is unfinished]. While PATH is being written, up to two entries are next to
+ * it. PATH.fsdp-tmp-PID-HEX is the new file or directory. PATH.fsdp-old-PID-HEX is the old
+ * directory, which will be removed. PID is the writer's process id, and HEX is the time in 16
+ * hexadecimal digits. If the writer has ended, the next write of PATH removes such entries, or
+ * moves the old directory back if nothing is at PATH. The names are long so that no file of a user
+ * has such a name by chance; a user may well have a PATH.old-20251122. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,9 +42,9 @@ int fsdp_unfinished_owner(const char *name, const char *base, const char *infix)
                                                                                      : 0;
 }
 
-/* Whether the process has ended as a whole although its parent has not waited for it yet. After a
- * kill, the first thread of a process may be a zombie while other threads still run. Such a process
- * has not ended. */
+/* Return true if all threads of the process have ended, but its parent has not waited for it yet.
+ * After a kill, the first thread may be a zombie while other threads are still running; such a
+ * process has not ended. */
 static bool is_zombie(int pid)
 {
     char path[64], text[1024];
@@ -57,7 +57,7 @@ static bool is_zombie(int pid)
     const char *fields = strrchr(text, ')'); /* after the process name, which may contain ')' */
     char state = 0;
     int threads = 0;
-    /* The state is the third field, the number of threads the twentieth. */
+    /* The third field is the state, and the twentieth is the number of threads. */
     return fields &&
            sscanf(fields, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
                   &state, &threads) == 2 &&

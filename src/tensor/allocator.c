@@ -1,6 +1,7 @@
-/* See allocator.h. The blocks of an arena form a list in address order. Free blocks are also in the
- * free list of their side (struct side). The allocator searches this list, which has at most a few
- * hundred entries, for the smallest block that fits. */
+/* Implements allocator.h. The blocks of an arena form a list in address order. Free blocks are also
+ * in the free list of their side (struct side), which has at most a few hundred entries. An
+ * allocation searches this list for the smallest block that fits or, for a gradient, the highest
+ * one. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +44,8 @@ struct fsdp_block {
         *free_next; /* neighbours in the side's free list, if the block is free */
 };
 
-/* A range of addresses. Only a part in its middle has memory; this part can grow at both ends. When
- * two neighbouring blocks are merged, the left one remains, so `first` never changes. */
+/* A range of addresses. Only a part in its middle has memory; this part can grow at both ends.
+ * Merging two neighbouring blocks keeps the left one, so `first` never changes. */
 typedef struct arena {
     char *base;
     size_t bytes;             /* size of the address range */
@@ -52,7 +53,7 @@ typedef struct arena {
     fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 
-/* A set of arenas. A block is reused only within its side. */
+/* A set of arenas. A free block is reused only for allocations of its side. */
 struct side {
     fsdp_block free_list; /* sentinel */
     arena *arenas;        /* only the last arena grows */
@@ -63,15 +64,17 @@ struct side {
 enum {
     PASSING, /* allocated and freed within a step, or allocated before the first step */
     LASTING,
-    SMALL, /* small allocations of the kind PASSING. They have a side of their own: a small tensor
-              that is kept, such as a loss, would prevent large neighbours from coalescing */
+    /* Small allocations that would belong to PASSING. They have a side of their own, because a
+     * small tensor that is freed late, such as a loss, would prevent large neighbours from
+     * coalescing. */
+    SMALL,
     SIDES
 };
 
 struct fsdp_allocator {
     bool meta;
-    void (*wait)(void *arg); /* waits until no kernel uses memory; NULL: every kernel has finished
-                                when its call returns */
+    /* Waits until no kernel uses memory. NULL: every kernel has finished when its call returns. */
+    void (*wait)(void *arg);
     void *wait_arg;
     int64_t limit;
     fsdp_memory_stats stats;
@@ -187,24 +190,25 @@ static fsdp_block *highest_fit(const side *s, size_t wanted)
     return best;
 }
 
-/* Make an arena that has no memory yet. Its first `wanted` bytes of memory will be in the middle,
- * so that it can grow at both ends. */
+/* Return an arena that has no memory yet. Its first `wanted` bytes of memory will be in the middle
+ * of its addresses, so that it can grow at both ends. */
 static arena empty_arena(char *base, size_t bytes, size_t wanted)
 {
     const size_t begin = (bytes - wanted) / 2 / GROWTH_BYTES * GROWTH_BYTES;
     return (arena){.base = base, .bytes = bytes, .begin = begin, .end = begin};
 }
 
-/* Return a base address for an arena on meta. Its memory is never accessed, so any address that no
- * other arena of the side uses is suitable. */
+/* Return a base address for an arena on meta. The memory of this arena is never accessed, so any
+ * address is suitable that no other arena of the side uses. */
 static char *meta_base(const side *s)
 {
     const arena *last = s->n_arenas ? &s->arenas[s->n_arenas - 1] : NULL;
     return (char *)(last ? (uintptr_t)last->base + last->bytes : GROWTH_BYTES);
 }
 
-/* Add an arena. Reserving addresses costs nothing. If the system limits them (ulimit -v), the arena
- * is smaller. */
+/* Add an arena to the side. It reserves `usual` bytes of addresses, or `wanted` if that is more.
+ * This costs nothing. If the system limits addresses (ulimit -v), the arena is smaller, but has at
+ * least `wanted` bytes. */
 static fsdp_status add_arena(side *s, bool meta, size_t usual, size_t wanted)
 {
     if (!FSDP_GROW(s->arenas, s->cap_arenas, s->n_arenas + 1))
@@ -281,10 +285,10 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* Make a free block of at least `wanted` bytes at the low or the high end of the last arena,
- * whichever needs less new memory. A block that belongs high is put at the low end only if this
- * saves at least half of its size. There, it keeps blocks that are freed below it from coalescing
- * with blocks above it. */
+/* Add memory at the low or the high end of the last arena, whichever needs less, and return a free
+ * block of at least `wanted` bytes there. If that arena is full, add a new one. If the block
+ * belongs high, the low end is used only if this saves at least half of `wanted`. The reason is
+ * that a gradient at the low end keeps freed blocks on its two sides from coalescing. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {
@@ -318,8 +322,8 @@ static arena *arena_of(side *s, const fsdp_block *b)
     return &s->arenas[i];
 }
 
-/* Cut `wanted` bytes from the beginning or the end of a block that is not in the free list. The
- * rest becomes a free block, unless it is too small. */
+/* Split `wanted` bytes off the beginning of block b or, if `end` is true, off its end. b must not
+ * be in the free list. The rest becomes a free block, unless it is too small. */
 static fsdp_block *split_block(side *s, fsdp_block *b, size_t wanted, bool end)
 {
     if (b->bytes - wanted < 512)
@@ -400,7 +404,7 @@ fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *a, size_t bytes, fsdp_t
     return alloc_from_side(a, LASTING, bytes, tag, block, data);
 }
 
-/* Merge b with its right neighbour; neither may be in the free list. */
+/* Merge block b with its right neighbour. Neither of the two may be in the free list. */
 static void merge_right(side *s, fsdp_block *b)
 {
     fsdp_block *gone = b->right;

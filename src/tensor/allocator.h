@@ -1,21 +1,23 @@
 /* The caching allocator of one device. It uses best fit with coalescing in a range of addresses,
  * and counts memory by tag. Each rank has its own device, so there is no lock.
  *
- * Memory is added at the low or the high end of the range, whichever has the larger free block,
- * because less must be added there. Memory is never returned to the system. Steps repeat their
- * allocations, so after the first step there are no page faults. Blocks of all sizes share the
- * range. PyTorch's allocators instead have a segment for each class of sizes. If batches differ in
- * length, a step leaves holes in such segments that the next step cannot use. When T5 was
- * fine-tuned on texts of 10 to 512 tokens (30 steps, batch 16), at most 80.7 MiB were allocated at
- * one time. Segments reserved 123 MiB for this, and this allocator 81 MiB. Under AddressSanitizer
- * each block is an allocation of its own, so that overruns are detected.
+ * Memory is added at the low or the high end of the range. The end with the larger free block is
+ * chosen, because less must be added there. Memory is never returned to the system. Steps repeat
+ * their allocations, so after the first step there are no page faults. Blocks of all sizes share
+ * the range. PyTorch's allocators instead have a segment for each class of sizes. If batches differ
+ * in length, a step leaves holes in such segments that the next step cannot use. An example is
+ * fine-tuning T5 on texts of 10 to 512 tokens (30 steps, batch 16), where at most 80.7 MiB were
+ * allocated at one time. An allocator with segments reserved 123 MiB for this, and this allocator
+ * 81 MiB. Under AddressSanitizer each block is an allocation of its own, so that overruns are
+ * detected.
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
  * first step and are kept from then on. If they took memory that the activations of the first step
- * have freed, the second step would need new memory for its activations, with as many page faults
- * as the state has pages. So lasting allocations have a range of their own, and each later step
- * finds the other range as free as the first step did. Two ranges are together no larger than a
- * single range would be, since the state also exists when the activations of later steps peak.
+ * have freed, the second step would need as much new memory for its activations, with page faults.
+ * So lasting allocations have a range of their own, and each later step finds the other range as
+ * free as the first step did. Two ranges are together no larger than a single range would be, since
+ * the state also exists when the activations of later steps peak.
+ *
  * Gradients last until the optimizer has read them, while backward frees the activations that were
  * allocated before them. So gradients are placed as high as they fit, and the freed activations
  * below them coalesce. */
@@ -25,15 +27,15 @@
 typedef struct fsdp_allocator fsdp_allocator;
 typedef struct fsdp_block fsdp_block;
 
-/* Create an allocator. With `meta`, it allocates no memory, but its statistics, including
+/* Create an allocator. If `meta` is true, it allocates no memory, but its statistics, including
  * `reserved`, are the same as in a real run. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_create(bool meta, fsdp_allocator **allocator);
 void fsdp_allocator_destroy(fsdp_allocator *allocator);
-/* Set a function that waits until no kernel uses memory any more. It is called before a block is
- * returned to the system, which happens only under AddressSanitizer. */
+/* Set a function that waits until no kernel uses memory any more. The allocator calls it before it
+ * returns a block to the system, which it does only under AddressSanitizer. */
 void fsdp_allocator_set_barrier(fsdp_allocator *allocator, void (*wait)(void *arg), void *arg);
 
-/* Allocate `bytes` bytes, which may be 0. *data is aligned to 64 bytes, and NULL on meta. */
+/* Allocate `bytes` bytes; 0 is allowed. *data is aligned to 64 bytes; on meta it is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc(fsdp_allocator *allocator, size_t bytes,
                                                  fsdp_tag tag, fsdp_block **block, void **data);
 /* Allocate memory that is first needed during a step and kept after it: see Note [What lasts]. */
@@ -42,10 +44,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocat
                                                          void **data);
 void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
 
-/* Count memory that the allocator has not allocated (shared buffers); bytes may be negative. */
+/* Count memory that the allocator has not allocated (shared buffers). `bytes` is negative when such
+ * memory is freed. */
 void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
-/* Set a limit: requests that would raise the total above `bytes` fail with FSDP_ERR_NOMEM. If
- * `bytes` is 0, there is no limit. */
+/* Set a limit: an allocation fails with FSDP_ERR_NOMEM if it would raise the allocated memory, all
+ * tags together, above `bytes`. 0: no limit. */
 void fsdp_allocator_set_limit(fsdp_allocator *allocator, int64_t bytes);
 const fsdp_memory_stats *fsdp_allocator_stats(const fsdp_allocator *allocator);
 void fsdp_allocator_reset_peak(fsdp_allocator *allocator);

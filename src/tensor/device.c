@@ -39,7 +39,8 @@ static fsdp_status find_device(const char *name, const fsdp_device_ops **ops)
     return fsdp_error(FSDP_ERR_INVALID, "unknown device '%s' (known: %s)", name, known);
 }
 
-/* Find the device named `name` or, if `name` is NULL, the one that $FSDP_DEVICE names. */
+/* Set *ops to the functions of the device named `name`. If `name` is NULL, $FSDP_DEVICE gives the
+ * name. The default is cpu. */
 static fsdp_status choose_device(const char *name, const fsdp_device_ops **ops)
 {
     if (name)
@@ -119,7 +120,7 @@ fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst, const void
     return FSDP_OK;
 }
 
-/* --- rates and memory --- */
+/* --- the rate of matrix products, and memory statistics --- */
 
 fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m, int64_t n,
                                   int64_t k, double seconds, double *gflops)
@@ -133,8 +134,9 @@ fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t
     for (int i = 0; i < 3 && status == FSDP_OK; i++) {
         status = fsdp_allocator_alloc(device->allocator, bytes[i], FSDP_TAG_ACTIVATION, &block[i],
                                       &x[i]);
-        if (status == FSDP_OK) /* elements of bytes 0x3c are about 0.01 in float32 and bfloat16,
-                                  and 1.06 in float16 */
+        /* An element whose bytes are all 0x3c is about 0.01 in float32 and bfloat16, and 1.06 in
+         * float16. */
+        if (status == FSDP_OK)
             fsdp_device_memset(device, x[i], 0x3c, bytes[i]);
     }
     if (status == FSDP_OK)

@@ -4,9 +4,9 @@
  * the call returns; on other devices they may run later, as in CUDA. All code above src/kernels and
  * src/tensor/device_* assumes that they run later:
  *
- * - The arguments of a kernel belong to the caller again when the call returns: structs of
- *   arguments, arrays of pointers and arrays in host memory (ids, positions, labels, offsets, rows)
- *   have been copied.
+ * - A call that starts a kernel copies the arguments: structs of arguments, arrays of pointers and
+ *   arrays in host memory (ids, positions, labels, offsets, rows). When the call returns, the
+ *   caller may change or free them.
  * - The elements of tensors belong to the device. The address that fsdp_tensor_ptr() returns is
  *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
  *   were started. (Memory has the same address for a device and for the host.) The pointer of
@@ -14,14 +14,14 @@
  *   of rows are copied out by fsdp_device_to_host(). The host copies data in by
  *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
- *   stream. Other users are not ordered by the stream. So before memory is given to another rank
- *   (the end of a phase, a collective), to a thread, to a file or to the heap, there must be a
- *   wait. Either the rank itself waits (fsdp_device_synchronize()), or the other thread waits for
- *   an event while the rank continues. Before and after a kernel that uses memory of another
- *   device, the rank waits for both devices: fsdp_devices_synchronize().
- * - If a kernel fails later, the next wait and all waits after it return the error. As with CUDA,
- *   the device is then unusable: results that were computed after the failure must not be used, and
- *   fsdp_tensor_data() returns NULL.
+ *   stream. The stream does not order users outside the device. These are another rank (at the end
+ *   of a phase, or in a collective), another thread, a file, and the heap. Before memory is given
+ *   to one of them, the rank waits (fsdp_device_synchronize()), or the other thread waits for an
+ *   event while the rank continues. Before and after a kernel that uses memory of another device,
+ *   the rank waits for both devices: fsdp_devices_synchronize().
+ * - If a kernel fails after its call has returned, the next wait and all waits after it return the
+ *   error. As with CUDA, the device is then unusable: results that were computed after the failure
+ *   must not be used, and fsdp_tensor_data() returns NULL.
  *
  * Results depend neither on the device's delays nor on the number of waits. */
 #pragma once
@@ -34,23 +34,23 @@
 #include "src/tensor/allocator.h"
 #include "src/trace/trace.h"
 
-/* What differs between devices, besides their kernels. If kernels have run when their call returns,
- * as on the CPU, all functions of the stream are NULL. */
+/* The functions that each device implements, besides its kernels. If kernels have finished when
+ * their call returns, as on the CPU, all functions in the group "The stream" are NULL. */
 typedef struct fsdp_device_ops {
-    const char *name; /* value of fsdp_device_options.name, --device and $FSDP_DEVICE */
-    /* Set allocator, kernels and context of the device. `threads` is at least 1; if `isa` is NULL,
-     * the best instruction set is used. close() accepts a device whose open() has failed. */
+    const char *name; /* the name in fsdp_device_options.name, --device and $FSDP_DEVICE */
+    /* Set allocator, kernels and context of the device. `threads` is at least 1. If `isa` is NULL,
+     * the best instruction set is used. If open() fails, the caller still calls close(). */
     fsdp_status (*open)(fsdp_device *device, int threads, const char *isa);
     void (*close)(fsdp_device *device);
     bool (*is_bf16_supported)(const fsdp_device *device);
-    /* Measure the best rate of a matrix product, in GFLOP/s: fsdp_device_gemm_rate(). NULL: it
-     * cannot be measured. */
+    /* Measure the best rate of a matrix product, in GFLOP/s, for fsdp_device_gemm_rate(). NULL if
+     * the device cannot measure it. */
     fsdp_status (*gemm_rate)(fsdp_device *device, const fsdp_gemm_args *product, double seconds,
                              double *gflops);
     /* The stream. @{ */
     fsdp_status (*synchronize)(const fsdp_device *device);
-    /* Record an event that is reached when all kernels started so far have run. If there is no
-     * memory for an event, wait instead and return NULL. */
+    /* Record an event that occurs once all kernels started so far have run. If there is no memory
+     * for an event, wait for these kernels instead and return NULL. */
     fsdp_event *(*event_record)(const fsdp_device *device);
     void (*from_host)(const fsdp_device *device, void *dst, const void *src, size_t bytes);
     void (*memset)(const fsdp_device *device, void *dst, int byte, size_t bytes);
@@ -59,25 +59,25 @@ typedef struct fsdp_device_ops {
 
 extern const fsdp_device_ops fsdp_device_cpu, fsdp_device_meta;
 
-/* The values that --device accepts, NULL-terminated: the names of this build's devices, and "cuda",
+/* The names that --device accepts, NULL-terminated. These are the devices of this build and "cuda",
  * for which fsdp_device_create() returns an error with a message of its own. */
 extern const char *const fsdp_device_names[];
 
 struct fsdp_device {
     const fsdp_device_ops *ops;
-    const fsdp_kernels
-        *kernels; /* NULL on meta, where only shapes are computed and memory is counted */
+    const fsdp_kernels *kernels;  /* NULL on meta, which only computes shapes and counts memory */
     fsdp_kernel_context *context; /* NULL on meta */
     fsdp_allocator *allocator;
-    struct fsdp_offload *offload; /* set while the device has staged units, which own it together
-                                     (offload.h); else NULL */
+    /* The staged units of the device own this together (offload.h). NULL if there are none. */
+    struct fsdp_offload *offload;
 };
 
-/* Wait until all started kernels have run, then copy `bytes` bytes to `dst` in host memory. */
+/* Wait until all started kernels have run, then copy `bytes` bytes from the device to `dst` in host
+ * memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_to_host(const fsdp_device *device, void *dst,
                                                 const void *src, size_t bytes);
-/* Copy from host memory; the copy is ordered with kernels. `src` may be reused when the call
- * returns. No effect for 0 bytes. */
+/* Copy `bytes` bytes from host memory to the device, in order with kernels. `src` may be reused
+ * when the call returns. No effect for 0 bytes. */
 static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, const void *src,
                                          size_t bytes)
 {
@@ -86,7 +86,7 @@ static inline void fsdp_device_from_host(const fsdp_device *device, void *dst, c
     else if (bytes)
         memcpy(dst, src, bytes);
 }
-/* Set `bytes` bytes to `byte`. This, too, is ordered with kernels. */
+/* Set `bytes` bytes to `byte`, in order with kernels. */
 static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int byte, size_t bytes)
 {
     if (bytes && device->ops->memset)
@@ -99,20 +99,20 @@ static inline void fsdp_device_memset(const fsdp_device *device, void *dst, int 
  * other, because neither stream orders such accesses. No effect if a == b. */
 FSDP_MUST_CHECK fsdp_status fsdp_devices_synchronize(const fsdp_device *a, const fsdp_device *b);
 
-/* Record an event, owned by the caller, that is reached when all kernels started so far have run;
- * NULL if they have run already. */
+/* Return an event that occurs once all kernels started so far have run, or NULL if they have run
+ * already. The caller owns the event. */
 static inline fsdp_event *fsdp_device_record(const fsdp_device *device)
 {
     return device->ops->event_record ? device->ops->event_record(device) : NULL;
 }
 
-/* Measure the best rate of matrix products on one thread of this device, in GFLOP/s: run an m x n
- * x k product for about `seconds` seconds, in memory of the device's allocator. */
+/* Measure the best rate of matrix products on one thread of this device, in GFLOP/s. A product of m
+ * x n x k is repeated for about `seconds` seconds. Its memory comes from the device's allocator. */
 FSDP_MUST_CHECK fsdp_status fsdp_device_gemm_rate(fsdp_device *device, fsdp_dtype dtype, int64_t m,
                                                   int64_t n, int64_t k, double seconds,
                                                   double *gflops);
 
-/* Add a sample of allocated memory by tag to the thread's trace, if there is one. */
+/* Add a sample to this thread's trace, if it has one: the allocated memory of each tag. */
 static inline void fsdp_device_trace_memory(const fsdp_device *device)
 {
     if (fsdp_trace_current)

@@ -1,13 +1,13 @@
-/* A device for tests: it uses the CPU's memory and kernels, but starts kernels late, after random
- * delays (src/kernels/fake/stream_testing.h). If code lacks a wait, results are different, and
- * ThreadSanitizer reports a data race. */
+/* The fake device, which is for tests. It uses the CPU's memory and kernels, but starts kernels
+ * late, after random delays (src/kernels/fake/stream_testing.h). If the code under test lacks a
+ * wait, its results differ, and ThreadSanitizer reports a data race. */
 #include "src/kernels/cpu/product.h"
 #include "src/kernels/fake/stream_testing.h"
 #include "src/tensor/device_testing.h"
 
 enum {
-    /* A copy from the host of at most this many bytes is put into the stream, together with a copy
-     * of the source. A larger copy waits for the stream and is then done at once. */
+    /* A copy from the host of at most this many bytes is put into the stream, with a copy of the
+     * source. For a larger copy, the host waits for the stream and copies the bytes itself. */
     LAUNCHED_BYTES = 1 << 16
 };
 
@@ -19,7 +19,7 @@ static fsdp_fake_stream *stream_of(const fsdp_device *device)
 static void wait_for_all(void *device)
 {
     if (fsdp_device_synchronize(device) != FSDP_OK)
-        return; /* later waits return the same error */
+        return; /* every later wait returns this error, too */
 }
 
 static fsdp_status fake_open(fsdp_device *device, int threads, const char *isa)
@@ -39,7 +39,7 @@ static void fake_close(fsdp_device *device)
     fsdp_allocator_destroy(device->allocator);
 }
 
-/* Wait for everything that was started, and return the context of the CPU's kernels. */
+/* Wait for all started kernels, and return the context of the CPU's kernels. */
 static fsdp_kernel_context *idle_cpu(const fsdp_device *device)
 {
     wait_for_all((void *)(uintptr_t)device);

@@ -1,5 +1,5 @@
-/* The meta device has no data: operations compute shapes, the allocator counts, and no kernel runs.
- */
+/* The meta device has no data. Operations compute shapes, the allocator counts memory, and no
+ * kernel runs. */
 #include "src/tensor/device.h"
 
 static fsdp_status meta_open(fsdp_device *device, int threads, const char *isa)

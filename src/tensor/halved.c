@@ -7,19 +7,21 @@
 #include "src/base/assert.h"
 
 struct fsdp_halved {
-    fsdp_halves halves; /* `hi` is borrowed; it is NULL on meta, and when the storage is empty. The
-                           other pointers point into `block` */
+    /* `hi` is borrowed. It is NULL on meta and after fsdp_halved_detach(). The other pointers point
+     * into `block`. */
+    fsdp_halves halves;
     fsdp_block *block;
     int64_t numel;
     const void *together;
-    int users;    /* number of open reads and writes; while it is > 0, there is a joined copy */
-    bool written; /* the halves may have been written. While this is false, they are not read: a
-                     page that is read before it is written causes two page faults instead of one */
+    int users; /* number of open reads and writes; a joined copy exists while there are any */
+    /* True if the halves may have been written. While it is false, they are not read: reading a
+     * page before it is written causes two page faults instead of one. */
+    bool written;
 };
 
 /* --- the joined copy --- */
 
-/* Free the joined copy, which has no users left. */
+/* Free the joined copy. No read or write may be open. */
 static void close_copy(fsdp_storage *st)
 {
     fsdp_allocator_free(st->device->allocator, st->block);
@@ -27,8 +29,8 @@ static void close_copy(fsdp_storage *st)
     st->data = NULL;
 }
 
-/* Make the joined copy if there is none. A write needs the old values, too, because it may change
- * only a part of them. */
+/* Begin a read or a write: make the joined copy if there is none. A write also needs the old
+ * values, because it may change only some of them. */
 static fsdp_status open_copy(fsdp_storage *st, __attribute__((unused)) bool write)
 {
     fsdp_halved *h = st->halved;

@@ -10,7 +10,7 @@
 enum {
     PLACE_ALIGN = 64,
     ZERO_BYTES = 1 << 16,
-    IDLE_SETS = 1 /* number of idle sets that keep their memory while another set is read */
+    IDLE_SETS = 1 /* number of idle sets that keep their memory when another set is read */
 };
 
 typedef enum set_state {
@@ -28,7 +28,7 @@ typedef struct offload_set {
     uint64_t ticket; /* ticket of the last request; used in SET_COMING and SET_GOING */
     bool dirty;      /* the memory has changes that have not been written to the stage */
     int users;       /* number of open reads and writes */
-    struct offload_set *older, *newer; /* in the list of sets with memory */
+    struct offload_set *older, *newer; /* neighbours in the list of sets with memory */
 } offload_set;
 
 struct fsdp_staged {
@@ -40,22 +40,24 @@ struct fsdp_staged {
 
 typedef struct fsdp_offload fsdp_offload;
 
-/* A free place in the stage. */
+/* A free place in the stage, which was given back. */
 typedef struct hole {
     uint64_t at, bytes;
 } hole;
 
-/* Shared by the units of a device. */
+/* What the units of a device share. */
 struct fsdp_offload {
     fsdp_device *device;
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    uint64_t bytes; /* size of the part of the stage that has been assigned, including holes */
+    /* all bytes of the stage before this offset have been assigned or are holes */
+    uint64_t bytes;
     hole *holes;
     size_t n_holes, cap_holes;
     size_t n_units;
-    offload_set *oldest, *newest; /* list of the sets with memory, in the order of their last use */
+    /* the sets with memory, in the order of their last use */
+    offload_set *oldest, *newest;
 };
 
 struct fsdp_offload_unit {
@@ -186,8 +188,8 @@ static void drop_memory(offload_set *set)
     unlink_set(set);
 }
 
-/* Wait for the pending request of a set, if there is one. If the set could not be read, its memory
- * is dropped; if it could not be written, it keeps its memory. */
+/* Wait for the pending requests of a set, if there are any. If reading the set failed, free its
+ * memory. If writing it failed, keep its memory. */
 static fsdp_status finish_io(offload_set *set)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -208,9 +210,9 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading or writing all parts of the set. Kernels may still be writing the set, or may still
- * use the memory into which it is read. Requests run in order, so if the first one waits for these
- * kernels, the others wait, too. */
+/* Start reading or (if `out`) writing all parts of the set. Earlier kernels may still write this
+ * memory, or may still use it for other data, so the first request waits for them. Requests run in
+ * order, so the others wait, too. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -233,9 +235,9 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Make room for `set`. This concerns only idle sets of the same kind as `set` (parameters, or other
- * data). Start writing those that are dirty. Then free the memory of all but the `keep` most
- * recently used ones. */
+/* Make room for `set`. Only idle sets of the same kind (parameters, or other data) are affected.
+ * Start writing to the stage those of them that are dirty. Then free their memory, except that of
+ * the `keep` most recently used ones. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -271,8 +273,8 @@ static fsdp_status alloc_parts(offload_set *set)
     return FSDP_OK;
 }
 
-/* Start reading a set in state SET_OUT. If memory is short, first free the memory of all idle
- * sets. */
+/* Start reading a set in state SET_OUT. If memory is short, first free the memory of all idle sets
+ * of its kind. */
 static fsdp_status bring_in(offload_set *set)
 {
     FSDP_TRY(make_room(set, IDLE_SETS));
@@ -359,8 +361,8 @@ static bool take_hole(fsdp_offload *o, fsdp_staged *part)
     return false;
 }
 
-/* Record the part's place as free. If there is no memory for the record, the place is lost until
- * the stage is closed. */
+/* Add the part's place to the holes. If there is no memory for a hole, the place remains unused
+ * until the stage is closed. */
 static void leave_hole(fsdp_offload *o, const fsdp_staged *part)
 {
     if (FSDP_GROW(o->holes, o->cap_holes, o->n_holes + 1))
@@ -379,9 +381,9 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* Give the part a place in the stage: a hole of its size, or a new place at the end. Parameters are
- * written before they are read. Other data must begin as zeros: a hole is filled with zeros, and a
- * new place contains them already. */
+/* Give the part a place in the stage: a hole of its size, or new bytes at the end. Data other than
+ * parameters must begin as zeros. New bytes are zeros already, and a hole is filled with them.
+ * Parameters are always written before they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -404,8 +406,8 @@ static void remove_part(fsdp_storage *st)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* The storage is being released, so the error does not matter for it. If the error affects
-         * other storages of the set, their next use reports it. */
+        /* The storage is being released, so its data does not matter. If the error affects other
+         * storages of the set, the next use of the set reports it. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)

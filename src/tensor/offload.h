@@ -1,23 +1,24 @@
 /* Storages whose data is in a file while it is not used.
  *
  * Note [Staged storages]. Storages that are used together (the master weights of an FSDP unit, or
- * the optimizer's moments for it) form a set. A set has memory during a read or a write (from
- * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end) and for some time
+ * the optimizer's moments for it) form a set. A set has memory during a read or a write, that is,
+ * from fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, and for some time
  * afterwards. At other times the data is in a stage: a file, and a thread that moves the bytes.
- * Stages are called through a table of functions (fsdp_stage_ops). A caller may announce the tensor
- * that it will use next (fsdp_tensor_prefetch()); the tensor's set is then read while the caller
- * works. A set that was changed is written to the stage while the caller works on the next set.
- * Parameters and other data have separate limits. For each of the two, memory is given to the sets
- * in use and to two more sets: one that is being read ahead and one that is being written to the
- * stage. If a set cannot be written to the stage, it keeps its memory. The call that needed room
- * returns the error, which names the unit of that set.
+ * Stages are called through a table of functions (fsdp_stage_ops).
+ *
+ * A caller may announce the tensor that it will use next (fsdp_tensor_prefetch()). The tensor's set
+ * is then read while the caller works. A set that was changed is written to the stage while the
+ * caller works on the next set. Parameters and other data have separate limits. For each of the
+ * two, memory is given to the sets in use and to two more sets: one that is being read ahead and
+ * one that is being written to the stage. If a set cannot be written to the stage, it keeps its
+ * memory. The call that needed this memory returns the error, which names the unit of the set.
  *
  * On meta there is no stage, and memory is counted as if there were one. */
 #pragma once
 #include "src/tensor/tensor.h"
 
 /* The functions of a stage, which move bytes between memory and the stage. Only one thread calls
- * them, except `peek`; requests run in the order in which they were made. */
+ * them, except peek(). Requests run in the order in which they were made. */
 typedef struct fsdp_stage_ops {
     const char *name;
     fsdp_status (*open)(const char *where, void **impl);
@@ -26,8 +27,9 @@ typedef struct fsdp_stage_ops {
      * zeros. */
     fsdp_status (*reserve)(void *impl, uint64_t bytes);
     /* Start a copy from the stage to memory (stage_in) or from memory to the stage (stage_out), and
-     * return a ticket for it. The copy begins after the event `after` (NULL: at once), which the
-     * stage then owns. The caller must not use `data` until it has waited for the ticket. @{ */
+     * return a ticket for it. The copy begins once the event `after` has occurred (NULL: at once);
+     * the stage owns this event. The caller must not use `data` until it has waited for the ticket.
+     * @{ */
     uint64_t (*stage_in)(void *impl, uint64_t at, void *data, size_t bytes, fsdp_event *after);
     uint64_t (*stage_out)(void *impl, uint64_t at, const void *data, size_t bytes,
                           fsdp_event *after);
@@ -38,21 +40,23 @@ typedef struct fsdp_stage_ops {
     fsdp_status (*peek)(void *impl, uint64_t at, void *out, size_t bytes);
 } fsdp_stage_ops;
 
-/* A stage that is a file without a name in folder `where`. */
+/* A stage that is a file without a name, in the folder `where` of open(). */
 extern const fsdp_stage_ops fsdp_stage_file;
 
-/* A unit consists of two sets of storages: the storages tagged FSDP_TAG_PARAM, and all others. It
- * is reference counted: its creator and each storage in it hold a reference. */
+/* A unit of staged storages. It has two sets: one of the storages tagged FSDP_TAG_PARAM, and one of
+ * all others. A unit is reference counted: its creator and each of its storages hold a
+ * reference. */
 typedef struct fsdp_offload_unit fsdp_offload_unit;
 
-/* Create a unit. All units of a device must use the same folder, else FSDP_ERR_INVALID. */
+/* Create a unit that is staged in the folder `dir`. All units of a device must use the same folder,
+ * else FSDP_ERR_INVALID. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_unit_create(fsdp_device *device, const char *dir,
                                                      fsdp_offload_unit **unit);
 void fsdp_offload_unit_release(fsdp_offload_unit *unit); /* accepts NULL */
 /* Set the unit's name for error messages; it is truncated to 127 bytes. */
 void fsdp_offload_unit_set_name(fsdp_offload_unit *unit, const char *name);
-/* Create a contiguous tensor that is staged with the unit. Its values are undefined for
- * FSDP_TAG_PARAM, and zeros for other tags. */
+/* Create a contiguous tensor that is staged with the unit. Its values are undefined if the tag is
+ * FSDP_TAG_PARAM, and zeros otherwise. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_tensor(fsdp_offload_unit *unit, fsdp_dtype dtype, int ndim,
                                                 const int64_t *shape, fsdp_tag tag,
                                                 fsdp_tensor **tensor);
@@ -68,18 +72,19 @@ FSDP_MUST_CHECK fsdp_status fsdp_tensor_zeros_placed_like(const fsdp_tensor *bes
 /* Start reading a staged tensor ahead of its use, if there is room. No effect on tensors that are
  * not staged. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_prefetch(fsdp_tensor *tensor);
-/* Is the fsdp_tensor_key() of `t` different from that of every other tensor? */
+/* Return true if no other tensor has the same fsdp_tensor_key() as `t`. */
 static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
 {
     return !t->storage->kind && t->storage->refs == 1;
 }
-/* Get the tensor's key. Tensors with the same key should be used one after the other, because they
- * share a storage, are staged in one set, or are halved tensors of one unit. */
+/* Get the tensor's key. Tensors with the same key share a storage, are staged in one set, or are
+ * halved tensors of one unit. They should be used one after the other, without other tensors
+ * between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
-/* For snapshot.c. fsdp_staged_flush() writes the current values to the stage. Until a storage of
- * the set is written again, any thread may then read bytes [offset, offset + bytes) from the stage
- * with fsdp_staged_read(). */
+/* For snapshot.c. fsdp_staged_flush() writes the current values of the set to the stage.
+ * Afterwards, any thread may call fsdp_staged_read(), until a storage of the set is written again.
+ * fsdp_staged_read() reads bytes [offset, offset + bytes) of the storage from the stage. */
 FSDP_MUST_CHECK fsdp_status fsdp_staged_flush(struct fsdp_staged *staged);
 FSDP_MUST_CHECK fsdp_status fsdp_staged_read(const struct fsdp_staged *staged, uint64_t offset,
                                              void *out, size_t bytes);

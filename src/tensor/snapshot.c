@@ -1,5 +1,5 @@
-/* See snapshot.h. A snapshot has one lock, which is held for a few instructions or for a copy of
- * one block. */
+/* Implements snapshot.h. A snapshot has one lock. A thread holds it for a few instructions or while
+ * it copies one block. */
 #include "src/tensor/snapshot.h"
 
 #include <pthread.h>
@@ -16,9 +16,9 @@ enum {
 };
 
 typedef enum block_state {
-    BLOCK_LIVE,    /* the reader will read the block from the storage */
+    BLOCK_LIVE,    /* the block must still be read, from the storage */
     BLOCK_READING, /* the reader is reading the block from the storage */
-    BLOCK_COPIED,  /* the reader will read the block from its copy */
+    BLOCK_COPIED,  /* the block must still be read, from its copy */
     BLOCK_READ
 } block_state;
 
@@ -32,17 +32,18 @@ typedef struct watch watch;
 struct fsdp_snapshot_part {
     watch *watch;
     size_t offset, bytes; /* in the storage */
-    block *blocks;        /* [n_blocks] of BLOCK_BYTES; the last one may be shorter */
+    block *blocks; /* [n_blocks]; each is BLOCK_BYTES bytes of the part, the last one maybe fewer */
     size_t n_blocks;
-    fsdp_snapshot_part *next; /* next part of the same storage */
+    fsdp_snapshot_part *next; /* next part of the same watch */
 };
 
 /* A watched storage. */
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    const char *data;      /* the storage's data, which may be freed after all blocks were read or
-                              copied; unused if the data is staged or halved */
+    /* The storage's data. It may be freed once all blocks are in BLOCK_READ or BLOCK_COPIED. Unused
+     * if the storage is staged or halved. */
+    const char *data;
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;
     watch *next;
@@ -89,8 +90,8 @@ static void drop_copy(fsdp_snapshot *s, block *b, size_t bytes)
     s->used_bytes -= bytes;
 }
 
-/* Copy a block into the pool. Returns false if there is no room or copying fails; then the writer
- * waits for the reader. */
+/* Copy block i of the part. Return false if the pool has no room or copying fails; the writer must
+ * then wait for the reader. */
 static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     block *b = &part->blocks[i];
@@ -114,7 +115,7 @@ static bool copy_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t 
 /* --- writers --- */
 
 /* Make it safe to overwrite block i of the part: copy the block, or wait until the reader has read
- * it. The caller holds the lock. */
+ * it. The caller must hold the lock. */
 static void save_block(fsdp_snapshot *s, const fsdp_snapshot_part *part, size_t i)
 {
     const block *b = &part->blocks[i];
@@ -231,8 +232,8 @@ static void wait_until_closed(fsdp_snapshot *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Find the snapshot's watch of the storage; NULL if there is none. Waits until other snapshots
- * that watch the storage are closed. */
+/* Return the watch that this snapshot has on the storage, or NULL if there is none. If other
+ * snapshots watch the storage, wait until they are closed. */
 static watch *find_watch(const fsdp_snapshot *s, const fsdp_storage *storage)
 {
     watch *found = NULL;
@@ -252,7 +253,8 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
-    /* Kernels of earlier writes may still be running, and the guard does not see their writes. */
+    /* The guard does not see the writes of kernels that were started earlier, so wait for these
+     * kernels. */
     FSDP_TRY(fsdp_device_synchronize(storage->device));
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)
@@ -304,8 +306,8 @@ static void free_part(fsdp_snapshot *s, fsdp_snapshot_part *part)
     fsdp_free(part);
 }
 
-/* Remove the guard and free the watch. If the storage has lost its memory, the guard has already
- * been removed. */
+/* Remove the watch's guard from the storage and free the watch. The guard has already been removed
+ * if the storage has lost its memory. */
 static void free_watch(fsdp_snapshot *s, watch *w)
 {
     for (fsdp_snapshot_part *part = w->parts, *next; part; part = next) {

@@ -1,5 +1,5 @@
-/* A snapshot keeps the values that tensors have at one time, for a thread that reads them later
- * while the run continues.
+/* A snapshot keeps the values that tensors have at one time. Another thread reads them later while
+ * the run continues.
  *
  * Note [Copy on write]. A snapshot puts a guard on each storage that it watches. Before the first
  * write to the storage (fsdp_storage_begin_write()), the guard saves the storage's blocks one by
@@ -8,42 +8,45 @@
  * reader has read the block or has freed another copy. The reader locks a block only while it
  * copies the block, and not while it writes the copy to the disk. So a writer that waits for a
  * locked block does not wait for the checkpoint's disk. A storage that is never written is never
- * copied. A write to one part of a storage may copy all watched blocks of the storage. For example,
- * if operations read the master weights of a unit directly, all of these are one storage, even if
- * some of them are frozen.
+ * copied.
+ *
+ * A write to one part of a storage may copy all watched blocks of the storage. For example, if
+ * operations read the master weights of a unit directly, all master weights of the unit are one
+ * storage, even if some of them are frozen.
  *
  * Staged storages (Note [Staged storages] in offload.h) are read from their stage. When a staged
  * storage is added, values that are only in memory are written to the stage.
  *
- * The thread that owns the tensors creates and destroys snapshots and adds tensors; one other
+ * The thread that owns the tensors creates and destroys snapshots and adds tensors. One other
  * thread reads. */
 #pragma once
 #include "src/tensor/tensor.h"
 
 typedef struct fsdp_snapshot fsdp_snapshot;
-/* The values of one tensor; owned by its snapshot. */
+/* The values of one tensor at the time of fsdp_snapshot_add(). The snapshot owns them. */
 typedef struct fsdp_snapshot_part fsdp_snapshot_part;
 
 typedef struct fsdp_snapshot_stats {
-    uint64_t copied_bytes; /* bytes that were copied before they were overwritten */
+    uint64_t copied_bytes; /* bytes that writers copied before they overwrote them */
     double held_s;         /* time that writers spent copying and waiting */
 } fsdp_snapshot_stats;
 
-/* Create a snapshot. `pool_bytes` limits the total size of the copies that exist at one time. If it
- * is 0, nothing is copied, and writers wait. */
+/* Create a snapshot. `pool_bytes` limits the total size of the copies that exist at one time. If
+ * `pool_bytes` is 0, nothing is copied, and writers wait for the reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_create(uint64_t pool_bytes, fsdp_snapshot **snapshot);
 /* Remove all guards and free the snapshot. The reader must have ended. Accepts NULL. */
 void fsdp_snapshot_destroy(fsdp_snapshot *snapshot);
-/* Keep the current values of `tensor`, which must be contiguous, until they have been read. Retains
- * the tensor's storage. If another snapshot watches the storage, wait until that snapshot is
- * closed. */
+/* Keep the current values of `tensor`, which must be contiguous, until they have been read. The
+ * snapshot retains the tensor's storage. If another snapshot watches the storage, wait until that
+ * snapshot is closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_add(fsdp_snapshot *snapshot, const fsdp_tensor *tensor,
                                               fsdp_snapshot_part **part);
-/* Copy bytes [offset, offset + bytes) of the part to `out`. The calls must read each byte once, in
- * order of increasing offsets. Returns FSDP_ERR_STATE once the snapshot has been closed. */
+/* Copy bytes [offset, offset + bytes) of the part to `out`. The calls for a part must read each
+ * byte once, in order of increasing offsets. Return FSDP_ERR_STATE if the snapshot has been
+ * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_read(fsdp_snapshot_part *part, uint64_t offset, void *out,
                                                size_t bytes);
-/* Close the snapshot: later reads fail, and no writer waits or copies any more. Any thread may
- * call this. */
+/* Close the snapshot. Later reads fail. Writers copy nothing any more, and wait at most until the
+ * reader has finished the block that it is reading. Any thread may call this. */
 void fsdp_snapshot_close(fsdp_snapshot *snapshot);
 fsdp_snapshot_stats fsdp_snapshot_get_stats(fsdp_snapshot *snapshot);

@@ -1,4 +1,4 @@
-/* Staged storages in a file: the functions of src/base/file_stage.h as fsdp_stage_ops. */
+/* A stage that is a file: fsdp_stage_ops, implemented by src/base/file_stage.h. */
 #include "src/base/file_stage.h"
 #include "src/tensor/offload.h"
 

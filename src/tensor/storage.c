@@ -1,4 +1,4 @@
-/* Storages: memory that views share, with write guards. */
+/* Implements storages, which are memory that views share, and calls their guards. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/tensor/offload.h"
@@ -145,8 +145,8 @@ static fsdp_status begin_next(fsdp_writing *w, fsdp_tensor *tensor)
     return FSDP_OK;
 }
 
-/* Record that the tensor has values, and end the write of its storage's data. The caller calls
- * end_write of the guards later. */
+/* Record that the tensor has values, and end the write of its data. The caller must call
+ * end_write() of the guards later. */
 static void end_values(const fsdp_writing *w, fsdp_tensor *tensor)
 {
     tensor->has_values = true;

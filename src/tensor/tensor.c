@@ -1,4 +1,4 @@
-/* Creating, releasing and querying tensors. */
+/* Creates, releases and queries tensors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,8 +24,8 @@ fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel)
     if (ndim < 0 || ndim > FSDP_MAX_DIMS)
         return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
                           FSDP_MAX_DIMS, ndim);
-    /* Strides are products of sizes, too, so the product of the other sizes must not overflow even
-     * if one size is 0. */
+    /* Strides are products of sizes, too. So even if one size is 0, the product of the other sizes
+     * must not overflow. */
     int64_t product = 1, zero = 1;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i] ? shape[i] : 1, &product))
@@ -208,7 +208,8 @@ bool fsdp_tensor_is_contiguous(const fsdp_tensor *t)
         in_order &= t->shape[i] == 1 || t->stride[i] == step;
         step *= t->shape[i];
     }
-    /* If step is 0, the tensor has no elements and is contiguous, whatever its strides. */
+    /* `step` is 0 if the tensor has no elements. It is then contiguous, whatever its strides
+     * are. */
     return in_order || step == 0;
 }
 

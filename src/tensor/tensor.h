@@ -1,5 +1,5 @@
-/* The internals of tensors and storages. Layers above this one attach data to a tensor in opaque
- * fields: autograd attaches a node and a gradient sink, and dtensor a spec. */
+/* The internals of tensors and storages. Other layers attach their data to a tensor through opaque
+ * pointers: autograd attaches a node and a gradient sink, and dtensor a spec. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -7,11 +7,12 @@
 
 struct fsdp_tensor;
 
-/* The guards of a storage form a list: fsdp uses a guard to wait for readers, and a checkpoint uses
- * one to copy values before the first write. Any function may be NULL. */
+/* A guard: functions that allow, delay or refuse a write to a storage, or forbid reads. fsdp uses a
+ * guard to wait for readers, and a checkpoint uses one to copy values before the first write. The
+ * guards of a storage form a list. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
-    /* Return an error if operations must not read the values at this time. On meta, where tensors
-     * never have data, this must return the same as in a real run. */
+    /* Return an error if operations must not read the values now. On meta, tensors never have data,
+     * but this must return the same as in a real run. */
     fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
@@ -23,15 +24,15 @@ typedef struct fsdp_storage_guard {
 typedef struct fsdp_staged fsdp_staged;
 typedef struct fsdp_halved fsdp_halved;
 
-/* How a storage keeps its data while nothing uses it: in a file (offload.h), or in two halves
- * (halved.h). */
+/* The functions of a kind of storage whose data is elsewhere while nothing uses it: in a file
+ * (offload.h), or in two halves (halved.h). */
 typedef struct fsdp_storage_kind {
-    /* Bring the data into memory, for a read or a write. */
+    /* Bring the data into memory for a read or, if `write` is true, a write. */
     fsdp_status (*begin)(struct fsdp_storage *storage, bool write);
     void (*end)(struct fsdp_storage *storage, bool wrote);
-    /* Called when the storage is being released: free what this kind of storage has allocated. */
+    /* Free what this kind of storage has allocated. Called when the storage is released. */
     void (*remove)(struct fsdp_storage *storage);
-    /* The key of the storage's tensors: see fsdp_tensor_key(). */
+    /* The result of fsdp_tensor_key() for tensors of this storage. */
     const void *(*key)(const struct fsdp_storage *storage);
 } fsdp_storage_kind;
 
@@ -39,23 +40,25 @@ struct fsdp_storage {
     int refs;
     fsdp_device *device;
     size_t bytes;
-    void *data;        /* NULL on meta, and while the tensor is resharded and must not be read */
-    fsdp_block *block; /* owned; NULL for foreign memory */
+    /* NULL on meta, while the tensor is resharded, and while staged or halved data is not in
+     * memory */
+    void *data;
+    fsdp_block *block;             /* owned; NULL if the storage is over foreign memory */
     fsdp_storage_guard *guards;    /* list; each is borrowed from the code that added it */
     const fsdp_storage_kind *kind; /* NULL: the data is always in memory */
-    fsdp_staged *staged; /* set if the data is in a file between uses (offload.h), else NULL */
-    fsdp_halved *halved; /* set if the data is stored in two halves (halved.h), else NULL */
-    fsdp_tag tag;        /* tag of the memory of a staged or halved storage */
-    bool is_skipped;     /* the storage was made by fsdp_tensor_without_memory() */
+    fsdp_staged *staged;           /* NULL unless the data is in a file between uses (offload.h) */
+    fsdp_halved *halved;           /* NULL unless the data is stored in two halves (halved.h) */
+    fsdp_tag tag;    /* used only for a staged or halved storage: the tag of its memory */
+    bool is_skipped; /* the storage was made by fsdp_tensor_without_memory() */
 };
 
-/* Create a storage over foreign memory, such as a shared mapping. `data` may be NULL at first and
- * set later by fsdp_storage_set_data(). */
+/* Create a storage over foreign memory, such as a shared mapping. The storage does not own the
+ * memory. `data` may be NULL at first and set later by fsdp_storage_set_data(). */
 FSDP_MUST_CHECK fsdp_status fsdp_storage_from_memory(fsdp_device *device, void *data, size_t bytes,
                                                      fsdp_storage **storage);
 void fsdp_storage_release(fsdp_storage *storage);
-/* Change the data pointer of a storage over foreign memory. Views of the storage see the change.
- * NULL makes the storage empty. */
+/* Change the data pointer of a storage over foreign memory. Views of the storage see the change. If
+ * `data` is NULL, the storage has no data. */
 void fsdp_storage_set_data(fsdp_storage *storage, void *data);
 /* Call leave() of every guard, and remove all guards. Must be called before the storage's memory is
  * freed. */
@@ -64,7 +67,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_write(fsdp_storage *storage);
 void fsdp_storage_end_write(fsdp_storage *storage);
 FSDP_MUST_CHECK fsdp_status fsdp_storage_begin_read(fsdp_storage *storage);
 void fsdp_storage_end_read(fsdp_storage *storage);
-/* Fail if a guard of the tensor's storage does not allow operations to read `tensor`. */
+/* Return an error if a guard of the tensor's storage forbids operations to read `tensor` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_read(const struct fsdp_tensor *tensor);
 
 struct fsdp_derived;
@@ -73,30 +76,29 @@ struct fsdp_tensor_spec;
 
 struct fsdp_tensor {
     int refs;
-    bool has_values; /* whether a write to the tensor has ended (fsdp_tensor_end_write(),
-                        fsdp_writing) */
+    /* true once a write to the tensor has ended (fsdp_tensor_end_write(), fsdp_writing) */
+    bool has_values;
     fsdp_dtype dtype;
     int ndim;
     int64_t shape[FSDP_MAX_DIMS];
     int64_t stride[FSDP_MAX_DIMS]; /* elements */
-    int64_t offset;                /* elements, from the storage's start */
+    int64_t offset;                /* in elements, from the start of the storage */
     fsdp_storage *storage;
-    /* Whether the tensor is a table that operations read in float32, whatever the dtype of
-     * activations is. Examples are a rotary table and T5's bias by distance. Mixed precision does
-     * not cast such tables. */
+    /* True for a table that operations read in float32, whatever the dtype of activations is, such
+     * as a rotary table or T5's bias by distance. Mixed precision does not cast it. */
     bool is_table;
-    /* For autograd. `node` is the index + 1 of the node that made the tensor, on the tape with this
-     * generation; 0: none. `output` is the index of the tensor among the outputs of that node. */
+    /* For autograd. The node with index `node` - 1, on the tape with this generation, made the
+     * tensor as its output with index `output`. `node` is 0 if no node made it. */
     uint32_t node;
     uint64_t generation;
     uint16_t output;
     struct fsdp_grad_sink
-        *sink; /* destination of the gradient of a leaf; NULL: the tensor is not a leaf */
+        *sink; /* where the gradient of a leaf goes; NULL: the tensor is not a leaf */
     void (*sink_destroy)(struct fsdp_grad_sink *sink); /* NULL: the sink is borrowed */
-    struct fsdp_tensor_spec *spec;                     /* dtensor: owned; freed by spec_destroy() */
+    struct fsdp_tensor_spec *spec; /* for dtensor: owned, and freed by spec_destroy() */
     void (*spec_destroy)(struct fsdp_tensor_spec *spec);
-    struct fsdp_derived *derived; /* autograd: how backward recomputes the tensor; NULL: backward
-                                     does not recompute it */
+    /* For autograd: how backward recomputes the tensor. NULL if backward does not recompute it. */
+    struct fsdp_derived *derived;
     void (*derived_forget)(struct fsdp_derived *derived); /* called when the tensor is freed */
 };
 
@@ -104,56 +106,57 @@ struct fsdp_tensor {
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_over(fsdp_storage *storage, fsdp_dtype dtype, int ndim,
                                              const int64_t *shape, int64_t offset,
                                              fsdp_tensor **tensor);
-/* Create a tensor whose values are not needed: it has a shape, but no memory. */
+/* Create a tensor whose values are never needed: it has a shape, but no memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_without_memory(fsdp_device *device, fsdp_dtype dtype,
                                                        int ndim, const int64_t *shape,
                                                        fsdp_tensor **tensor);
-/* Swap storages, offsets and dtypes of two tensors: all holders of `a` then have the memory and
- * values of `b`, and vice versa. The tensors must be contiguous and have the same shape, and
+/* Swap the storages, offsets and dtypes of two tensors, so that all holders of `a` have the memory
+ * and values of `b`, and vice versa. The tensors must be contiguous and have the same shape, and
  * nothing may be reading or writing them. */
 void fsdp_tensor_exchange(fsdp_tensor *a, fsdp_tensor *b);
-/* Return the tensor's address for kernels, without a wait or a check. It is NULL on meta and while
- * the tensor is resharded. The host reads and writes through fsdp_tensor_data() and
+/* Return the tensor's address for kernels, without a wait or a check. The address is NULL on meta
+ * and while the tensor is resharded. The host reads and writes through fsdp_tensor_data() and
  * fsdp_tensor_host(): Note [Streams] in device.h. */
 static inline void *fsdp_tensor_ptr(const fsdp_tensor *t)
 {
     char *base = t->storage->data;
     return base ? base + (size_t)t->offset * fsdp_dtype_size(t->dtype) : NULL;
 }
-/* Do the same as fsdp_tensor_data(), but return an error instead of NULL. On meta, set *data to
- * NULL and return FSDP_OK. */
+/* Do the same as fsdp_tensor_data(), but return the address in *data, and an error where
+ * fsdp_tensor_data() returns NULL. On meta, set *data to NULL and return FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_host(const fsdp_tensor *t, void **data);
-/* Copy `n` elements of `dtype` from `src` in host memory to elements [at, at + n) of a contiguous
- * tensor, rounded to the tensor's dtype. `src` must be aligned for `dtype`, and may be reused when
- * the call returns. */
+/* Copy `n` elements of `dtype` from host memory at `src` to elements [at, at + n) of a contiguous
+ * tensor. They are converted to the tensor's dtype. `src` must be aligned for `dtype`, and may be
+ * reused when the call returns. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_host(fsdp_tensor *t, int64_t at, const void *src,
                                                   fsdp_dtype dtype, int64_t n);
 /* Return FSDP_ERR_STATE, with the reason in the message, if the tensor has no data now. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_check_data(const fsdp_tensor *t);
-/* Set *yes to whether all elements of a contiguous tensor of a floating dtype are finite. On meta,
- * *yes is true. */
+/* Set *yes to true if all elements are finite, else to false. The tensor must be contiguous and of
+ * a floating dtype. On meta, *yes is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes);
-/* Does the tensor have data only while a read or a write of it is open? */
+/* Return true if the tensor has data only while a read or a write of it is open. */
 static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* The state of a write to a series of tensors. Consecutive tensors that share a storage count as
- * one write. Writes to consecutive halved tensors with the same fsdp_tensor_key() overlap, so for
- * the guards they are one write, too. Initialize with {0}. */
+/* The state of writing a series of tensors one after the other. For the guards, consecutive tensors
+ * that share a storage are one write. So are consecutive halved tensors with the same
+ * fsdp_tensor_key(): the guards see the end of a write only after the next write has begun.
+ * Initialize with {0}. */
 typedef struct fsdp_writing {
-    fsdp_tensor *open; /* borrowed: the last tensor, whose storage is being written */
-    bool in_halves;    /* the caller writes halves directly, so no joined copy is made */
+    fsdp_tensor *open; /* borrowed: the tensor that is being written */
+    bool in_halves;    /* true if the caller writes halves directly; no joined copy is made then */
 } fsdp_writing;
 FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor *tensor);
 void fsdp_writing_end(fsdp_writing *writing);
 /* Return the number of elements in one row of dimension 0 (1 for a vector or scalar). */
 int64_t fsdp_tensor_row_numel(const fsdp_tensor *t);
-/* fsdp_shape_text() writes the shape as text into `buf`, e.g. "[2, 3]", and returns `buf`. */
+/* fsdp_shape_text() writes the shape into `buf` as text such as "[2, 3]", and returns `buf`. */
 enum {
     FSDP_SHAPE_TEXT = 128
 };
 const char *fsdp_shape_text(int ndim, const int64_t *shape, char buf[FSDP_SHAPE_TEXT]);
-/* Compute prod(shape). Returns FSDP_ERR_INVALID if the product overflows or the shape is not
- * valid. */
+/* Set *numel to the product of the sizes. Return FSDP_ERR_INVALID if it overflows or the shape is
+ * not valid. */
 FSDP_MUST_CHECK fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel);

@@ -1,4 +1,4 @@
-/* Views, copies, and reading elements. */
+/* Makes views and copies of tensors, and reads elements. */
 #include <math.h>
 #include <string.h>
 
@@ -11,12 +11,12 @@ enum {
     STAGED_ELEMENTS = 1 << 20
 };
 
-/* Create a second tensor over t's storage with t's shape, strides and offset; the caller then
- * changes these. */
+/* Create a second tensor over t's storage, with t's shape, strides and offset. The caller then
+ * changes what differs. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
     static const int64_t empty =
-        0; /* shape of an empty tensor, which fits into any storage, even an empty one */
+        0; /* the shape of a tensor without elements, which fits into any storage */
     FSDP_TRY(fsdp_tensor_over(t->storage, t->dtype, 1, &empty, 0, view));
     (*view)->ndim = t->ndim;
     (*view)->offset = t->offset;
@@ -38,7 +38,7 @@ fsdp_status fsdp_tensor_narrow(fsdp_tensor *t, int64_t begin, int64_t end, fsdp_
 }
 
 /* Copy `shape` to `full`. Replace its first -1 by `numel` divided by the product of the other
- * sizes, or by 0 if that product is not positive or overflows. The caller checks the result. */
+ * sizes, or by 0 if that product overflows or is not positive. The caller checks the result. */
 static void infer_open_dimension(int ndim, const int64_t *shape, int64_t numel, int64_t *full)
 {
     int64_t known = 1;
@@ -119,7 +119,7 @@ static double element_as_double(const char *p, fsdp_dtype dtype)
     return 0.0;
 }
 
-/* Return the address of the i-th element of t in row-major order, for any strides. */
+/* Return the address of element i of t, counted in row-major order, for any strides. */
 static const char *address_of(const fsdp_tensor *t, int64_t i)
 {
     int64_t at = t->offset;
@@ -224,9 +224,8 @@ fsdp_status fsdp_all_finite(const fsdp_tensor *t, bool *yes)
 
 /* --- from host memory --- */
 
-/* Cast n elements from host memory through a tensor on the device, because the host memory may be
- * reused before the kernel runs.
- */
+/* Cast n elements from host memory to `dst` through a tensor on the device. The kernel cannot read
+ * the host memory itself, because that may be reused before the kernel runs. */
 static fsdp_status cast_piece(fsdp_device *device, void *dst, fsdp_dtype to, const void *src,
                               fsdp_dtype from, int64_t n)
 {
