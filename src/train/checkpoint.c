@@ -1,4 +1,4 @@
-/* Writes the checkpoints of a run when they are due. */
+/* Saves a checkpoint of a run when --save-strategy says so, and when the run is interrupted. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -76,8 +76,8 @@ static fsdp_status save_to(fsdp_trainer *t, const char *path)
     return status == FSDP_OK ? report_save(&s) : status;
 }
 
-/* Wait for the previous save to end, then save a checkpoint. The last save of an interrupted run is
- * synchronous, since training does not continue after it. */
+/* Wait until the previous save has ended, then save a checkpoint. If `interrupted`, save
+ * synchronously, since training does not continue. */
 static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
 {
     FSDP_TRY(fsdp_async_checkpoint_end(t));
@@ -92,10 +92,10 @@ static fsdp_status save_checkpoint(fsdp_trainer *t, bool interrupted)
     return status;
 }
 
-/* --- checkpoints that are due --- */
+/* --- after each step, and at the end of the run --- */
 
-/* Set *interrupted if any rank has received a signal. If the save in progress has failed on any
- * rank, or is finished on all ranks, end it. Collective. */
+/* Set *interrupted to whether any rank has received a signal to end the run. End the save in
+ * progress if it has failed on any rank or is complete on all ranks. Collective. */
 static fsdp_status end_save_if_over(fsdp_trainer *t, bool *interrupted)
 {
     bool failed, runs;
@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* Unfinished checkpoints were removed when the run began. Remove them again, since threads of a
- * rank that was killed just before this run may still have been writing then. */
+/* The run removed unfinished checkpoints when it began. At that time, a killed rank of an earlier
+ * run may still have been writing a checkpoint. So remove unfinished checkpoints again. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

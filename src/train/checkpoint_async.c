@@ -16,14 +16,14 @@ struct fsdp_async_checkpoint {
     fsdp_async_save *save;
     char *path;
     fsdp_json *state;             /* content of trainer_state.json; NULL on ranks other than 0 */
-    fsdp_checkpoint_rotation old; /* what to remove after this checkpoint has appeared */
-    /* used on rank 0. The save thread writes `seconds`; the training thread may read it only after
-     * the save thread has ended */
+    fsdp_checkpoint_rotation old; /* which checkpoints to remove after this one has appeared */
+    /* used on rank 0 only. The save thread writes `seconds`; the training thread may read `seconds`
+     * only after the save thread has ended */
     fsdp_checkpoint_report report;
     double begin_s;
 };
 
-/* --- rank 0's save thread --- */
+/* --- called by rank 0's save thread --- */
 
 static fsdp_status write_state(void *arg, const char *dir)
 {
@@ -38,7 +38,7 @@ static fsdp_status note_appeared(void *arg)
     return fsdp_checkpoint_remove_old(&c->old);
 }
 
-/* --- the training thread --- */
+/* --- called by the training thread --- */
 
 static void destroy_checkpoint(fsdp_async_checkpoint *c)
 {
@@ -50,8 +50,8 @@ static void destroy_checkpoint(fsdp_async_checkpoint *c)
     fsdp_free(c);
 }
 
-/* Create the checkpoint *out, and *all, the state dict of model and optimizer. On failure, *out may
- * be set, and the caller must destroy it. */
+/* Create *out, the record of the checkpoint `path`, and *all, the state dict of the model and the
+ * optimizer. On failure, *out may be set; the caller must then destroy *out. */
 static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
                                       fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {
@@ -111,7 +111,8 @@ static fsdp_status report_saved(fsdp_trainer *t, const fsdp_async_checkpoint *c)
     return fsdp_report_checkpoint(t, &c->report);
 }
 
-/* Call `finish` for the checkpoint in progress, report the checkpoint and destroy it. */
+/* Call `finish` for the checkpoint in progress. If it succeeds, rank 0 reports that the checkpoint
+ * was saved. Then free t->saving. */
 static fsdp_status end_checkpoint(fsdp_trainer *t, fsdp_status (*finish)(fsdp_async_save *save))
 {
     fsdp_async_checkpoint *c = t->saving;

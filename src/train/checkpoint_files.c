@@ -18,7 +18,7 @@
 static const char MODEL[] = "model_state_dict.pt", OPTIM[] = "optim_state_dict.pt";
 static const char LOCAL[] = "local_state_dict";
 
-/* The forms of a checkpoint, and the file by which each form is recognised. */
+/* For each value of --state-dict-type, a file that is only in checkpoints of this type. */
 static const struct {
     const char *file;
     fsdp_state_dict_type type;
@@ -27,11 +27,11 @@ static const struct {
              {"local_state_dict_rank0.pt", FSDP_STATE_DICT_LOCAL}};
 
 enum {
-    ACCELERATE = -1 /* the form of Accelerate, which is not in `forms` */
+    ACCELERATE = -1 /* not an index in `forms`: the files have Accelerate's names */
 };
 
-/* Return the index in `forms` of the form that `dir` has, or ACCELERATE if `dir` has none of these
- * forms. */
+/* Return the index in `forms` of the first file that is in `dir`, or ACCELERATE if `dir` has none
+ * of the files in `forms`. */
 static int form_of(const char *dir)
 {
     for (size_t i = 0; i < FSDP_LENGTH(forms); i++)
@@ -48,7 +48,7 @@ bool fsdp_checkpoint_files_exist(const char *dir)
            fsdp_checkpoint_foreign_find(dir, &parts, &lacks);
 }
 
-/* --- state dicts --- */
+/* --- the state dicts of the model and the optimizer --- */
 
 typedef struct state {
     fsdp_state_dict *model, *optim;
@@ -60,7 +60,8 @@ static void state_fini(state *s)
     fsdp_state_dict_destroy(s->model);
 }
 
-/* Remove all entries except "state" from *optim, so that the optimizer's options are not loaded. */
+/* Remove all entries except "state" from *optim, so that loading keeps this run's optimizer
+ * options. */
 static fsdp_status drop_options(fsdp_state_dict **optim)
 {
     fsdp_state_dict *part = NULL, *kept = NULL;
@@ -84,12 +85,12 @@ static fsdp_status gather_state(fsdp_trainer *t, bool to_load, state *s)
                                                t->schedule.lr);
 }
 
-/* Create *all, a dict with the entries "model" and "optim", owned by the caller. */
+/* Create *all, a dict with the entries "model" and "optim". The caller owns *all. */
 static fsdp_status join_state(const state *s, fsdp_state_dict **all)
 {
     fsdp_state_dict *dict;
     FSDP_TRY(fsdp_state_dict_create(&dict));
-    /* the caller writes this file next to the model and the optimizer */
+    /* the caller writes trainer_state.json into the folder to which the dict is saved */
     dict->companion = FSDP_TRAINER_STATE;
     fsdp_status status = fsdp_state_dict_add(dict, "model", s->model);
     if (status == FSDP_OK)
@@ -102,8 +103,8 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Replace the state dicts of *s with those in `all`. Reading stores plain values (not tensors) in
- * `all` only. */
+/* Replace the state dicts of *s by those in `all`. Loading has stored plain values (not tensors)
+ * only in `all`. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
@@ -112,9 +113,9 @@ static fsdp_status split_state(const fsdp_state_dict *all, state *s)
     return fsdp_state_dict_part(all, "optim", &s->optim);
 }
 
-/* --- one file for the model and one for the optimizer --- */
+/* --- FULL_STATE_DICT: one file for the model and one for the optimizer --- */
 
-/* Write both files, or read them if `reads`. */
+/* Read the model's and the optimizer's file into *s if `reads`, else write them from *s. */
 static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group, bool reads)
 {
     char *model = fsdp_path_join(dir, MODEL), *optim = fsdp_path_join(dir, OPTIM);
@@ -130,7 +131,7 @@ static fsdp_status with_files(const state *s, const char *dir, fsdp_group *group
     return status;
 }
 
-/* --- a file for each rank --- */
+/* --- LOCAL_STATE_DICT: a file for each rank --- */
 
 static fsdp_status with_parts(fsdp_state_dict *all, const char *dir, fsdp_group *group, bool reads)
 {
@@ -142,7 +143,7 @@ static fsdp_status with_parts(fsdp_state_dict *all, const char *dir, fsdp_group 
     return status;
 }
 
-/* --- all forms --- */
+/* --- all values of --state-dict-type --- */
 
 static fsdp_status write_state(const state *s, fsdp_state_dict_type type, const char *dir,
                                fsdp_group *group)
@@ -205,7 +206,7 @@ static fsdp_status read_accelerate(const fsdp_trainer *t, const char *dir)
     return fsdp_accelerate_load_state(&parts, dir, t->group, &options);
 }
 
-/* --- called by the trainer --- */
+/* --- the functions of checkpoint_files.h --- */
 
 fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all)
 {
@@ -235,9 +236,9 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* Set *form to the form that rank 0 finds in `dir`, so that all ranks read the same form. If rank 0
- * finds none, *form becomes 0; reading then fails with an error that names the missing file.
- * Collective. */
+/* Set *form on all ranks to form_of(dir) of rank 0, so that all ranks read the same files. If rank
+ * 0 recognises nothing in `dir`, *form is set to 0, and reading will report that forms[0].file is
+ * missing. Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);
@@ -246,8 +247,9 @@ static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *fo
     return fsdp_broadcast(t->group, form, sizeof *form, 0);
 }
 
-/* Find the path of the model in a checkpoint of form `form`. The caller owns *path, which is NULL
- * if a folder of Accelerate has no model. */
+/* Set *path to the path of the model in the checkpoint `dir`. `form` is an index in `forms`, or
+ * ACCELERATE. *path is set to NULL if a folder with Accelerate's files has no model. The caller
+ * owns *path. */
 static fsdp_status model_place(const char *dir, int form, char **path)
 {
     static const char *const files[] = {"", "model_state_dict.pt", "local_state_dict_rank0.pt"};
@@ -269,7 +271,7 @@ static fsdp_status model_place(const char *dir, int form, char **path)
 
 /* Return an error if the checkpoint has weights that this run's model does not have. Loading
  * ignores such weights, as PyTorch does, so a run with fewer layers would silently continue without
- * the other layers. If the file cannot be opened or has no model, return FSDP_OK, since the reader
+ * the other layers. If the checkpoint cannot be opened or has no model, return FSDP_OK: the reader
  * will report the error. */
 static fsdp_status check_expected(const fsdp_trainer *t, const char *dir, int form)
 {

@@ -1,29 +1,30 @@
-/* The files in a checkpoint's folder that contain the model and the optimizer. --state-dict-type
- * selects the form in which they are written. All forms can be read.
+/* The files of a checkpoint that contain the model and the optimizer. With --checkpoint-format
+ * fsdp, --state-dict-type selects which files are written:
  *
  * | SHARDED_STATE_DICT | .metadata, __<rank>_0.distcp: {"model", "optim"}          |
  * | FULL_STATE_DICT    | model_state_dict.pt, optim_state_dict.pt                  |
  * | LOCAL_STATE_DICT   | local_state_dict_rank<rank>.pt: {"model", "optim"}        |
  *
- * With --checkpoint-format accelerate the files are those of Accelerate's save_state()
- * (<fsdp/accelerate.h>). */
+ * {"model", "optim"} is one dict with both. With the other values of --checkpoint-format, the files
+ * are those of Accelerate's save_state() (<fsdp/accelerate.h>). A run can resume from any of these
+ * files. */
 #pragma once
 #include <fsdp/state_dict.h>
 
 #include "src/train/trainer_internal.h"
 
-/* Does `dir` contain a model and an optimizer in any form that can be read? */
+/* Return true if `dir` contains a model and an optimizer in files from which a run can resume. */
 bool fsdp_checkpoint_files_exist(const char *dir);
-/* Does this run write SHARDED_STATE_DICT checkpoints with --checkpoint-format fsdp? If so,
- * fsdp_checkpoint_files_state() returns their content; if not, fsdp_checkpoint_files_write() writes
- * the files. */
+/* Return true if this run saves SHARDED_STATE_DICT checkpoints with --checkpoint-format fsdp. The
+ * caller then saves the dict of fsdp_checkpoint_files_state(). Otherwise, the caller calls
+ * fsdp_checkpoint_files_write(). */
 bool fsdp_checkpoint_files_are_sharded(const fsdp_trainer *t);
-/* Write the model and the optimizer into the existing folder `dir`. Not called if
- * fsdp_checkpoint_files_are_sharded(). Collective. */
+/* Write the model and the optimizer into the existing folder `dir`. Must not be called if
+ * fsdp_checkpoint_files_are_sharded() returns true. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir);
 /* Create *all, the content of a SHARDED_STATE_DICT checkpoint. The caller owns it. Not collective.
  */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_state(fsdp_trainer *t, fsdp_state_dict **all);
-/* Read `dir` into the run's model and optimizer. The optimizer keeps the options of this run.
- * Collective. */
+/* Read the model and the optimizer from `dir`. The optimizer keeps this run's options; the saved
+ * options are ignored. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_files_read(fsdp_trainer *t, const char *dir);

@@ -31,7 +31,8 @@ fsdp_status fsdp_checkpoint_folder_of_run(const fsdp_trainer *t, char **dir)
     return *dir ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Does --resume name this run's own folder of checkpoints, or a checkpoint in it? */
+/* Return true if --resume is "auto", this run's own folder of checkpoints, or a checkpoint in that
+ * folder. Also return true if the path does not exist. */
 static bool resumes_own(const fsdp_trainer *t)
 {
     const char *given = t->config->resume;
@@ -39,7 +40,7 @@ static bool resumes_own(const fsdp_trainer *t)
     if (!given || strcmp(given, "auto") == 0)
         return given != NULL;
     if (!fsdp_path_is_directory(given) && !fsdp_path_is_file(given))
-        return true; /* choose_given() reports the missing path */
+        return true; /* choose_given() will report that the path does not exist */
     parent = fsdp_path_parent(given);
     bool own = parent && fsdp_checkpoint_folder_of_run(t, &folder) == FSDP_OK &&
                (fsdp_train_is_same_file(given, folder) || fsdp_train_is_same_file(parent, folder));
@@ -61,7 +62,7 @@ char *fsdp_checkpoint_path_of_step(const char *folder, int64_t step)
 }
 
 /* Return the number after `prefix` in `name`, or -1 if `name` does not begin with `prefix` and a
- * number. *rest becomes the text after the number. */
+ * number. Unless -1 is returned, *rest is set to the text after the number. */
 static int64_t number_after(const char *prefix, const char *name, const char **rest)
 {
     const size_t n = strlen(prefix);
@@ -120,8 +121,8 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Set *yes if `dir` is a complete checkpoint. If `ours`, it must also be a checkpoint of this
- * program. */
+/* Set *yes to whether `dir` is a complete checkpoint. If `ours`, a checkpoint of another program
+ * does not count. */
 static fsdp_status is_usable(const char *dir, bool ours, bool *yes)
 {
     bool foreign = false;
@@ -185,8 +186,8 @@ fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
     return FSDP_OK;
 }
 
-/* Refuse a folder with checkpoints of an earlier run. This run would overwrite some of them, and
- * --resume would mistake checkpoints of later steps for this run's. */
+/* Return an error if `folder` has checkpoints of an earlier run. This run would overwrite some of
+ * them, and --resume would mistake checkpoints of later steps for this run's. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;
@@ -229,8 +230,8 @@ fsdp_status fsdp_checkpoint_check(const fsdp_trainer *t)
     return status;
 }
 
-/* Remove the files of the checkpoint from its folder `path`, but keep the folder and the user's
- * files in it. */
+/* Remove the checkpoint's files from its folder `path`, but keep the folder and the user's files in
+ * it. */
 static fsdp_status empty_checkpoint(const char *path)
 {
     fsdp_atomic_directory *others;
@@ -240,9 +241,9 @@ static fsdp_status empty_checkpoint(const char *path)
 }
 
 /* Remove a checkpoint. If its folder also has files of the user, remove only the checkpoint's
- * files. Otherwise, first rename the folder to a temporary name, so that a half-removed checkpoint
- * never has the name of a checkpoint. If this process is killed, a later run removes the temporary
- * folder. */
+ * files. Otherwise, rename the folder to a temporary name and then remove it, so that a
+ * half-removed checkpoint never has the name of a checkpoint. If this process is killed, a later
+ * run removes the temporary folder. */
 static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 {
     char *path = fsdp_checkpoint_path_of_step(folder, step);
@@ -262,9 +263,9 @@ static fsdp_status remove_checkpoint(const char *folder, int64_t step)
     return status;
 }
 
-/* Keep the newest r->limit checkpoints up to step r->step, and remove older ones. Checkpoints of
- * later steps were left by another run. They are removed if this run replaces that run
- * (r->remove_later), because --resume would find them. */
+/* Keep the newest r->limit of the checkpoints whose step is at most r->step, and remove the older
+ * ones. Checkpoints of later steps are from another run. If this run replaces that run
+ * (r->remove_later), remove them, too, since --resume would otherwise find them. */
 fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;

@@ -14,10 +14,10 @@
 #include "src/source/source.h"
 #include "src/state_dict/accelerate.h"
 
-/* ---- search for the files -------------------------------------------------------------------- */
+/* ---- finding the model and the optimizer ----------------------------------------------------- */
 
-/* The files to look for, in this order. A folder of torch.distributed.checkpoint is recognised by
- * its .metadata. */
+/* Files of a model and of an optimizer, in the order in which they are looked for. A .metadata
+ * means the folder that contains it, a checkpoint of torch.distributed.checkpoint. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
@@ -31,7 +31,7 @@ static bool find_first(const char *dir, const char *const *names, char path[PATH
             continue;
         char *slash = strrchr(path, '/');
         if (strcmp(slash, "/.metadata") == 0)
-            *slash = '\0'; /* only the folder */
+            *slash = '\0'; /* keep only the path of the folder */
         return true;
     }
     *path = '\0';
@@ -164,8 +164,8 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     } else {
         memcpy(&number, (const char *)options + f->from, sizeof number);
         if (strcmp(f->flag, "adafactor-beta1") == 0 && number < 0.0)
-            /* no first moment: a negative value in the optimizer's options, NAN in the
-             * configuration */
+            /* A negative value in the optimizer's options means no first moment. In the
+             * configuration, NAN means this. */
             number = (double)NAN;
         memcpy((char *)&copy + f->to, &number, sizeof number);
     }
@@ -176,9 +176,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Count the parameters that have the same two values in field f as parameter i: this run's value
- * and the saved value. Return 0 if one of these parameters comes before i, since the difference has
- * then already been printed. */
+/* Return the number of parameters that have the same values of field f as parameter i, both in this
+ * run and in the checkpoint. Return 0 if one of these parameters comes before i, since the
+ * difference has then already been printed. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];
@@ -216,8 +216,9 @@ static fsdp_status print_difference(const fsdp_trainer *t, const fsdp_foreign_re
     return status;
 }
 
-/* Refuse a state of Adam for AdamW, and vice versa. Both save the same state, but the options in
- * param_groups show which class saved it. */
+/* Return an error if the checkpoint has Adam's state and this run uses AdamW, or vice versa. Both
+ * optimizers save the same entries, but the options in param_groups show which of the two saved
+ * them. */
 static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     if (t->config->optimizer == FSDP_OPTIMIZER_SGD ||
@@ -230,7 +231,7 @@ static fsdp_status check_class(const fsdp_trainer *t, const fsdp_foreign_report 
 }
 
 /* Compare the saved options with this run's, and print the differences on rank 0. All ranks have
- * the same report. */
+ * the same report, so all return the same status. */
 static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_report *r)
 {
     for (size_t i = 0; i < r->n_notes && t->out; i++)
@@ -244,8 +245,8 @@ static fsdp_status compare_options(const fsdp_trainer *t, const fsdp_foreign_rep
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Read the loss scale of float16, if it was saved. Accelerate and Trainer save it in a file of its
- * own, next to the optimizer's file. */
+/* Read the state of the loss scaler, if it was saved. Accelerate and Trainer save it as scaler.pt,
+ * next to the optimizer's file. */
 static fsdp_status read_scaler(const fsdp_trainer *t, const char *dir)
 {
     if (!t->loop.scaler || !fsdp_grad_scaler_is_enabled(t->loop.scaler))

@@ -1,6 +1,6 @@
-/* Resumes from a checkpoint of another program: a folder of torch.distributed.checkpoint, of
- * Accelerate or of transformers' Trainer, or a file of torch.save. This run's options take effect;
- * saved options that differ from them are printed. */
+/* Resumes from a checkpoint of another program: a folder written by torch.distributed.checkpoint,
+ * Accelerate or transformers' Trainer, or a file written by torch.save. This run's options take
+ * effect; saved options that differ from them are printed. */
 #pragma once
 #include <limits.h>
 
@@ -12,18 +12,18 @@ typedef struct fsdp_checkpoint_parts {
     char model[PATH_MAX], optimizer[PATH_MAX];
 } fsdp_checkpoint_parts;
 
-/* Find the model and the optimizer of `path`. Return false if they cannot be found. If only one of
- * them was found, set *lacks to a static text that names the missing one; otherwise set it to NULL.
- */
+/* Find the model and the optimizer in the file or folder `path`. Return true if both were found. If
+ * only one of them was found, *lacks is set to a static text that names the missing one. Otherwise,
+ * *lacks is set to NULL. */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
-/* Does `dir` have files that this program always writes together with trainer_state.json? If so,
- * the checkpoint is incomplete without trainer_state.json. Also true if .metadata is damaged. */
+/* Return true if `dir` is incomplete without trainer_state.json: it has files that this program
+ * always writes together with trainer_state.json, or its .metadata is damaged. */
 bool fsdp_checkpoint_needs_state(const char *dir);
-/* Check that a file given to --resume can be opened as a checkpoint. If a file of torch.save (.pt,
- * .pth, .bin) cannot be opened, return the error from reading it. For other files, return
- * FSDP_ERR_INVALID; the message names the accepted formats. */
+/* Return an error if the file `path`, which was given to --resume, cannot be opened as a
+ * checkpoint. If its name ends in .pt, .pth or .bin, the error says why reading failed. Otherwise
+ * the error is FSDP_ERR_INVALID, and the message names the accepted files. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_check_file(const char *path);
-/* Read `path` into the run's model and optimizer. Saved options that differ from this run's, and
- * unused content, are printed to t->out. Collective. */
+/* Read `path` into the run's model and optimizer. Print to t->out which saved options differ from
+ * this run's, and which saved values are not used. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_foreign_read(fsdp_trainer *t, const char *path);

@@ -1,5 +1,5 @@
-/* Resumes a run from a checkpoint: chooses and loads the checkpoint, and explains why a checkpoint
- * cannot be used. */
+/* Chooses and loads the checkpoint from which a run resumes, and explains why a checkpoint cannot
+ * be used. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,14 +21,14 @@
 /* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* another complete checkpoint that an error message can suggest; "": none. It is the newest
-     * other one in the same folder if --resume names `path`, otherwise the newest one that is older
-     * than `path` */
+    /* another complete checkpoint, which an error message can suggest; "": none. If --resume names
+     * `path`, it is the newest of the other checkpoints in the same folder. Otherwise it is the
+     * newest one that is older than `path` */
     char previous[PATH_MAX];
 } choice;
 
-/* Choose the newest of Accelerate's checkpoints, checkpoint_<i>. Called if there is no
- * checkpoint-<step>. */
+/* Choose the newest of Accelerate's checkpoints, checkpoint_<i>, in `folder`. Called if `folder`
+ * has no checkpoint-<step>. */
 static fsdp_status choose_of_accelerate(const char *folder, choice *out)
 {
     char **names;
@@ -78,7 +78,8 @@ static fsdp_status choose_newest(const char *folder, choice *out)
     return status == FSDP_OK && !*out->path ? choose_of_accelerate(folder, out) : status;
 }
 
-/* Return why a run cannot be resumed from `dir`, a folder with the name of a checkpoint. */
+/* Return the reason why a run cannot resume from the folder `dir`, whose name is that of a
+ * checkpoint. The text is static. */
 static const char *why_unusable(const char *dir)
 {
     fsdp_checkpoint_parts parts;
@@ -91,7 +92,7 @@ static const char *why_unusable(const char *dir)
                : lacks;
 }
 
-/* Called if the run cannot be resumed from any checkpoint in `folder`. Return an error if `folder`
+/* Called if the run cannot resume from any checkpoint in `folder`. Return an error if `folder`
  * contains a checkpoint folder that is not empty. Without this error, the run would silently start
  * from the beginning. */
 static fsdp_status refuse_unusable(const char *folder)
@@ -142,8 +143,8 @@ static fsdp_status refuse_missing(const char *given)
                       newest.path);
 }
 
-/* Set out->previous to the newest other checkpoint in the folder that contains the checkpoint
- * `given`. The user can resume from it if `given` is damaged. */
+/* Set out->previous to the newest of the other checkpoints that are in the same folder as the
+ * checkpoint `given`. An error message will suggest out->previous if `given` is damaged. */
 static fsdp_status choose_newest_next_to(const char *given, choice *out)
 {
     int64_t *steps;
@@ -167,8 +168,8 @@ static fsdp_status choose_newest_next_to(const char *given, choice *out)
     return status;
 }
 
-/* Choose the checkpoint for --resume `given`, which is a checkpoint (a folder or a file of
- * torch.save) or a folder of checkpoints. */
+/* Choose the checkpoint for --resume `given`. `given` is a checkpoint (a folder, or a file written
+ * by torch.save) or a folder of checkpoints. */
 static fsdp_status choose_given(const char *given, choice *out)
 {
     if (fsdp_path_is_file(given)) {
@@ -204,9 +205,9 @@ static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, c
     return status;
 }
 
-/* Return an error if there is a checkpoint where another program saves its checkpoints:
- * transformers' Trainer in its output folder, Accelerate in the folder "checkpoints" of its output
- * folder or its project folder. */
+/* Return an error if there is a checkpoint where another program would have saved it. transformers'
+ * Trainer saves checkpoints in its output folder. Accelerate saves them in the folder "checkpoints"
+ * of its output folder or of its project folder. */
 static fsdp_status refuse_other_places(const fsdp_trainer *t)
 {
     if (t->config->output) {
@@ -234,8 +235,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Called before the first step. Return an error if the folder contains a checkpoint of another
- * program that a later step of this run would replace. */
+/* Called before the first step. Return an error if t->checkpoint_dir contains a checkpoint of
+ * another program that a later step of this run would replace. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;
@@ -270,8 +271,8 @@ typedef struct origin {
     int64_t counted;
 } origin;
 
-/* Return an error if the number of steps taken is unknown: without trainer_state.json, the
- * optimizer's state or --resume-step must give it. */
+/* Return an error if nothing says how many steps the saved run had taken. Without
+ * trainer_state.json, the optimizer's state or --resume-step must give this number. */
 static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, const origin *from)
 {
     if (from->state.kind != FSDP_TRAINER_STATE_NONE || t->config->resume_step >= 0 ||
@@ -284,9 +285,9 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
 }
 
 /* Check that trainer_state.json and the optimizer's state are from the same save. The optimizer's
- * count may be less than the number of steps, since skipped steps are not counted. It may also be
- * less than the count in trainer_state.json if a parameter is frozen now, since a frozen parameter
- * no longer has a count. */
+ * count may be less than the number of steps, since skipped steps are not counted. The optimizer's
+ * count may also be less than the count in trainer_state.json if a parameter is frozen now, since a
+ * frozen parameter no longer has a count. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);
@@ -340,8 +341,8 @@ static void ignore_damage(const char *damage, void *context)
     (void)damage, (void)context; /* the last error describes the damage */
 }
 
-/* If `path` has no model and optimizer, return an error that names a missing file that the saved
- * run had written. */
+/* If the model or the optimizer is missing in `path`, return an error that names a missing file of
+ * the saved run. */
 static fsdp_status check_there(const char *path)
 {
     size_t damages = 0;
@@ -351,8 +352,8 @@ static fsdp_status check_there(const char *path)
     return damages ? FSDP_ERR_NOT_FOUND : FSDP_OK;
 }
 
-/* Check that a checkpoint folder of this program has its files, and that they are from the same
- * save as its trainer_state.json. Called by rank 0. */
+/* Called by rank 0 for a checkpoint folder of this program. Check that `path` has a model and an
+ * optimizer, and that their files are from the same save as trainer_state.json. */
 static fsdp_status check_folder_is_whole(const char *path)
 {
     fsdp_json *state;
@@ -363,9 +364,9 @@ static fsdp_status check_folder_is_whole(const char *path)
     return status;
 }
 
-/* Set *yes if the files at `path` must be read as those of another program. Called if there is no
- * trainer_state.json of this program. Every form is then assumed to be from another program, except
- * LOCAL_STATE_DICT, which only this program writes. Rank 0 decides. Collective. */
+/* Called if `path` has no trainer_state.json of this program. Set *yes to whether rank 0 finds a
+ * model or an optimizer that another program may have written. LOCAL_STATE_DICT files are not
+ * found, since only this program writes them. Collective. */
 static fsdp_status is_of_another_program(const fsdp_trainer *t, const char *path, bool *yes)
 {
     fsdp_checkpoint_parts parts;
@@ -407,8 +408,8 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Whether an error may be due to damage. If so, another checkpoint may be intact. A damaged pickle
- * is reported as FSDP_ERR_UNSUPPORTED. */
+/* Return true if the error may mean that the checkpoint is damaged. Another checkpoint may then be
+ * intact. A damaged pickle is reported as FSDP_ERR_UNSUPPORTED. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||
@@ -438,8 +439,9 @@ static fsdp_status load_chosen(fsdp_trainer *t)
     return status;
 }
 
-/* Print a line if there is a checkpoint of a later step than the resumed one. As with transformers'
- * Trainer, that checkpoint is kept until this run saves the same step. */
+/* Print a line if t->checkpoint_dir has a checkpoint of a later step than the resumed one. The
+ * later checkpoint is kept until this run saves its own checkpoint of that step, as transformers'
+ * Trainer does. */
 static fsdp_status print_later_checkpoint(const fsdp_trainer *t)
 {
     int64_t *steps;

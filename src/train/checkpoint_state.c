@@ -13,11 +13,11 @@
 
 static const int64_t FORMAT = 1;
 static const char CHECKSUM[] = "crc32";
-/* The number of steps that the optimizer had counted. The field is absent if the optimizer does not
- * count steps. When a run resumes, this number is compared with the optimizer's state. */
+/* The field with the number of steps that the optimizer has counted. It is absent if the optimizer
+ * does not count steps. A resumed run compares this number with the optimizer's state. */
 static const char COUNTED[] = "optimizer_steps";
 
-/* Compute the checksum of the document's text. `doc` must not contain the field CHECKSUM. */
+/* Compute the checksum of the text of `doc`, which must not contain the field CHECKSUM. */
 static fsdp_status checksum_of(const fsdp_json *doc, int64_t *sum)
 {
     fsdp_crc32_table table;
@@ -90,7 +90,8 @@ static int64_t rows_of_a_step(const fsdp_trainer *t)
            fsdp_group_world_size(t->group);
 }
 
-/* Write the position in the data, which determines the rows of each step. */
+/* Write the position in the data, and the numbers of rows and ranks on which the rows of each step
+ * depend. */
 static void put_position(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);
@@ -167,8 +168,8 @@ int64_t fsdp_trainer_counted_steps(const fsdp_trainer *t)
 
 /* --- reading --- */
 
-/* Check the text of `doc` against its checksum, and remove the checksum from `doc`. Files of
- * earlier versions have no checksum. */
+/* Check the text of `doc` against the checksum in `doc`, and remove the checksum. Return FSDP_OK if
+ * there is no checksum: earlier versions wrote none. */
 static fsdp_status compare_checksum(fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -281,8 +282,8 @@ static fsdp_status get_result(fsdp_json_node from, fsdp_train_result *r)
     return fsdp_json_get_bool(from, "saved", &r->saved);
 }
 
-/* Read the scaler's state. It is missing if the saved run did not scale its losses. The scaler of
- * this run then keeps its initial state. */
+/* Read the scaler's state. If the saved run did not scale its losses, the state is missing, and
+ * this run's scaler keeps its initial state. */
 static fsdp_status get_scaler(fsdp_json_node root, fsdp_grad_scaler *scaler)
 {
     fsdp_json_node from;
@@ -350,8 +351,8 @@ static const char *or_none(const char *value)
     return *value ? value : "none";
 }
 
-/* Options that affect the numbers of a run. An option in `fixed` must not change. If an option in
- * `printed` has changed, both values are printed. */
+/* Options that affect the results of a run. A resumed run must have the saved value of each option
+ * in `fixed`. If an option in `printed` has changed, both values are printed. */
 static const char *const fixed[] = {"seed", "sampler", "shuffle", "drop-last", "optimizer", NULL};
 static const char *const printed[] = {"lr",
                                       "weight-decay",

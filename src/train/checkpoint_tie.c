@@ -13,7 +13,7 @@
 #include "src/train/checkpoint_state.h"
 
 enum {
-    /* the checksum of a torch.save file covers this many bytes at its end */
+    /* the checksum of a file written by torch.save covers only its last END_BYTES bytes */
     END_BYTES = 1 << 16,
     MAX_NAME = 64
 };
@@ -34,8 +34,8 @@ static const char *const names[] = {".metadata",
                                     "pytorch_model.bin",
                                     "optimizer.bin"};
 
-/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks are tried
- * in order, until a file does not exist. */
+/* Files that each rank writes. Each name consists of `begin`, the rank and `end`. Ranks 0, 1, 2 and
+ * so on are tried, until a file does not exist. */
 static const struct {
     const char *begin, *end;
 } of_ranks[] = {{"local_state_dict_rank", ".pt"},
@@ -62,8 +62,8 @@ static fsdp_status identify(const char *path, identity *id)
     return FSDP_OK;
 }
 
-/* Add the name, size and checksum of a file in `dir` to `list`. If the file does not exist, add
- * nothing, and set *there to false. */
+/* Add the name, size and checksum of a file in `dir` to `list`. Set *there to whether the file
+ * exists. If not, add nothing. */
 static fsdp_status put_file(fsdp_json_node list, const char *dir, const char *name, bool *there)
 {
     identity id = {0};

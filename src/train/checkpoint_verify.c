@@ -43,7 +43,7 @@ static fsdp_status require_file(const looking *l, const char *name)
     return FSDP_OK;
 }
 
-/* Check that the files of all ranks exist. Each name consists of `stem`, the rank and `ending`. */
+/* Check that the file of each rank exists. Its name consists of `stem`, the rank and `ending`. */
 static fsdp_status require_files_of_ranks(const looking *l, const char *stem, const char *ending,
                                           int64_t ranks)
 {
@@ -55,14 +55,15 @@ static fsdp_status require_files_of_ranks(const looking *l, const char *stem, co
     return FSDP_OK;
 }
 
-/* ---- forms, named as in the configuration --------------------------------------------------- */
+/* ---- kinds of checkpoint (--checkpoint-format, --state-dict-type) and the files of each ------ */
 
 typedef struct form {
     const char *format, *type; /* values of --checkpoint-format and --state-dict-type */
     const char *files[4];
-    /* texts before and after the rank in the names of each rank's files; NULL: no such files */
+    /* the name of each rank's file is `of_ranks`, the rank, `ending`; NULL: ranks have no files of
+     * their own */
     const char *of_ranks, *ending;
-    /* file with the scaler's state, if losses were scaled; NULL: that state is in
+    /* the file with the loss scaler's state, if losses were scaled; NULL: the state is in
      * trainer_state.json */
     const char *scaler;
 } form;
@@ -105,8 +106,8 @@ static fsdp_status check_form(const looking *l, const form *f, int64_t ranks)
     return f->of_ranks ? require_files_of_ranks(l, f->of_ranks, f->ending, ranks) : FSDP_OK;
 }
 
-/* Check that all files of the checkpoint's form exist. Check nothing if this version does not know
- * the form. */
+/* Check that the checkpoint has all files of its kind (see `forms`). Check nothing if this version
+ * does not know the kind. */
 static fsdp_status check_files(const looking *l, fsdp_json_node root)
 {
     fsdp_json_node configuration, position;

@@ -6,7 +6,7 @@
 
 #include "src/source/damage.h"
 
-/* Call found() for each defect, and add the number of defects to *damages. Does nothing if `dir` is
- * not a folder or has no trainer_state.json of this program. */
+/* Call found() for each defect of the checkpoint `dir`, and add the number of defects to *damages.
+ * Does nothing if `dir` is not a folder or has no trainer_state.json of this program. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_folder_verify(const char *dir, fsdp_damage_fn *found,
                                                           void *context, size_t *damages);

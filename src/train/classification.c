@@ -46,7 +46,7 @@ static int64_t largest(const float *row, int64_t n)
 }
 
 /* Return log(sum(exp(row))) - row[label]. row[best], the largest value, is subtracted from all
- * values first, so that nothing overflows. */
+ * values first, so that exp() does not overflow. */
 static double cross_entropy(const float *row, int64_t n, int64_t best, int32_t label)
 {
     double sum = 0;

@@ -1,8 +1,8 @@
 /* Accuracy and F1 of a classifier, from counts that are added over batches and ranks.
  *
- * F1 is sklearn's f1_score with zero_division=0. With two classes it is the F1 of class 1. With
- * more classes it is the mean over the classes that are the label or the prediction of some row
- * (average="macro"). */
+ * F1 is sklearn's f1_score with zero_division=0. With two classes, it is the F1 of class 1. With
+ * more classes, it is the mean of the F1 of each class (average="macro"), without classes that no
+ * row has as label or prediction. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/comm.h>
@@ -10,12 +10,14 @@
 
 typedef struct fsdp_class_counts {
     int64_t classes;
-    /* [classes]: numbers of rows whose label and prediction are this class; owned */
+    /* [classes]: for each class, the number of rows whose label and prediction are this class;
+     * owned */
     int64_t *right;
-    /* [classes]: numbers of rows whose prediction is this class; part of the allocation of `right`
-     */
+    /* [classes]: for each class, the number of rows whose prediction is this class; part of the
+     * allocation of `right` */
     int64_t *predicted;
-    /* [classes]: numbers of rows whose label is this class; part of the allocation of `right` */
+    /* [classes]: for each class, the number of rows whose label is this class; part of the
+     * allocation of `right` */
     int64_t *labels;
 } fsdp_class_counts;
 
@@ -26,7 +28,7 @@ void fsdp_class_counts_fini(fsdp_class_counts *counts); /* all zero afterwards *
 void fsdp_class_counts_add(fsdp_class_counts *counts, int32_t label, int64_t predicted);
 
 /* Add the rows of `batch` that have a label. The prediction is the class with the largest logit;
- * among equal logits, the first class. *loss becomes the sum of -log softmax(logits)[label] over
+ * among equal logits, the first class. *loss is set to the sum of -log softmax(logits)[label] over
  * these rows, computed in double.
  * @param logits [batch->rows, classes] */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *counts,
@@ -35,7 +37,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_class_counts_add_batch(fsdp_class_counts *count
 /* Replace the counts by their sums over all ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_class_counts_reduce(fsdp_class_counts *counts, fsdp_group *group);
 
-/* fsdp_class_accuracy() returns the accuracy, fsdp_class_f1() the F1. Both are 0 if no rows were
- * added. */
+/* Return the accuracy; 0 if no rows were added. */
 double fsdp_class_accuracy(const fsdp_class_counts *counts);
+/* Return the F1 (see the top of this file); 0 if no rows were added. */
 double fsdp_class_f1(const fsdp_class_counts *counts);

@@ -1,8 +1,8 @@
 /* Prints texts that the trained model generates for the first rows of the validation data, next to
- * the references. A causal model continues the prompt of a row: the tokens at its beginning, which
- * do not count in the loss. If a row has no prompt, the model continues the first tokens of the
- * row. Only rank 0 reads the rows. The other ranks take part with empty batches, since the model is
- * sharded. */
+ * the references. A causal model continues the prompt of a row. The prompt is the tokens at the
+ * beginning of the row that do not count in the loss. If a row has no prompt, the model continues
+ * the first tokens of the row. Only rank 0 reads the rows. The other ranks take part with empty
+ * batches, since the model is sharded. */
 #include <string.h>
 
 #include <fsdp/data.h>
@@ -14,13 +14,13 @@
 #include "src/train/trainer_internal.h"
 
 enum {
-    /* if a row has no prompt, the model continues this many of its first tokens, but at most half
-     * of the row */
+    /* if a row has no prompt, the model continues the first FIRST_TOKENS tokens of the row, but at
+     * most half of the row */
     FIRST_TOKENS = 32
 };
 
-/* Return the number of tokens of a causal row that the model continues; the tokens after them are
- * the reference. */
+/* Return the number of tokens at the beginning of a causal row that the model is given. The rest of
+ * the row is the reference. */
 static size_t prompt_length(const fsdp_example *example)
 {
     const size_t n = example->source.len;

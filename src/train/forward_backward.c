@@ -1,8 +1,8 @@
-/* Forward and backward of one batch, the basic operation of any training loop. */
+/* Runs the forward and the backward of one batch. */
 #include <fsdp/train.h>
 
-/* Return the factor that makes the loss a mean. It is computed in float32, as it is in the trainer
- * for a mean of means. */
+/* Return the factor that turns the sum of the label losses into their mean. It is computed in
+ * float32, like factor_of() in step.c. */
 static double mean_factor(const fsdp_batch *batch)
 {
     return batch->label_tokens > 0 ? (double)(1.0f / (float)batch->label_tokens) : 1.0;
@@ -16,8 +16,7 @@ static fsdp_status forward(fsdp_scope *s, fsdp_module *model, float factor, fsdp
     return fsdp_device_is_meta(fsdp_scope_device(s)) ? FSDP_OK : fsdp_tensor_item(*out, loss);
 }
 
-/* Run the forward. If o->training is set, also run the backward on o->tape, which must then not be
- * NULL. */
+/* Run the forward and, if o->training, the backward. If o->training, o->tape must not be NULL. */
 static fsdp_status on_tape(fsdp_module *model, fsdp_device *device, const fsdp_batch *batch,
                            const fsdp_forward_backward_options *o, double *loss)
 {

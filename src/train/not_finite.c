@@ -7,8 +7,8 @@
 #include "src/report/human.h"
 #include "src/tensor/tensor.h"
 
-/* Set *bad to 1 if this rank's rows of p have a value that is not finite, else to 0. If this rank
- * has no rows of p, leave *bad unchanged. */
+/* Set *bad to 1 if this rank's rows of p have a NaN or infinite value, else to 0. Leave *bad
+ * unchanged if this rank has no rows of p. */
 static fsdp_status look_at(const fsdp_parameter *p, float *bad)
 {
     const fsdp_tensor *local = fsdp_parameter_local(p);
@@ -39,7 +39,7 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
-/* Return the error for the case that all parameters are finite. */
+/* Return the error of fsdp_not_finite() for the case that all parameters are finite. */
 static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
                                          int64_t step, double lr)
 {
@@ -64,7 +64,7 @@ static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char
 fsdp_status fsdp_not_finite(const fsdp_train_loop *loop, const char *what, int64_t step, double lr)
 {
     const fsdp_named_parameter *bad;
-    char text[512]; /* a copy, since `what` may be the text of the last error, which may change */
+    char text[512]; /* a copy: `what` may be fsdp_last_error(), which may change */
     snprintf(text, sizeof text, "%s", what);
     FSDP_TRY(fsdp_find_not_finite(loop, &bad));
     if (!bad)

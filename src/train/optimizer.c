@@ -16,7 +16,7 @@ typedef struct group_options {
 } group_options;
 
 /* Return the options of a group with this weight decay. Adafactor's scale_parameter and
- * relative_step are off unless given, as in transformers' Trainer. */
+ * relative_step are off by default, as in transformers' Trainer. */
 static group_options options_of(const fsdp_train_config *c, double weight_decay)
 {
     return (group_options){
@@ -93,8 +93,8 @@ static fsdp_status check_word(const fsdp_parameter_list *all, const char *word)
 }
 
 /* Split the trained parameters of `all`: `no_decay` gets those whose names contain one of `words`,
- * and `decay` gets the others. The names in the lists are borrowed from `all`. The caller owns the
- * `items` of the lists, even on failure. */
+ * and `decay` gets the rest. The names in `decay` and `no_decay` are borrowed from `all`. The
+ * caller owns decay->items and no_decay->items, even on failure. */
 static fsdp_status split_by_word(const fsdp_option_list *words, const fsdp_parameter_list *all,
                                  fsdp_parameter_list *decay, fsdp_parameter_list *no_decay)
 {

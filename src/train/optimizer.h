@@ -3,8 +3,8 @@
 #include "src/train_config/config.h"
 
 /* Create the optimizer for the parameters of `module`. It has one group. With --no-decay it has a
- * second group, without weight decay. Return FSDP_ERR_INVALID if a word of --no-decay is not part
- * of any parameter's name; the message names the flag and the most similar name. */
+ * second group, without weight decay. Return FSDP_ERR_INVALID if no parameter's name contains a
+ * given word of --no-decay; the message contains the word and the most similar name. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_optimizer_create(const fsdp_train_config *config,
                                                         fsdp_module *module,
                                                         fsdp_optimizer **optimizer);

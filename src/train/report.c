@@ -150,7 +150,7 @@ static int compare_doubles(const void *a, const void *b)
 }
 
 /* Return the median of the seconds per step. If there are more than two steps, leave out the first
- * one, since it includes the warm-up. */
+ * step, since it includes the warm-up. */
 static double median_step(const fsdp_trainer *t)
 {
     size_t n = (size_t)(t->step - t->first_step), skip = n > 2 ? 1 : 0;
@@ -191,7 +191,7 @@ static fsdp_status summary_line(fsdp_trainer *t, const fsdp_memory_stats *ranks,
 /* --- tables --- */
 
 /* The table of epochs has columns for the measures of this task, such as accuracy. Set `headings`
- * to the headings of these columns, and return how many there are. */
+ * to the headings of these columns, and return the number of columns. */
 static size_t metric_columns(fsdp_task task, const char *headings[2])
 {
     headings[0] = task == FSDP_TASK_CAUSAL_LM ? "perplexity" : "accuracy";
@@ -199,7 +199,8 @@ static size_t metric_columns(fsdp_task task, const char *headings[2])
     return task == FSDP_TASK_CAUSAL_LM ? 1 : task == FSDP_TASK_CLASSIFICATION ? 2 : 0;
 }
 
-/* Add a cell with a result of validation, or with "-" if there was no validation. */
+/* Add a cell with `value`, a result of the validation of epoch `e`, or with "-" if this epoch had
+ * no validation. */
 static void validation_cell(fsdp_table *table, const fsdp_epoch_record *e, double value)
 {
     if (isnan(e->validation_loss))

@@ -35,8 +35,8 @@ static fsdp_status open_source(const fsdp_trainer *t, const fsdp_train_source *s
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = cleaning,
-        /* If the option is not given, pass 0. Texts are then cut to the option's default length,
-         * but rows of token ids are not cut. */
+        /* If --max-source-length or --max-target-length is not given, pass 0. Texts are then cut to
+         * the dataset's default length, but rows of token ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = !training && c->val_max_target_length ? c->val_max_target_length
                              : c->cut_targets                      ? c->max_target_length
@@ -98,8 +98,8 @@ static void print_source(const fsdp_trainer *t, const fsdp_train_source *s, cons
     fputc('\n', t->out);
 }
 
-/* Open all sources as `parts` [fsdp_train_sources_count()]. *n is the number of parts that were
- * opened, also on failure. */
+/* Open all sources as `parts` [fsdp_train_sources_count()]. *n is set to the number of parts that
+ * were opened, even on failure. */
 static fsdp_status open_parts(const fsdp_trainer *t, fsdp_mixture_part *parts, size_t *n)
 {
     for (*n = 0; *n < fsdp_train_sources_count(t->config); ++*n) {

@@ -1,4 +1,4 @@
-/* See Note [Loss of a step] in step.h. */
+/* Runs one optimizer step, or the validation. See Note [Loss of a step] in step.h. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,9 +12,10 @@
 #include "src/train/classification.h"
 #include "src/train/not_finite.h"
 
-/* What one micro-batch adds to the loss and the counts of a step. Ranks gather it as raw bytes. */
+/* What one micro-batch adds to the loss and the counts of a step. Ranks exchange these structs as
+ * raw bytes. */
 typedef struct micro_batch_sum {
-    double loss; /* sum of the losses of the micro-batch's labels; with mean_of_means, their mean */
+    double loss; /* sum of the micro-batch's label losses; with mean_of_means, their mean */
     int64_t labels, tokens, rows;
 } micro_batch_sum;
 
@@ -30,8 +31,8 @@ static float factor_of(const fsdp_train_loop *loop, const fsdp_batch *batch)
     return loop->mean_of_means && batch->label_tokens ? 1.0f / (float)batch->label_tokens : 1.0f;
 }
 
-/* Gather the micro-batches of all ranks as `all` [micro_steps * W] in the order of micro-batches:
- * micro-batch m = a * W + r is micro-step a of rank r, and W is the number of ranks. Collective. */
+/* Gather the sums of all ranks' micro-batches into `all` [micro_steps * W], where W is the number
+ * of ranks. Element a * W + r is the micro-batch of rank r in micro-step a. Collective. */
 static fsdp_status gather_micro_batches(const fsdp_train_loop *loop, const micro_batch_sum *mine,
                                         int micro_steps, micro_batch_sum *all)
 {
@@ -44,8 +45,8 @@ static fsdp_status gather_micro_batches(const fsdp_train_loop *loop, const micro
     return status;
 }
 
-/* Add n micro-batches to `result` in the order of micro-batches; the loss is not divided yet.
- * Return the number of micro-batches that have labels. */
+/* Add the loss and the counts of n micro-batches to `result`, in the order of `all`. The caller
+ * divides the loss later. Return the number of micro-batches that have labels. */
 static int64_t add_micro_batches(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
     int64_t micro_batches = 0;
@@ -66,8 +67,9 @@ static double divisor(const fsdp_train_loop *loop, const fsdp_step_result *sum,
     return n > 0 ? (double)n : 1.0;
 }
 
-/* Find the first of n micro-batches whose loss is not finite, and set result->not_finite to its
- * rows. result->rows must be the number of rows before all[0]. */
+/* Find the first of the n micro-batches in `all` whose loss is not finite, and set
+ * result->not_finite to the rows of this micro-batch. No effect if result->not_finite is set
+ * already. result->rows must be the number of rows before all[0]. */
 static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
     int64_t first = result->rows;
@@ -80,8 +82,8 @@ static void find_not_finite_rows(const micro_batch_sum *all, int n, fsdp_step_re
     }
 }
 
-/* Run the forward of a micro-batch, and also its backward if `backward`. *loss becomes the loss of
- * the micro-batch times `scale`. */
+/* Run the forward of a micro-batch, and also its backward if `backward`. *loss is set to the loss
+ * of the micro-batch times `scale`. */
 static fsdp_status run_leaf(fsdp_train_loop *loop, const fsdp_batch *batch, int micro_step,
                             bool backward, double scale, double *loss)
 {
@@ -130,16 +132,16 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Is the loss not finite for a reason other than the loss scale? Multiplying a finite loss by the
- * scale never gives NaN, and gives infinity only if the scale itself is nearly infinite. */
+/* Return true if the loss was NaN or infinite even before it was multiplied by the loss scale. A
+ * finite loss times the scale is never NaN, and is infinite only if the scale is huge. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Skip a step whose loss is not finite, since the next batch may not overflow. End the run if a
- * parameter is not finite, since no later update can repair it. Also end the run after
- * MOST_IN_A_ROW such steps in a row, since they train nothing. */
+/* Skip a step whose loss is not finite, since the next batch may not overflow. Return an error,
+ * which ends the run, if a parameter is not finite, since no later update can repair the parameter.
+ * Also return an error after MOST_IN_A_ROW such steps in a row, since they train nothing. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -159,8 +161,8 @@ static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
     return fsdp_not_finite(loop, what, step, lr);
 }
 
-/* Skip a step whose gradients overflow, if a smaller scale can help. It cannot help if the scale is
- * already below 1, since the scale is then not the cause of the overflow. */
+/* Skip a step whose gradients or loss overflowed. Return an error if the gradients overflow with a
+ * loss scale below 1, since a smaller scale would not help. */
 static fsdp_status skip_step(fsdp_train_loop *loop, int64_t step, double lr,
                              fsdp_step_result *result)
 {
@@ -217,8 +219,9 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* Set what the backward of this micro-step communicates. The last micro-step also communicates the
- * gradients that the micro-steps before it have kept, so that none are left after a step. */
+/* Set what the backward of this micro-step communicates. The last micro-step of a step also
+ * communicates the gradients that earlier micro-steps have accumulated, so no gradients are left
+ * after the step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;
@@ -342,8 +345,9 @@ fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch)
     return status;
 }
 
-/* Validate all batches of the loader. *sum becomes the sums over all micro-batches; its loss is not
- * divided yet. *micro_batches becomes the number of micro-batches that have labels. */
+/* Validate all batches of the loader. Add the losses and counts of all micro-batches to *sum; the
+ * caller divides the loss later. Add the number of micro-batches that have labels to
+ * *micro_batches. */
 static fsdp_status validate_batches(fsdp_train_loop *loop, fsdp_loader *loader,
                                     void (*each)(void *arg), void *arg, fsdp_class_counts *counts,
                                     fsdp_step_result *sum, int64_t *micro_batches)

@@ -1,29 +1,36 @@
-/* One optimizer step: forward and backward of micro-batches, the global loss, clipping and the
- * update.
+/* Runs one optimizer step: forward and backward of micro-batches, the loss of the step, clipping
+ * and the update. Also runs the validation.
  *
- * Note [Loss of a step]. A step has one micro-batch for each micro-step of each rank: micro-batch
- * m = a * W + r is that of rank r in micro-step a, and W is the number of ranks. A micro-batch
- * yields the sum of the losses of its labels, and the number of its labels. With token-mean, the
- * loss is the sum over all micro-batches divided by the number of all labels. The gradients of all
- * micro-batches are added first and then divided once by this number. With mean-of-means, the sum
- * of each micro-batch is first divided by the number of its labels, and the sum over all
- * micro-batches is then divided by the number of micro-batches that have labels, as in PyTorch's
- * scripts. Losses of micro-batches are gathered and added in the order of micro-batches, so the
+ * Note [Loss of a step]. A step has one micro-batch for each micro-step of each rank. Micro-batch a
+ * * W + r is that of rank r in micro-step a, where W is the number of ranks. A micro-batch yields
+ * the sum of the losses of its labels, and the number of its labels.
+ *
+ * With --loss-reduction token-mean, the loss of the step is the sum over all micro-batches, divided
+ * by the number of all labels. The gradients of all micro-batches are added first and then divided
+ * once by this number.
+ *
+ * With mean-of-means, the sum of each micro-batch is divided by the number of its own labels. The
+ * loss of the step is the mean of these quotients over all micro-batches that have labels.
+ * PyTorch's scripts compute this loss.
+ *
+ * The losses of all micro-batches are gathered and added in the order of micro-batches, so the
  * printed loss does not depend on the number of ranks.
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
  * the scaler's scale. PyTorch scales the mean loss. Here, backward computes the gradients of a sum
- * of losses. They are divided by the number n of labels or micro-batches only at the end of the
- * step. So the loss of each micro-batch is multiplied by scale / P, and the gradients are divided
- * by n / P, where P is the smallest power of two that is at least n. If the scale is a power of
- * two, the scale and P change only exponents, so the result has the same bits as without them.
+ * of losses. They are divided only at the end of the step, by the number n of labels (token-mean)
+ * or of micro-batches (mean-of-means). So the loss of each micro-batch is multiplied by scale / P,
+ * and the gradients are divided by n / P. P is the smallest power of two that is at least n. If the
+ * scale is a power of two, the scale and P change only exponents, so the result has the same bits
+ * as without a scaler.
  *
  * A step whose gradients overflow updates nothing: neither the parameters nor the moments nor the
- * optimizer's own count of steps. It counts as a step of the run, and the schedule advances, as in
- * scripts that call scaler.step(optimizer), scaler.update(), scheduler.step(). If the loss is not
- * finite even before it is scaled, the scale is not the cause. As with GradScaler, such a step is
- * skipped, too, since the next batch may not overflow. It is reported as an overflow of the
- * forward, and several such steps in a row end the run. */
+ * optimizer's own count of steps. The step counts as a step of the run, and the schedule advances.
+ * Scripts that call scaler.step(optimizer), scaler.update() and scheduler.step() do the same.
+ *
+ * A step is also skipped if its loss is not finite even before it is scaled. The scale is not the
+ * cause, but the next batch may not overflow. GradScaler skips such a step, too. The step is
+ * reported as an overflow of the forward, and several such steps in a row end the run. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -32,13 +39,13 @@
 #include "src/train_config/config.h"
 
 typedef struct fsdp_train_loop {
-    fsdp_group *group; /* borrowed, as are all pointers below */
+    fsdp_group *group; /* borrowed, like all pointers in this struct */
     fsdp_device *device;
     fsdp_module *module; /* from fsdp_model_create(), sharded */
     fsdp_tape *tape;
     fsdp_optimizer *optimizer;
     fsdp_parameter_list parameters;
-    int64_t num_labels; /* classes; 0: not a classifier */
+    int64_t num_labels; /* number of classes; 0: not a classifier */
     bool mean_of_means;
     int micro_steps;
     fsdp_accumulation_mode accumulation_mode;
@@ -47,17 +54,17 @@ typedef struct fsdp_train_loop {
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* divisor of the gradients, which are sums over all micro-batches; 0: the divisor of the loss
-     */
+    /* the gradients are summed over all micro-batches and divided by this; 0: by the divisor of the
+     * loss */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
-    double grad_norm_type; /* p of the gradient norm; 0 means 2 */
-    double clip_value;     /* limit of each element of the gradients; 0: no clipping */
-    /* if the gradient norm is not finite, clip with it anyway instead of ending the run */
+    double grad_norm_type; /* p of the p-norm of the gradients; 0: 2 */
+    double clip_value;     /* largest absolute value of a gradient's element; 0: no clipping */
+    /* if the gradient norm is not finite: true: clip with it anyway; false: end the run */
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* a part of the forward is computed in float16 */
-    /* consecutive steps whose loss was not finite: see skip_forward() in step.c */
+    /* number of steps in a row, up to the last one, whose loss was not finite: skip_forward() */
     int overflowed_forwards;
 } fsdp_train_loop;
 
@@ -75,35 +82,35 @@ typedef struct fsdp_step_result {
     double accuracy, f1;
     /* validation: the rows of the first micro-batch whose loss is not finite */
     struct {
-        /* first row, counted from 0, and number of rows; n is 0 if there are none */
+        /* index of the first row, and number of rows; n is 0 if all losses are finite */
         int64_t first, n;
     } not_finite;
 } fsdp_step_result;
 
-/* Return FSDP_ERR_INVALID if the rows have no labels (`labels` is 0), since the loss would be
- * undefined. The message names `data`. */
+/* Return FSDP_ERR_INVALID if `labels` is 0. `labels` is the number of labels in the rows of the
+ * path `data`; without labels the loss is undefined. The message contains `data`. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
-/* Take micro_steps batches from the loader and do one step with learning rate lr. `step` counts
- * from 0 and is used in messages only. If the loss or the gradient norm is not finite, update
- * nothing, and return FSDP_ERR_NUMERIC. With a scaler, such a step may be skipped without an error:
- * see Note [Loss scale]. Collective. */
+/* Take loop->micro_steps batches from the loader and do one step with learning rate lr. `step`
+ * counts from 0 and is used in messages only. If the loss or (without loop->ignore_nonfinite) the
+ * gradient norm is not finite, update nothing, and return FSDP_ERR_NUMERIC. With a scaler, such a
+ * step may be skipped without an error: see Note [Loss scale]. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double lr,
                                             int64_t step, fsdp_step_result *result);
 
-/* Do one step like fsdp_train_step(), but with `batches` [micro_steps] instead of a loader. On the
- * meta device nothing is computed and the loss is 0; the step still allocates its memory and calls
- * its collectives. */
+/* Do one step like fsdp_train_step(), but with `batches` [loop->micro_steps] instead of a loader.
+ * On the meta device nothing is computed and the loss is 0; the step still allocates its memory and
+ * calls its collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step_on(fsdp_train_loop *loop, fsdp_batch *const *batches,
                                                double lr, int64_t step, fsdp_step_result *result);
 
 /* Run the forward of one batch as fsdp_validate() does, and discard the results. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate_on(fsdp_train_loop *loop, const fsdp_batch *batch);
 
-/* Compute the loss over all rows of the loader on all ranks, without gradients: a mean over label
- * tokens, or a mean of means. For a classifier, also compute accuracy and F1 from the same forward.
- * `each` is called after each batch on every rank, for example to show progress; it may be NULL.
- * Collective. */
+/* Compute the loss of all rows of all ranks' loaders, without gradients. Like the loss of a step,
+ * it is a mean over label tokens, or a mean of means. For a classifier, also compute accuracy and
+ * F1 from the same forward. `each` is called after each batch on every rank, for example to show
+ * progress; it may be NULL. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_validate(fsdp_train_loop *loop, fsdp_loader *loader,
                                           void (*each)(void *arg), void *arg,
                                           fsdp_step_result *result);

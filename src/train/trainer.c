@@ -1,5 +1,5 @@
-/* The run of `fsdp train`: epochs, validation, saving. See trainer.h. trainer_open.c opens what a
- * run needs. */
+/* Runs `fsdp train`. Trains epoch by epoch, validates, and saves the model. trainer_open.c opens
+ * what the run needs. */
 #include <math.h>
 #include <stdio.h>
 
@@ -44,8 +44,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
-    /* Wait for a checkpoint in progress: a thread may be writing it into a folder in `output`, and
-     * saving the model moves all files in `output`. */
+    /* Wait for the checkpoint in progress, if there is one. A thread may be writing it into a
+     * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
     /* check_outputs() has refused a folder that this run may not replace, so the content of
@@ -57,10 +57,11 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Save the model at the end of the run, if this run has not saved it. Without validation, save the
- * last state. With validation, the model is the best state, which was saved when it was measured.
- * If the best state was measured before this run resumed, the earlier run may have saved it
- * elsewhere or not at all. So if `output` does not exist, save the last state. */
+/* Save the model at the end of the run, unless it was saved already. Without validation, save the
+ * final state. With validation, the model was saved each time the validation loss improved, so
+ * there is nothing to do. But if the best validation was before this run resumed, the earlier run
+ * may have saved that state elsewhere or not at all. So if `output` does not exist, save the final
+ * state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -196,7 +197,7 @@ static bool is_time_to_validate(const fsdp_trainer *t, bool end_of_epoch)
     return every > 0 ? t->step % every == 0 || t->step == t->total_steps : end_of_epoch;
 }
 
-/* Run the steps of the epoch that are left. A resumed run may begin in the middle of the epoch. */
+/* Run the remaining steps of the epoch. A resumed run may begin in the middle of the epoch. */
 static fsdp_status steps_of_epoch(fsdp_trainer *t, int64_t epoch)
 {
     const int64_t first = epoch * t->steps_per_epoch, left = t->total_steps - first;
@@ -300,7 +301,7 @@ fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group, F
     fsdp_trainer_fini(&t);
     if (error.status == FSDP_OK)
         return FSDP_OK;
-    /* rank 0 may have been killed while it saved the model; remove what it left */
+    /* rank 0 may have been killed while it saved the model; remove its temporary folder */
     if (config->save_model)
         fsdp_atomic_directory_sweep(config->output, 0);
     return fsdp_error_restore(&error);

@@ -1,4 +1,4 @@
-/* `fsdp train`: data, model, optimizer, epochs, validation, saving, reports. */
+/* Runs `fsdp train`, from opening the model and the data to the final report. */
 #pragma once
 #include <stdio.h>
 
@@ -7,13 +7,13 @@
 #include "src/train_config/config.h"
 
 enum {
-    /* Memory of a rank that is not in its tensors: Note [Beside the plan] in src/plan/plan.c */
+    /* Memory of a rank that is not in its tensors (Note [Beside the plan] in src/plan/plan.c) */
     FSDP_BESIDE_TENSORS_BYTES = 64 << 20
 };
 
 /* The result of a run, for tests and for programs that embed the trainer. */
 typedef struct fsdp_train_result {
-    int64_t steps;               /* steps done, including skipped ones */
+    int64_t steps;               /* steps done, including skipped steps and steps before --resume */
     int64_t skipped_steps;       /* steps in which float16 overflowed and nothing was updated */
     int64_t overflowed_forwards; /* skipped steps whose loss itself was not finite */
     double first_loss;           /* loss of the first step */
@@ -21,15 +21,16 @@ typedef struct fsdp_train_result {
     double validation_loss;      /* loss of the last validation; NAN without validation */
     double best_validation_loss;
     double accuracy, f1; /* measures of a classifier in the last validation */
-    bool saved;          /* config->output contains the model */
-    /* the run was refused before it began, because of existing files that it would overwrite or
-     * because of the number of ranks; starting it again would not help */
+    bool saved;          /* the model was saved in config->output, by this run or before --resume */
+    /* the run was refused before it began: it would overwrite existing files, or the number of
+     * ranks is wrong. Starting it again would not help */
     bool refused;
 } fsdp_train_result;
 
-/* Train as described by `config`. Called on every rank of `group`. Rank 0 prints to `out` (NULL:
- * nothing). Collective. If a rank fails, the caller must call fsdp_group_abort(), so that the other
- * ranks fail, too. config->memory_limit bounds the memory of tensors. The caller checks beforehand
- * that the run fits (fsdp_memory_limit_check() in src/plan/memory_limit.h). */
+/* Train as described by `config`. Called on every rank of `group`. Rank 0 prints to `out`; if `out`
+ * is NULL, nothing is printed. Collective. If a rank fails, the caller must call
+ * fsdp_group_abort(), so that the other ranks fail, too. config->memory_limit bounds the memory of
+ * tensors. The caller checks beforehand that the run fits (fsdp_memory_limit_check() in
+ * src/plan/memory_limit.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_train_run(const fsdp_train_config *config, fsdp_group *group,
                                            FILE *out, fsdp_train_result *result);

@@ -13,7 +13,7 @@
 #include "src/train/step.h"
 #include "src/train/trainer.h"
 
-/* One line of the summary table. */
+/* The results of one epoch; one line of the summary table. */
 typedef struct fsdp_epoch_record {
     double train_loss, validation_loss, seconds, tokens_per_s;
     double accuracy, f1; /* measures of a classifier in the validation of this epoch */
@@ -23,7 +23,7 @@ typedef struct fsdp_epoch_record {
 /* Sums over the steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
     double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
-    /* number of label tokens in steps whose loss is finite, and in all steps */
+    /* finite: number of label tokens in steps whose loss is finite; labels: in all steps */
     int64_t finite, labels;
     int64_t tokens;
     double seconds; /* sum of the durations of the steps */
@@ -32,34 +32,34 @@ typedef struct fsdp_epoch_sum {
 /* A checkpoint that was saved. Times are in seconds. */
 typedef struct fsdp_checkpoint_report {
     int64_t step;
-    double seconds; /* time from the beginning of the call that saves until the folder appeared */
-    /* call_s: duration of the call that saves; step_s: call_s plus the duration of the step before
+    double seconds; /* time from the beginning of the call that saved until the folder appeared */
+    /* call_s: duration of the call that saved; step_s: call_s plus the duration of the step before
      * that call */
     double call_s, step_s;
-    double held_s; /* time that later steps spent copying and waiting */
+    double held_s; /* time that later steps spent copying the snapshot and waiting */
     uint64_t copied_bytes;
 } fsdp_checkpoint_report;
 
 typedef struct fsdp_async_checkpoint fsdp_async_checkpoint;
 
 typedef struct fsdp_trainer {
-    const fsdp_train_config *config; /* &completed */
+    const fsdp_train_config *config; /* points to `completed` */
     /* a copy of the caller's configuration, with the values that depend on the task filled in */
     fsdp_train_config completed;
     fsdp_task task; /* the model's task; set when the model is opened */
     fsdp_group *group;
-    FILE *out; /* NULL on ranks other than 0 */
+    FILE *out; /* NULL: do not print; always NULL on ranks other than 0 */
     /* the progress bar of the current epoch; NULL while no steps run; borrowed */
     fsdp_progress *progress;
     fsdp_train_result *result;
     fsdp_device *device;
-    int threads; /* threads of this rank */
+    int threads; /* number of threads of this rank */
     fsdp_model_tokenizer tokenizer;
     /* HYBRID_SHARD: mesh [replicas, ranks per replica]; otherwise NULL */
     fsdp_device_mesh *mesh;
-    fsdp_activation_offload *offload; /* --activation-offload, else NULL */
+    fsdp_activation_offload *offload; /* NULL without --activation-offload */
     fsdp_model *model;
-    fsdp_dataset *train_set, *validation_set; /* validation_set NULL: none */
+    fsdp_dataset *train_set, *validation_set; /* validation_set is NULL without validation */
     fsdp_loader *train_loader, *validation_loader;
     fsdp_train_loop loop;
     fsdp_metrics *metrics; /* NULL without --metrics, and on ranks other than 0 */
@@ -69,19 +69,21 @@ typedef struct fsdp_trainer {
     int64_t steps_per_epoch, total_steps, step;
     /* step at which this run began: 0, or the step of the resumed checkpoint */
     int64_t first_step;
-    double *step_seconds; /* [step - first_step] seconds of each step, for the median */
+    /* [step - first_step]: seconds of each step of this run, for the median */
+    double *step_seconds;
     size_t cap_step_seconds;
     fsdp_epoch_sum sum;            /* sums of the current epoch so far */
     fsdp_epoch_record record;      /* record of the current epoch */
-    char *checkpoint_dir;          /* NULL: no checkpoints */
-    fsdp_async_checkpoint *saving; /* the checkpoint in progress, else NULL */
+    char *checkpoint_dir;          /* NULL: the run neither saves nor resumes */
+    fsdp_async_checkpoint *saving; /* the checkpoint in progress; NULL: none */
     int64_t n_saved;               /* rank 0: number of checkpoints that were saved */
     /* rank 0: the largest call_s, step_s and held_s of all saved checkpoints */
     fsdp_checkpoint_report slowest;
-    char *resumed_from; /* NULL: not resumed */
+    char *resumed_from; /* path of the checkpoint; NULL: the run was not resumed */
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    /* this run has saved the model; an earlier run that it continues does not count */
+    /* true if this run has saved the model; false if only an earlier run did, from which this run
+     * resumed */
     bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;
@@ -95,56 +97,57 @@ static inline bool fsdp_trainer_is_first(const fsdp_trainer *t)
     return fsdp_group_rank(t->group) == 0;
 }
 
-/* May the run overwrite existing files at the paths of its outputs? It may if the user allows it,
- * if it resumes from one of its own checkpoints (checkpoint.h), or if an earlier attempt of the
- * same job may have written them. */
+/* Return true if the run may overwrite existing files at the paths of its outputs. This is so if
+ * the user gave --overwrite-output, if the run resumes from its own folder of checkpoints, or if an
+ * earlier attempt of the same job may have written the files. */
 bool fsdp_trainer_may_replace(const fsdp_trainer *t);
 
 /* --- set-up (trainer_open.c) --- */
 
-/* Open everything that is needed before the run can be resumed from a checkpoint. Collective. */
+/* Check the number of ranks and the outputs, then open the device, the model, the data and the
+ * optimizer. Called before fsdp_checkpoint_resume(). Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open(fsdp_trainer *t);
-/* Called after resuming. Open metrics and profile, and print the model, the ranks and the data.
- * Collective. */
+/* Called after fsdp_checkpoint_resume(). Open metrics and profile, and print the model, the ranks
+ * and the data. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t);
-/* Parts of fsdp_trainer_open() that a plan of the run also calls. fsdp_trainer_open_model() opens
- * the model with its units, and needs t->group and t->device. fsdp_trainer_open_loop() is called
- * next, and opens tape and optimizer. */
+/* A part of fsdp_trainer_open() that `fsdp plan` also calls. Open the model with its units.
+ * t->group and t->device must be open. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
+/* The next part, which `fsdp plan` also calls. Open the tape, the optimizer and the loss scaler. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
-/* Print the tree of the open model in the form of --print-model. */
+/* Print the tree of the open model in the style that --print-model selects. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);
-void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever was opened, including the device */
+void fsdp_trainer_fini(fsdp_trainer *t); /* closes whatever is open, including the device */
 
-/* Record what this rank is doing, and the number of steps that it has finished. If the rank is
- * lost, error messages contain both. */
+/* Record what this rank is doing, and the number of steps that it has finished. If this rank is
+ * lost, the error messages of its peers contain both. */
 static inline void fsdp_trainer_at(const fsdp_trainer *t, const char *what)
 {
     fsdp_group_at(t->group, (uint32_t)t->step, "", what);
 }
 
-/* Print a line to rank 0's output and flush it, so that it appears even if the run is then killed.
- */
+/* Print a line to rank 0's output and flush it, so that it appears even if the run is killed. */
 void fsdp_trainer_print(const fsdp_trainer *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Sample the host memory of all ranks; called outside timed steps. */
+/* Sample the host memory of all ranks. Must not be called while a step is timed. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_sample_memory(fsdp_trainer *t);
-/* fsdp_report_step() and fsdp_report_validation() each write one JSON line to --metrics; without
- * --metrics they have no effect. */
+/* Write a JSON line about a step to --metrics. No effect without --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_step(fsdp_trainer *t, const fsdp_step_result *result,
                                              double lr, double seconds, int64_t epoch);
+/* Write a JSON line about a validation to --metrics. No effect without --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_validation(fsdp_trainer *t, const fsdp_step_result *result,
                                                    double seconds, int64_t epoch);
 /* Called by rank 0. Count a checkpoint that was saved, and write a JSON line to --metrics. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_checkpoint(fsdp_trainer *t,
                                                    const fsdp_checkpoint_report *report);
-/* Called before the first step. Find out whether texts can be generated at the end
- * (--generate-examples). If not, print the reason as a warning. The run continues, because training
- * matters more than examples. Collective. */
+/* Called before the first step. Set t->makes_examples to whether texts can be generated at the end
+ * (--generate-examples). If they cannot, print the reason as a warning. The run continues, because
+ * training matters more than examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_examples_prepare(fsdp_trainer *t);
 /* Generate texts for the first validation rows, and print them with their references. Called if
- * fsdp_examples_prepare() has set makes_examples. Collective. */
+ * t->makes_examples. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_examples(fsdp_trainer *t);
 /* Print the final tables (epochs, memory of each rank by purpose), the host memory and the step
- * time, and add a summary line to the metrics. Collective, since memory is gathered. */
+ * time, and write a summary line to --metrics. Collective, since rank 0 gathers the memory of all
+ * ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_report_summary(fsdp_trainer *t);

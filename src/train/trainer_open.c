@@ -29,8 +29,8 @@ static bool is_inside(const char *path, const char *dir)
     return path && strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* Create the folder of the model if another output will be written into it before the model is
- * saved. */
+/* Create --output, the folder for the model, if --metrics, --profile or --plot is in it. These
+ * files are written before the model is saved. */
 static fsdp_status make_output(const fsdp_train_config *c)
 {
     const char *files[] = {c->metrics, c->profile, c->plot};
@@ -58,8 +58,8 @@ static fsdp_status make_offload_dir(const fsdp_trainer *t)
     return FSDP_OK;
 }
 
-/* Check before training that all outputs can be written, since some are written only after hours.
- */
+/* Check before training that all outputs can be written. Otherwise a long run would fail only at
+ * its end. */
 static fsdp_status check_outputs(const fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -182,7 +182,7 @@ static fsdp_status open_wrapped(fsdp_trainer *t, const fsdp_wrap_policy *wrap)
     return fsdp_model_open(&options, t->group, t->device, &t->model);
 }
 
-/* Open the model with a unit for each module of these classes. Collective. */
+/* Open the model with a unit for each module whose class is in `classes`. Collective. */
 static fsdp_status open_by_class(fsdp_trainer *t, const fsdp_option_list *classes)
 {
     const char **names = fsdp_calloc(classes->count + 1, sizeof *names);
@@ -266,8 +266,8 @@ static fsdp_status open_loader(const fsdp_trainer *t, const fsdp_dataset *set, b
     return fsdp_loader_create(set, &options, loader);
 }
 
-/* Does any label of the example count in the loss? In a causal model the first label does not
- * count, since the model shifts the labels. */
+/* Return true if any label of the example counts in the loss. In a causal model the first label
+ * does not count, since the model shifts the labels. */
 static bool has_label(const fsdp_example *example, fsdp_task task)
 {
     const fsdp_token_list *labels = &example->labels;
@@ -279,9 +279,9 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
     return i < labels->len;
 }
 
-/* Check that at least one row has a label. Without labels there is no loss, and the run would
- * otherwise notice this only at the end of an epoch. The search is short, since most sets have a
- * label in their first row. */
+/* Return an error if no row has a label. Without labels there is no loss, and the run would notice
+ * this only at the end of an epoch. The search is short, since most sets have a label in their
+ * first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {
     fsdp_example example = {0};
@@ -296,8 +296,8 @@ static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, 
     return fsdp_check_any_label(path, any);
 }
 
-/* Set the number of steps. It is the smaller of --max-steps and the steps of --epochs. If only
- * --max-steps is given, c->epochs is infinite. */
+/* Set t->steps_per_epoch and t->total_steps. The total is the smaller of --max-steps and the steps
+ * of --epochs. If only --max-steps is given, c->epochs is infinite. */
 static void count_steps(fsdp_trainer *t)
 {
     const fsdp_train_config *c = t->config;
@@ -405,8 +405,8 @@ static fsdp_status open_training(fsdp_trainer *t)
     return open_schedule(t);
 }
 
-/* Open the metrics file. A resumed run keeps the lines of the steps up to its checkpoint, and
- * appends new lines. */
+/* Open the metrics file. A resumed run keeps the lines of the steps up to its checkpoint's step,
+ * and appends new lines. */
 static fsdp_status open_metrics(fsdp_trainer *t)
 {
     const char *metrics = t->config->metrics;

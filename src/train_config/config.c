@@ -1,5 +1,5 @@
-/* The configuration of `fsdp train`: derives values that were not given, and checks whether values
- * agree. */
+/* Derives the values in the configuration of `fsdp train` that were not given, and checks that all
+ * values agree with each other. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -15,19 +15,21 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* Set the learning rate and the task prefix, if they were not given. The rate for seq2seq is that
- * of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and BERT. */
+/* Set the learning rate and the task prefix, if they were not given. The learning rate for seq2seq
+ * is that of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and
+ * BERT. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
     if (isnan(c->lr) && c->relative_step)
-        c->lr = 0; /* chosen by the optimizer */
+        c->lr = 0; /* the optimizer chooses the rate */
     else if (isnan(c->lr))
         c->lr = task == FSDP_TASK_SEQ2SEQ ? 0.002 : 2e-5;
     if (!c->task_prefix)
         c->task_prefix = fsdp_train_task_prefix(task);
 }
 
-/* Refuse the options for pairs of source and target if the model does not learn pairs. */
+/* Return an error if an option for pairs of source and target is given, but the model is not
+ * trained on pairs. */
 static fsdp_status check_pair_options(const fsdp_train_config *c, fsdp_task task)
 {
     const char *flag = c->wikihow_cleaning              ? "wikihow-cleaning"
@@ -72,16 +74,16 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* Set *task to the model's task according to --task. Return false, with *task undefined, if --task
- * is not given. */
+/* If --task is given, set *task to the task that a model must have for --task, and return true.
+ * Otherwise return false; *task is then undefined. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
     *task = fsdp_train_model_task(c->task);
     return c->task != FSDP_TRAIN_AUTO;
 }
 
-/* Derive the wrap policy, and drop values that belong to other policies: `accelerate launch`
- * exports the values of every policy. */
+/* Derive the wrap policy. Reset the options of the other policies if they come from the
+ * environment: `accelerate launch` exports the options of all policies. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
@@ -100,8 +102,8 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* Return the variant of `strategy` that reshards after forward, or if `on` is false, the variant
- * that does not. NO_SHARD has no variants and is returned unchanged. */
+/* If `on`, return the variant of `strategy` that reshards after forward, else the variant that
+ * keeps parameters gathered. NO_SHARD has no variants and is returned unchanged. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -111,8 +113,8 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Set the strategy if --reshard-after-forward names one, as Accelerate does with FSDP version 1. In
- * this case, the option parser has set reshard_after_forward to -1 - strategy. */
+/* Set the strategy if --reshard-after-forward names one, as in Accelerate with FSDP version 1. The
+ * option parser then stores -1 - strategy in reshard_after_forward; replace this by 0 or 1. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -120,14 +122,14 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
         return;
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    /* `accelerate launch` exports both options */
+    /* `accelerate launch` exports both options; --reshard-after-forward takes precedence */
     if (strategy < reshard || reshard == FSDP_ORIGIN_ENV)
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }
 
 /* Derive the strategy from --shard-size and --replicas, which torchtitan has instead of strategies.
- * A shard size of -1 means all remaining ranks and is stored as 0. */
+ * --shard-size -1 (the number of ranks divided by --replicas) is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -139,8 +141,8 @@ static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Complete the options for explicit prefetching. If a depth is set, --explicit-prefetching is on by
- * default. If it is on and no depth was given, both depths become two units, as in the FSDP2
- * tutorial. */
+ * default. If --explicit-prefetching is on and no depth was given, both depths become two units, as
+ * in the FSDP2 tutorial. */
 static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 {
     enum {
@@ -155,9 +157,9 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* Derive the kind of forward prefetching and the mode of gradient accumulation. In a file or an
- * environment variable, --forward-prefetch false counts as not given (false_is_silence in
- * include/fsdp/options.h), because FSDP1 gathers the next unit ahead of time even with false. */
+/* Derive the kind of forward prefetching and the mode of gradient accumulation. FSDP1 gathers the
+ * next unit ahead of time even with forward_prefetch=False. So --forward-prefetch false in a file
+ * or an environment variable counts as not given (false_is_silence in include/fsdp/options.h). */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -170,8 +172,8 @@ static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
         c->sync_each_batch = c->accumulation_mode == FSDP_ACCUMULATION_REDUCE;
 }
 
-/* Is any option set that makes sense only with activation checkpointing? Such an option implies it.
- */
+/* Return true if an option is set that needs activation checkpointing. Such an option turns
+ * activation checkpointing on. */
 static bool says_checkpointing(const fsdp_train_config *c)
 {
     return c->activation_checkpointing_every > 1 ||
@@ -200,8 +202,8 @@ static void derive_checkpoints(fsdp_train_config *c, const fsdp_options *options
         c->resume = c->checkpoint ? c->checkpoint : "auto";
 }
 
-/* Derive the schedule. Some training scripts compute the cosine schedule themselves; their switch
- * for it is --lr-decay, and their final learning rate is --min-lr. */
+/* Derive the learning rate schedule. Some training scripts have no option for the schedule: their
+ * --lr-decay turns the cosine schedule on, and their --min-lr is the final learning rate. */
 static void derive_schedule(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "lr-schedule");
@@ -229,7 +231,8 @@ static void derive_given(fsdp_train_config *c, const fsdp_options *options)
     c->asked_for.max_target_length = fsdp_options_asked_for(options, "max-target-length");
 }
 
-/* Derive values that were not given, and convert other tools' spellings. */
+/* Derive values that were not given, and convert the options of other tools to this project's
+ * options. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options)
 {
     fsdp_train_config *c = config;
@@ -257,8 +260,9 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* If both options come from the environment, reshard_after_forward decides, because Accelerate
-     * exports the strategy even if the user chose only reshard_after_forward. */
+    /* If --sharding-strategy and --reshard-after-forward both come from the environment, the second
+     * one decides. Accelerate exports the strategy even if the user chose only
+     * reshard_after_forward. */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -351,7 +355,7 @@ static fsdp_status check_adafactor(const fsdp_train_config *c, const fsdp_option
         return fsdp_error(FSDP_ERR_INVALID, "--warmup-init needs --relative-step");
     for (size_t i = 0; c->relative_step && i < sizeof rates / sizeof *rates; i++)
         if (fsdp_options_asked_for(options, rates[i]) ||
-            /* --lr and --lr-schedule are refused even if the user gave their default values */
+            /* refuse --lr and --lr-schedule even if the user gave their default values */
             (i < 2 && fsdp_train_set_by_user(options, rates[i])))
             return fsdp_error(FSDP_ERR_INVALID,
                               "--%s contradicts --relative-step, with which Adafactor chooses the "
@@ -406,8 +410,8 @@ static fsdp_status check_checkpointing(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Return the value as a user writes it after --reshard-after-forward. The text is static or is
- * stored in `text`. */
+/* Return `value` as a user writes it after --reshard-after-forward. The text is static or is stored
+ * in `text`. */
 static const char *reshard_text(int value, char text[16])
 {
     if (value <= 1)
@@ -488,8 +492,8 @@ static fsdp_status check_wrapping(const fsdp_train_config *c)
     return FSDP_OK;
 }
 
-/* Refuse checkpoint options that have no effect with this --save-strategy, since the user has
- * probably chosen the wrong strategy. */
+/* Return an error if a checkpoint option was given that has no effect with this --save-strategy,
+ * since the user has probably chosen the wrong strategy. */
 static fsdp_status check_save_flags(const fsdp_train_config *c, const fsdp_options *options)
 {
     const bool saves = c->save_strategy != FSDP_SAVE_NO;
@@ -622,8 +626,9 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* Return the offload policy. --offload-dir implies offloading of master weights and optimizer
- * state, unless the folder is only for --activation-offload. */
+/* Return the policy for master weights and optimizer state. --offload-dir implies that they are
+ * offloaded, unless --activation-offload is given without --cpu-offload: the folder is then for
+ * activations only. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

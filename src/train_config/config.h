@@ -22,7 +22,7 @@ typedef enum fsdp_train_task {
     FSDP_TRAIN_SEQ2SEQ,
     FSDP_TRAIN_CAUSAL_LM,
     FSDP_TRAIN_CLASSIFICATION,
-    FSDP_TRAIN_SPAN_CORRUPTION /* for a SEQ2SEQ model, on texts without targets */
+    FSDP_TRAIN_SPAN_CORRUPTION /* a SEQ2SEQ model, trained on texts without targets */
 } fsdp_train_task;
 
 typedef enum fsdp_schedule_unit {
@@ -43,9 +43,9 @@ typedef enum fsdp_auto_wrap_policy {
     FSDP_AUTO_WRAP_NO
 } fsdp_auto_wrap_policy;
 
-/* What is communicated in each micro-step of a step, except in the last one. */
+/* What is communicated in each micro-step of a step, except in the last micro-step. */
 typedef enum fsdp_accumulation_mode {
-    /* all gradients: the result has the same bits no matter how the batch is split */
+    /* all gradients; the bits of the result then do not depend on how the batch is split */
     FSDP_ACCUMULATION_REDUCE,
     /* HYBRID_SHARD: gradients within a replica, but nothing between replicas */
     FSDP_ACCUMULATION_REDUCE_SCATTER,
@@ -92,14 +92,15 @@ typedef enum fsdp_strategy {
 
 typedef struct fsdp_train_config {
     /* model and data */
-    int task;                     /* fsdp_train_task */
-    const char *model;            /* folder or hub name; never NULL */
-    bool from_config;             /* random weights from the seed instead of the folder's weights */
+    int task;          /* fsdp_train_task */
+    const char *model; /* folder or hub name; never NULL */
+    /* draw random weights from the seed instead of loading the weights */
+    bool from_config;
     int64_t num_labels;           /* number of classes; 0: the number in config.json */
     fsdp_option_list class_names; /* names of the classes; empty: those of config.json */
     /* draw random values for weights whose shape in the files differs from the model's */
     bool ignore_mismatched_sizes;
-    const char *tokenizer; /* SentencePiece file, or folder with one; NULL: the model's */
+    const char *tokenizer; /* SentencePiece file, or folder with such a file; NULL: the model's */
     const char *data;      /* file or folder; never NULL */
     double data_weight;    /* weight of `data` relative to the weights in mix_data */
     /* additional sources, each given as TASK:WEIGHT:PATH (config_sources.h); empty: `data` is the
@@ -110,16 +111,17 @@ typedef struct fsdp_train_config {
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
-    int64_t max_train_samples;               /* number of rows to use, from the first; 0: all */
+    /* use only this many rows, from the first on; 0: all */
+    int64_t max_train_samples;
     int64_t max_validation_samples;
-    int max_source_length; /* SEQ2SEQ: tokens of a source, including the end of sequence */
+    int max_source_length; /* SEQ2SEQ: maximum number of tokens of a source, including </s> */
     int max_target_length;
-    int val_max_target_length; /* limit for validation rows; 0: max_target_length */
-    /* Not options. True if --max-source-length or --max-target-length was given. Rows of token ids
-     * are then cut to the given length, too. */
+    int val_max_target_length; /* maximum for validation rows; 0: max_target_length */
+    /* Not options. cut_sources is true if --max-source-length was given: rows of token ids are then
+     * cut to it, too. cut_targets is the same for --max-target-length. */
     bool cut_sources, cut_targets;
-    /* tasks other than SEQ2SEQ: tokens per row; 0: the model's limit, or in token files the smaller
-     * of this limit and 1024 */
+    /* tasks other than SEQ2SEQ: maximum number of tokens per row; 0: the model's maximum, but at
+     * most 1024 for token files */
     int64_t max_seq_length;
     int64_t document_token; /* token files: the token that begins a document; -1: none */
     double dropout;         /* NAN: the value in the model's config.json */
@@ -137,7 +139,7 @@ typedef struct fsdp_train_config {
     int64_t seed;
     int sampler;        /* fsdp_sampler_kind */
     bool shuffle;       /* false: file order */
-    bool drop_last;     /* leave out the last rows if they do not fill a batch */
+    bool drop_last;     /* leave out the last rows of the data if they do not fill a batch */
     int num_workers;    /* loader threads per rank; 0: the training thread loads */
     int loss_reduction; /* fsdp_loss_reduction */
 
@@ -159,18 +161,19 @@ typedef struct fsdp_train_config {
     double grad_norm_type;
     double clip_value; /* 0: no clipping */
     double init_scale; /* initial loss scale with float16 */
-    /* the loss scale is multiplied by growth_factor after growth_interval steps, and by
-     * backoff_factor after an overflow */
+    /* the loss scale is multiplied by growth_factor after growth_interval steps without overflow,
+     * and by backoff_factor after an overflow */
     double growth_factor, backoff_factor;
     int growth_interval; /* steps without overflow before the loss scale grows */
     bool lr_decay;       /* true unless lr_schedule is FSDP_LR_CONSTANT */
     bool given_lr_decay; /* not an option: the value given for --lr-decay */
     int lr_schedule;     /* fsdp_lr_schedule_kind */
-    /* fsdp_schedule_unit; if not given: EPOCH if lr_schedule is FSDP_LR_STEP, else STEP */
+    /* fsdp_schedule_unit; default: FSDP_SCHEDULE_EPOCH if lr_schedule is FSDP_LR_STEP, else
+     * FSDP_SCHEDULE_STEP */
     int schedule_unit;
     double gamma;
-    int step_size;       /* in units of schedule_unit */
-    double warmup_steps; /* optimizer steps; below 1: a fraction of all steps */
+    int step_size;       /* FSDP_LR_STEP: epochs or steps (schedule_unit) between changes of lr */
+    double warmup_steps; /* number of optimizer steps; below 1: a fraction of all steps */
     /* fraction of all steps; warmup_steps takes precedence if both are given */
     double warmup_ratio;
     double min_lr;
@@ -179,29 +182,33 @@ typedef struct fsdp_train_config {
 
     /* sharding */
     int sharding_strategy; /* fsdp_sharding_strategy */
-    const char *fsdp;      /* sharding and offload in transformers' words; NULL: not given */
-    /* Are parameters resharded after forward? 0: no; 1: yes; above 1: yes, but only among this many
-     * ranks. Always consistent with sharding_strategy */
+    /* sharding and offloading in transformers' words, such as "full_shard"; NULL: not given */
+    const char *fsdp;
+    /* 0: parameters stay gathered after forward; 1: they are resharded after forward; n > 1: they
+     * are resharded, and backward gathers them among only n ranks. Consistent with
+     * sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
     bool forward_prefetch;
     int forward_prefetch_kind; /* fsdp_forward_prefetch; derived from forward_prefetch */
     bool limit_all_gathers;
-    /* prefetch with the depths below, and gather the root at the beginning of a step */
+    /* prefetch with the two depths below, and gather the root unit at the beginning of a step */
     bool explicit_prefetching;
-    /* number of units in an explicit prefetch list; 0: implicit prefetching */
+    /* lengths of the explicit prefetch lists, in units; 0: implicit prefetching */
     int forward_prefetch_depth, backward_prefetch_depth;
     fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
     /* reshard after the backward of each micro-step, not only of the last one */
     bool reshard_after_backward;
-    /* in micro-steps before the last one, backward ends without waiting for its last reduce */
+    /* in all micro-steps but the last one of a step, backward ends without waiting for its last
+     * reduce */
     bool set_is_last_backward;
-    /* divisor of the gradients; 0: the number of label tokens, or of micro-batches, in a step */
+    /* divisor of the summed gradients; 0: the number of label tokens in a step, or with
+     * FSDP_LOSS_MEAN_OF_MEANS the number of micro-batches */
     double gradient_divide_factor;
     int accumulation_mode; /* fsdp_accumulation_mode */
-    bool sync_each_batch;  /* true if and only if accumulation_mode is REDUCE */
-    /* HYBRID_SHARD: number of ranks per replica; 0: derived from `replicas`, or if that is also 0,
-     * the number of ranks on a host */
+    bool sync_each_batch;  /* true if and only if accumulation_mode is FSDP_ACCUMULATION_REDUCE */
+    /* HYBRID_SHARD: number of ranks per replica; 0: the number of ranks divided by `replicas`. If
+     * both are 0: the number of ranks on a host */
     int shard_size;
     int replicas;         /* HYBRID_SHARD: number of replicas; 0: derived from shard_size */
     int auto_wrap_policy; /* fsdp_auto_wrap_policy */
@@ -213,9 +220,11 @@ typedef struct fsdp_train_config {
     fsdp_named_sharding_options named;  /* options for modules and parameters given by name */
     bool activation_checkpointing;      /* recompute the blocks' forward in backward */
     int activation_checkpointing_kind;  /* fsdp_activation_checkpointing_kind */
-    int activation_checkpointing_every; /* checkpoint every n-th block */
-    bool activation_offload;            /* write kept activations to a file */
-    /* offload master weights and optimizer state, to offload_dir if it is set */
+    int activation_checkpointing_every; /* checkpoint only every n-th block */
+    /* keep the inputs of checkpointed blocks in a file until backward */
+    bool activation_offload;
+    /* offload master weights and optimizer state: to files in offload_dir if it is set, else to
+     * memory */
     bool cpu_offload;
     /* folder for offload files; NULL: activations go to $TMPDIR, or to /tmp if that is not set */
     const char *offload_dir;
@@ -224,38 +233,39 @@ typedef struct fsdp_train_config {
     bool set_output_dtype, cast_forward_inputs, cast_root_forward_inputs;
     int device;           /* fsdp_train_device */
     const char *devices;  /* required number of ranks, or "auto": any number */
-    int threads_per_rank; /* 0: the cores of this host divided by its ranks, at least 1 */
-    const char *isa;      /* for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
+    int threads_per_rank; /* 0: the cores of this host divided by its number of ranks, at least 1 */
+    /* instruction set, for fsdp_kernels_cpu_open(); NULL: the best that the CPU supports */
+    const char *isa;
 
     /* output */
     const char *output; /* folder for the model; never NULL if save_model is true */
     bool overwrite_output, save_model, run_validation;
     /* evaluation_steps and logging_steps are numbers of optimizer steps. A value below 1 is a
-     * fraction of all steps. The trainer replaces it as soon as it knows their number. */
+     * fraction of all steps. The trainer replaces the fraction when the number of all steps is
+     * known. */
     double evaluation_steps;   /* steps between validations; 0: validate at the end of each epoch */
     int eval_strategy;         /* fsdp_strategy; consistent with evaluation_steps */
     int logging_strategy;      /* fsdp_strategy; consistent with logging_steps */
     double logging_steps;      /* steps between progress lines, if stdout is not a terminal */
-    int64_t memory_limit;      /* bytes for all ranks of a host together; 0: none */
+    int64_t memory_limit;      /* bytes for all ranks of a host together; 0: no limit */
     bool track_memory;         /* report memory by purpose */
     int print_model;           /* fsdp_print_model: how to print the module tree and its units */
-    const char *metrics;       /* file for JSON lines; NULL: none */
+    const char *metrics;       /* file for metrics, as JSON lines; NULL: none */
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* range "A:B" of steps to trace; NULL: steps after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    /* number of validation rows, from the first, for which texts are generated at the end of the
-     * run */
+    /* at the end of the run, generate texts for this many validation rows, from the first on */
     int generate_examples;
 
-    /* checkpoints that a run can be resumed from */
-    /* fsdp_save_strategy; if not given: STEPS if save_steps is set, else NO */
+    /* checkpoints and resuming */
+    /* fsdp_save_strategy; default: FSDP_SAVE_STEPS if save_steps is set, else FSDP_SAVE_NO */
     int save_strategy;
     double save_steps;        /* optimizer steps between checkpoints */
     int64_t save_total_limit; /* number of newest checkpoints to keep; 0: all */
     bool async_save;          /* write checkpoints while training continues */
-    /* fsdp_state_dict_type: the form of a checkpoint's model and optimizer */
+    /* fsdp_state_dict_type: in which files the model and the optimizer are saved */
     int state_dict_type;
-    int checkpoint_format; /* fsdp_checkpoint_format: names of the files of a checkpoint */
+    int checkpoint_format; /* fsdp_checkpoint_format: which program's files are written */
     /* folder of the checkpoint-<step> folders; NULL: <output>-checkpoints */
     const char *checkpoint_dir;
     const char *resume; /* "auto", a folder or a file; NULL: start from the beginning */
@@ -266,13 +276,14 @@ typedef struct fsdp_train_config {
 
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* Not an option. A flag that is set to end the run early. The run then saves a last checkpoint
-     * and ends. If it saves no checkpoints, it ends when it is about to save the model. NULL: the
-     * run cannot be interrupted */
+    /* Not an option. The caller sets this flag to end the run early. If the run saves checkpoints,
+     * it then saves a last checkpoint and ends. If not, it ends when it is about to save the model.
+     * NULL: the run cannot be interrupted */
     const atomic_bool *interrupted;
 
-    /* Not an option. Whether the user asked for each of these options (fsdp_options_asked_for()).
-     * They are for some tasks or kinds of rows only, and are refused for the others. */
+    /* Not an option. Each field is true if the user asked for the option of this name
+     * (fsdp_options_asked_for()). These options are for some tasks or kinds of rows only. They are
+     * an error for other tasks and rows. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;
@@ -282,14 +293,14 @@ typedef struct fsdp_train_config {
     int mixed_precision; /* index into fsdp_train_precisions */
 } fsdp_train_config;
 
-/* The option table with its checks; static storage. */
+/* Return the option table with its checks; static storage. */
 const fsdp_options_spec *fsdp_train_options(void);
 
 /* Return the name that --task uses, such as "causal-lm"; static. */
 const char *fsdp_train_task_name(fsdp_task task);
 /* Return the name that --task uses for `task`, an fsdp_train_task other than AUTO; static. */
 const char *fsdp_train_given_task_name(int task);
-/* Return the task that a model must have for `task`, an fsdp_train_task other than AUTO. */
+/* Return the task that a model must have for --task `task`, an fsdp_train_task other than AUTO. */
 fsdp_task fsdp_train_model_task(int task);
 /* Return the default of --task-prefix for a task; static. */
 const char *fsdp_train_task_prefix(fsdp_task task);
@@ -297,7 +308,7 @@ const char *fsdp_train_task_prefix(fsdp_task task);
  * then check the options that depend on the task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_set_task(fsdp_train_config *config, fsdp_task task);
 
-/* Does the optimizer have first and second moments? */
+/* Return true for AdamW and Adam. */
 static inline bool fsdp_optimizer_is_adam(int optimizer)
 {
     return optimizer == FSDP_OPTIMIZER_ADAMW || optimizer == FSDP_OPTIMIZER_ADAM;
@@ -309,17 +320,18 @@ static inline bool fsdp_sharding_is_hybrid(int strategy)
 {
     return strategy == FSDP_SHARDING_HYBRID_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD_ZERO2;
 }
-/* Set all fields of *options except the mesh. */
+/* Set all fields of *options from the configuration, except the mesh. */
 void fsdp_train_config_shard_options(const fsdp_train_config *config,
                                      fsdp_fully_shard_options *options);
 /* HYBRID_SHARD: set *shard_size to the number of ranks over which each replica is sharded. Return
- * FSDP_ERR_INVALID if shard size, number of replicas and number of ranks do not agree; the message
+ * FSDP_ERR_INVALID if shard size times number of replicas is not the number of ranks; the message
  * contains these numbers. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_config_shard_size(const fsdp_train_config *config,
                                                          int world_size, int ranks_of_host,
                                                          int *shard_size);
 
-/* Called by the option table. fsdp_train_config_derive() sets values that follow from other values;
- * fsdp_train_config_check() checks whether values agree. */
+/* Called by the option table after parsing. Set values that follow from other values. */
 void fsdp_train_config_derive(void *config, const fsdp_options *options);
+/* Called by the option table after fsdp_train_config_derive(). Return an error if values contradict
+ * each other. */
 fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options);

@@ -1,6 +1,7 @@
-/* See config_effect.h. Some options are checked elsewhere. config.c checks options of a single
- * optimizer, and options that must have been given because their value is not the default. Options
- * that depend on the rows are checked when the rows are opened (src/train/sources.h). */
+/* See config_effect.h. Some options are checked elsewhere. config.c checks options that are for one
+ * optimizer only. It also checks options whose value shows that they were given, because it differs
+ * from the default. Options that depend on the rows are checked when the rows are opened
+ * (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* ---- conditions under which options have an effect ---- */
+/* ---- conditions under which the options in `rules` have an effect ---- */
 
 typedef bool acts_fn(const fsdp_train_config *c);
 

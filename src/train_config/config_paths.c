@@ -19,7 +19,8 @@ static bool is_same_place(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Whether two paths have the same file name in the same folder. The files need not exist yet. */
+/* Return true if two paths have the same file name in the same folder. The files need not exist
+ * yet. */
 static bool will_be_same(const char *a, const char *b)
 {
     struct stat st_a, st_b;
@@ -46,7 +47,7 @@ bool fsdp_train_is_same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || will_be_same(a, b);
 }
 
-/* ---- files that are overwritten -------------------------------------------------------------- */
+/* ---- the kind of an existing file ------------------------------------------------------------ */
 
 static bool begins_with(const char *text, const char *start)
 {
@@ -78,7 +79,7 @@ fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train
     if (fd >= 0)
         close(fd);
     if (n < 0)
-        return FSDP_OK; /* opening it for writing will report the reason */
+        return FSDP_OK; /* the run will report the reason when it opens the file for writing */
     start[n] = 0;
     if (n == 0 || is_of_kind(start, kind))
         return FSDP_OK;
@@ -88,7 +89,7 @@ fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train
         path, names[kind]);
 }
 
-/* ---- a run's files --------------------------------------------------------------------------- */
+/* ---- all paths of a run ---------------------------------------------------------------------- */
 
 static fsdp_status check_mixed(const fsdp_train_config *c, const named_path *written)
 {

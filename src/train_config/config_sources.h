@@ -9,28 +9,30 @@ typedef struct fsdp_train_source {
 } fsdp_train_source;
 
 /* Parse a source of --mix-data, such as "span-corruption:0.7:corpus.txt". out->path points into
- * `text`. Return FSDP_ERR_INVALID if `text` does not have this form; the message contains it. */
+ * `text`. Return FSDP_ERR_INVALID if `text` has another form; the message contains `text`. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out);
 
-/* Return the number of sources, which are --data and those of --mix-data. */
+/* Return the number of sources: --data and those of --mix-data. */
 size_t fsdp_train_sources_count(const fsdp_train_config *config);
-/* Set *out to source `i`: source 0 is --data, the others are those of --mix-data. This cannot fail
+/* Set *out to source `i`. Source 0 is --data; the sources of --mix-data follow. This cannot fail
  * after fsdp_train_sources_check() has succeeded. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_get(const fsdp_train_config *config, size_t i,
                                                   fsdp_train_source *out);
 /* Return the options of --task span-corruption. */
 fsdp_span_corruption fsdp_train_span_corruption(const fsdp_train_config *config);
 
-/* Called by fsdp_train_config_check(). Check the sources and their options. */
+/* Called by fsdp_train_config_check(). Check the sources, and the options for their tasks and
+ * weights. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *config,
                                                      const fsdp_options *options);
-/* Called when the model's task is known. Check that all sources are for this task. */
+/* Called when the model's task is known. Return FSDP_ERR_INVALID if a source of --mix-data is for
+ * models of another task. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 
-/* Does any source have a task other than span corruption? Called after the sources were checked.
- * Returns true if a source cannot be parsed. */
+/* Return true if any source has another task than span corruption, so that its rows may be pairs.
+ * Also return true if a source cannot be parsed. */
 bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
 /* Return the number of tokens in the longest target that any source can have. Called for a SEQ2SEQ
- * model, after the sources were checked. */
+ * model, after fsdp_train_sources_check(). */
 int64_t fsdp_train_sources_target_length(const fsdp_train_config *config);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- numbers of steps ---- */
+/* ---- options that are numbers of steps ---- */
 
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch)
 {
@@ -54,10 +54,10 @@ fsdp_status fsdp_train_check_steps(const fsdp_train_config *c)
     return check_whole("save-steps", c->save_steps);
 }
 
-/* ---- times of validation and logging ---- */
+/* ---- when to validate and when to log ---- */
 
 enum {
-    /* Trainer's default number of steps between log lines, and between validations */
+    /* default of transformers' Trainer for the steps between log lines, and between validations */
     TRAINER_LOGGING_STEPS = 500
 };
 
@@ -80,7 +80,7 @@ static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *optio
     if (!fsdp_options_given(options, "run-validation"))
         c->run_validation = false;
     else if (c->run_validation && !says_steps)
-        c->evaluation_steps = 0x1p53; /* the run ends before this step */
+        c->evaluation_steps = 0x1p53; /* no run has so many steps: validate only at the end */
 }
 
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options)
@@ -127,8 +127,8 @@ typedef struct fsdp_words {
     int unknown_length;
 } fsdp_words;
 
-/* Read words in upper or lower case, separated by spaces or commas. "true" means FSDP's default
- * strategy. */
+/* Parse the words of --fsdp, in upper or lower case, separated by spaces or commas. "true" means
+ * FSDP's default strategy. */
 static fsdp_words read_words(const char *text)
 {
     static const struct {

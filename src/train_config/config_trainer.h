@@ -1,11 +1,11 @@
 /* Options of `fsdp train` that have the same form as in transformers' Trainer. Some express options
  * of this project in Trainer's words (--fsdp, --eval-strategy). Others are numbers of steps or
- * epochs, which may be fractional. */
+ * epochs that may be fractional. */
 #pragma once
 #include "src/train_config/config.h"
 
-/* Was the option given by a flag or a file? Variables do not count, since `accelerate launch` also
- * exports variables for options that the user did not give. */
+/* Return true if the option was given by a flag or in a file. Environment variables do not count,
+ * since `accelerate launch` exports variables even for options that the user did not give. */
 static inline bool fsdp_train_set_by_user(const fsdp_options *options, const char *name)
 {
     return fsdp_options_origin(options, name) > FSDP_ORIGIN_ENV;
@@ -14,22 +14,23 @@ static inline bool fsdp_train_set_by_user(const fsdp_options *options, const cha
 /* Return the number of optimizer steps in `epochs` epochs, rounded up. */
 int64_t fsdp_train_epochs_steps(double epochs, int64_t steps_per_epoch);
 
-/* A number of steps below 1 is a fraction of all steps. Replace each such number by this fraction
- * of `total`. */
+/* If evaluation_steps, logging_steps or save_steps is below 1, it is a fraction of all steps.
+ * Replace it by this fraction of `total`, rounded up. */
 void fsdp_train_resolve_steps(fsdp_train_config *c, int64_t total);
 
 /* Return the number of warmup steps in a run of `total` optimizer steps. */
 int64_t fsdp_train_warmup_steps(const fsdp_train_config *c, int64_t total);
 
-/* Derive --eval-strategy and --evaluation-steps from each other, and --logging-steps from
- * --logging-strategy. */
+/* Derive --eval-strategy and --evaluation-steps from each other, --logging-steps from
+ * --logging-strategy, and --epochs from --max-steps. */
 void fsdp_train_derive_strategies(fsdp_train_config *c, const fsdp_options *options);
 
-/* Set the sharding strategy and the offloading that --fsdp names, unless the separate options for
- * them are given. */
+/* Set sharding_strategy and cpu_offload from the words of --fsdp. --sharding-strategy and
+ * --cpu-offload take precedence if they are given. */
 void fsdp_train_derive_fsdp(fsdp_train_config *c, const fsdp_options *options);
 
-/* Return FSDP_ERR_INVALID if a number of steps is above 1 but not a whole number. */
+/* Return FSDP_ERR_INVALID if the value of an option that is a number of steps is above 1 but not
+ * whole. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_check_steps(const fsdp_train_config *c);
 
 /* Return FSDP_ERR_INVALID if --fsdp has an unknown word, or if --fsdp, --eval-strategy or

@@ -1,4 +1,4 @@
-/* See precision.h. Each option that affects dtypes makes one request for each field that it
+/* See precision.h. Each option that affects dtypes makes one request for each dtype field that it
  * affects. The request with the highest precedence sets the field. */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const char *const field_options[FIELD_COUNT] = {"param-dtype", "reduce-dt
 enum {
     PRECISION_NO,
     PRECISION_16_TRUE = 4,
-    FIRST_PRESET = 5 /* bfSixteen, the first of the FSDP tutorials' policies */
+    FIRST_PRESET = 5 /* index of bfSixteen, the first of the FSDP tutorials' policies */
 };
 
 const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
@@ -33,7 +33,8 @@ const char *const fsdp_train_precisions[] = {"no|fp32|float32|32-true",
                                              "grad_bf16",
                                              NULL};
 
-/* The dtypes that are set by each precision before FIRST_PRESET; -1: this field is not set. */
+/* The dtypes that each precision before FIRST_PRESET sets; -1: the precision does not set this
+ * field. */
 static const int simple[FIRST_PRESET][FIELD_COUNT] = {
     {FSDP_DTYPE_F32, -1, -1, -1},
     {FSDP_DTYPE_BF16, -1, -1, -1},
@@ -75,7 +76,7 @@ static fsdp_dtype *place_of(fsdp_train_config *c, field f)
 
 typedef struct request {
     const char *option;
-    char value[32]; /* as shown in messages; "" for a boolean option */
+    char value[32]; /* the option's value as shown in messages; "" for a boolean option */
     fsdp_option_origin origin;
     fsdp_dtype dtype;
 } request;
@@ -97,8 +98,9 @@ static void add_request(request *list, int *n, const fsdp_options *options, cons
              value);
 }
 
-/* Does --mixed-precision make any requests? The value "no" does so only on the command line, since
- * configuration files and Accelerate's environment variables contain it routinely. */
+/* Return true if --mixed-precision makes any requests. The value "no" makes requests only if it is
+ * given on the command line, since configuration files and Accelerate's environment variables
+ * contain it routinely. */
 static bool says_something(const fsdp_train_config *c, const fsdp_options *options)
 {
     return c->mixed_precision != PRECISION_NO ||
@@ -202,8 +204,9 @@ fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *c)
                             .cast_root_forward_inputs = c->cast_root_forward_inputs};
 }
 
-/* Does any unit have its own policy that computes in float16? If `reduces` is true, a policy that
- * reduces in float16 counts, too. fsdp_train_precision_check() has already parsed the policies. */
+/* Return true if a policy in --unit-mp-policy computes in float16. If `reduces` is true, a policy
+ * that reduces in float16 counts, too. fsdp_train_precision_check() has already parsed the
+ * policies. */
 static bool has_float16_unit(const fsdp_train_config *c, bool reduces)
 {
     fsdp_unit_mp_policy p;

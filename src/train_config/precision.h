@@ -5,19 +5,20 @@
 
 #include "src/train_config/config.h"
 
-/* The choices of --mixed-precision, NULL-terminated. The field mixed_precision of fsdp_train_config
- * is an index into this array. */
+/* The choices of --mixed-precision, NULL-terminated. fsdp_train_config.mixed_precision is an index
+ * into this array. */
 extern const char *const fsdp_train_precisions[];
 
-/* Set each dtype from the source with the highest precedence: a flag, then a file, then the
- * environment. */
+/* Set each dtype from the options that set it. A flag takes precedence over a file, and a file over
+ * the environment. */
 void fsdp_train_precision_derive(fsdp_train_config *config, const fsdp_options *options);
-/* Return FSDP_ERR_INVALID if two flags of equal precedence contradict each other; the message names
- * both. Return FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot have. */
+/* Return FSDP_ERR_INVALID if two options of equal precedence set a dtype differently; the message
+ * contains both. Return FSDP_ERR_INVALID or FSDP_ERR_UNSUPPORTED for a dtype that its field cannot
+ * have. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_precision_check(const fsdp_train_config *config,
                                                        const fsdp_options *options);
 fsdp_mp_policy fsdp_train_mp_policy(const fsdp_train_config *config);
 /* Is any part of the forward computed in float16? */
 bool fsdp_train_is_in_float16(const fsdp_train_config *config);
-/* Are gradients computed or reduced in float16, so that losses must be scaled? */
+/* Return true if gradients are computed or reduced in float16, so that losses must be scaled. */
 bool fsdp_train_needs_grad_scaler(const fsdp_train_config *config);
