@@ -123,7 +123,7 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     /* `accelerate launch` exports both options; --reshard-after-forward takes precedence */
-    if (strategy < reshard || reshard == FSDP_ORIGIN_ENV)
+    if (strategy < reshard || (strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV))
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }

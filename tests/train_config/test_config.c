@@ -863,6 +863,12 @@ TEST(a_strategy_may_be_given_in_reshard_after_forward)
     ASSERT_OK(status);
     ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_SHARD_GRAD_OP);
     ASSERT_INT(c.reshard_after_forward, 0);
+    setenv("FSDP_RESHARD_AFTER_FORWARD", "SHARD_GRAD_OP", 1);
+    status = parse(&c, "--sharding-strategy FULL_SHARD");
+    unsetenv("FSDP_RESHARD_AFTER_FORWARD");
+    ASSERT_OK(status);
+    ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_FULL_SHARD);
+    ASSERT_INT(c.reshard_after_forward, 1);
     ASSERT_OK(parse(&c, "--fsdp_reshard_after_forward FULL_SHARD"));
     ASSERT_INT(c.sharding_strategy, FSDP_SHARDING_FULL_SHARD);
     ASSERT_INT(c.reshard_after_forward, 1);
