@@ -6,10 +6,6 @@
 . "$(dirname "$0")/lib.sh"
 needs libcsv sentencepiece
 tool=$root/tools/pretrain.sh
-# fontconfig, which `fsdp plot` uses, keeps memory that LeakSanitizer reports as leaks.
-echo leak:libfontconfig >lsan.supp
-LSAN_OPTIONS=suppressions=$dir/lsan.supp:print_suppressions=0
-export LSAN_OPTIONS
 unset DIR RESULT LIST SUITE MIRROR TEXT PAIRS RESTORE START OPTIONS IDS D_MODEL D_FF D_KV HEADS LAYERS FEED_FORWARD \
     ACCUMULATION OPTIMIZER LR SCHEDULE MIN_LR WEIGHT_DECAY CLIP DTYPE SEED RANKS LIMIT BASELINE
 
