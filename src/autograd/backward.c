@@ -11,12 +11,13 @@
 #include "src/tensor/device.h"
 
 typedef struct sweep {
-    fsdp_tape *tape, *outer; /* outer: if `tape` is the inner tape of a checkpointed part, the tape
-                                whose backward runs this part; else NULL */
+    /* `outer` is set only if `tape` is the inner tape of a checkpointed part. It is the tape whose
+     * backward runs the part. */
+    fsdp_tape *tape, *outer;
     fsdp_device *device;
-    fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] */
-    bool *reached;       /* [n_nodes] */
-    uint32_t *open;      /* regions entered but not left, outermost first */
+    fsdp_tensor **grads; /* [n_nodes * FSDP_MAX_OUT] the gradients of each node's outputs */
+    bool *reached;       /* [n_nodes] the node is marked: a root depends on it */
+    uint32_t *open;      /* index + 1 of each region entered and not yet left, outermost first */
     size_t n_open;
 } sweep;
 
@@ -77,8 +78,10 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Check the gradients that forward has already added. Called before any hook. The check depends
- * only on data that is the same on all ranks. If `reached` is NULL, no node is reached. */
+/* Check that backward reaches the nodes whose gradients forward has already added, and that these
+ * gradients have not been dropped since. Called before any hook. The check depends only on data
+ * that is equal on all ranks, so all ranks fail or none does. If `reached` is NULL, backward
+ * reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -111,7 +114,7 @@ static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* dst += grad, which may have another dtype. */
+/* dst += grad. The two may have different dtypes. */
 static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
 {
     fsdp_tensor *same = grad;
@@ -125,7 +128,7 @@ static fsdp_status add_converted(sweep *w, fsdp_tensor *dst, fsdp_tensor *grad)
     return FSDP_OK;
 }
 
-/* Add a gradient that an operation returned for a leaf to the leaf's target. */
+/* Add to a leaf's target the gradient that an operation returned for the leaf. */
 static fsdp_status accumulate_leaf(sweep *w, fsdp_tensor *leaf, fsdp_tensor *grad)
 {
     fsdp_tensor *dst;
@@ -185,7 +188,7 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* Leave every open region whose first node has index `next` or a higher one. The sweep will visit
+/* Leave every open region whose first node has an index of at least `next`. The sweep will visit
  * only lower indices. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
@@ -224,8 +227,8 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* For an operation that itself adds to the gradients of its inputs: move the sums so far to
- * grad_in. */
+/* Called for an operation that itself adds to the gradients of its inputs (fsdp_op.continues). Move
+ * the sums so far to grad_in. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -297,8 +300,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Let the outer tape's backward call end_backward of this tape's hooks: add the hooks to the outer
- * tape, in regions without nodes. */
+/* Add the hooks of an inner tape to the outer tape, in regions without nodes. So the backward of
+ * the outer tape calls their end_backward. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -429,7 +432,7 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* Run the backward of an inner tape without roots. */
+/* Run the backward of an inner tape if there are no roots. */
 static fsdp_status run_without_roots(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));
@@ -441,7 +444,8 @@ fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
 {
     fsdp_status status = outer && n == 0 ? run_without_roots(tape, outer)
                                          : run_backward(tape, roots, grads, n, outer);
-    fsdp_saved_error error; /* the calls below may fail too; the caller gets the first failure */
+    /* Cleaning up may set another last error, but the caller must get this one. */
+    fsdp_saved_error error;
     fsdp_error_save(status, &error);
     if (status != FSDP_OK)
         fsdp_tape_cancel(tape);

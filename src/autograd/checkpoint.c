@@ -9,21 +9,24 @@
 #include "src/base/assert.h"
 #include "src/base/philox.h"
 
-/* Results of the first run, in the order in which they were computed. */
+/* Results that the first run keeps, in the order in which they were computed. */
 typedef struct fsdp_kept {
     fsdp_activation_offload *offload;
     uint64_t number; /* number of the checkpointed call, for fsdp_stash_put() */
     struct kept_result {
         const fsdp_op *op;
-        uint32_t number;                          /* number of the operation; Note [Early stop]
-                                                     in early_stop.h */
-        fsdp_tensor *latest[FSDP_MAX_RECALLED];   /* the results until they are stored; used only in
-                                                     the last item */
-        fsdp_stashed *results[FSDP_MAX_RECALLED]; /* NULL: backward does not need them */
+        /* Number of the operation in the first run (Note [Early stop] in early_stop.h). */
+        uint32_t number;
+        /* The results before they are stored; used only in the last item. */
+        fsdp_tensor *latest[FSDP_MAX_RECALLED];
+        /* The stored results; NULL if backward does not need them. */
+        fsdp_stashed *results[FSDP_MAX_RECALLED];
     } * items;
-    size_t n, cap, next;               /* next: index of the item that the second run uses next */
-    uint64_t products, products_again; /* number of products so far: `products` in the first run,
-                                          `products_again` in the second */
+    /* `next` is the index of the item that the second run uses next. */
+    size_t n, cap, next;
+    /* products: number of products so far in the first run. products_again: the same for the second
+     * run. */
+    uint64_t products, products_again;
 } fsdp_kept;
 
 /* What the node of a checkpointed part keeps for the second run. */
@@ -31,18 +34,19 @@ typedef struct segment {
     _Alignas(16) unsigned char self[FSDP_SEGMENT_SELF_BYTES];
     fsdp_segment_fn *run;
     fsdp_scope_options options;
-    uint64_t rng_calls; /* value before the part ran */
+    uint64_t rng_calls; /* value of fsdp_run.rng_calls before the first run */
     fsdp_dtype buffer_dtype;
-    float loss_factor;                 /* value before the part ran */
-    fsdp_tape *tape;                   /* the outer tape */
-    int result[FSDP_MAX_OUT];          /* [n_out] index of each output among the part's results */
-    fsdp_stashed *inputs[FSDP_MAX_IN]; /* inputs for the second run; NULL if there is no such input,
-                                          or if the node itself saves it (this is so for a derived
-                                          input without offload) */
-    fsdp_leaf_list leaves;             /* leaves that the second run will read */
+    float loss_factor;        /* value of fsdp_run.loss_factor before the first run */
+    fsdp_tape *tape;          /* the outer tape */
+    int result[FSDP_MAX_OUT]; /* [n_out] for each output of the node, its index among the results of
+                                 the part */
+    /* The stored inputs. NULL if there is no such input, or if the node itself saves it. Without
+     * offload, the node itself saves inputs that are derived results. */
+    fsdp_stashed *inputs[FSDP_MAX_IN];
+    fsdp_leaf_list leaves; /* leaves that the second run will read */
     bool keeps_results;
-    fsdp_kept kept; /* results of the first run; its fields `offload` and `number` are used for
-                       `inputs`, too */
+    /* The kept results. The fields `offload` and `number` are used for `inputs`, too. */
+    fsdp_kept kept;
     fsdp_early_stop stop;
 } segment;
 
@@ -71,17 +75,17 @@ static void segment_destroy(void *host)
 
 /* --- kept results --- */
 
-/* Is the result of this operation kept? As in torchtitan, all results of attention are kept, and
- * every second product, beginning with the first. *products is the number of products before this
- * operation, and is updated. */
+/* Return true if the result of this operation is kept. As in torchtitan, all results of attention
+ * are kept, and every second product, beginning with the first. *products is the number of products
+ * before this operation. If this operation is a product, *products is incremented. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the latest result. This is called late: when the next result is kept, or at the end of the
- * run. By then it is known whether backward needs the last result of the run; if not, it is never
- * written to the file. */
+/* Store the latest kept result. This is not called at once, but when the next result is kept or the
+ * first run has ended. By then it is known whether backward needs the last result. If not,
+ * stash_last() drops it, and it is never written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -111,8 +115,8 @@ void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *o
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create another tensor over t's memory for the second run, which needs a node, generation and
- * output of its own: those of `t` belong to the first run. */
+/* Create another tensor over t's memory. The node, generation and output of `t` belong to the first
+ * run, and the second run needs a tensor with its own. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -146,8 +150,8 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The gradient target of the part's inputs. In the second run, each input that needs a gradient is
- * a leaf of the inner tape, and the part reads this leaf through a node (source_op) that copies
+/* The `target` of an input of the part. In the second run, each input that needs a gradient is a
+ * leaf of the inner tape. The part reads this leaf through a node (source_op), which copies
  * nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
@@ -175,7 +179,7 @@ static void source_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
 
 static const fsdp_op source_op = {.name = "checkpoint input", .backward = source_backward};
 
-/* An input on the inner tape. */
+/* An input of the part in the second run. */
 typedef struct inner_input {
     fsdp_tensor *leaf; /* the leaf that collects the gradient; NULL: no gradient is needed */
     fsdp_tensor *read; /* the tensor that the part reads */
@@ -202,7 +206,8 @@ static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
     return (inner_input){.leaf = alias, .read = read};
 }
 
-/* Get input i of the part, owned by s; NULL if there is no such input, or if the scope fails. */
+/* Get input i of the part, owned by s. Return NULL if there is no such input or if the scope
+ * fails. */
 static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
 {
     const segment *g = n->host;
@@ -215,14 +220,14 @@ static fsdp_tensor *kept_input(fsdp_scope *s, const fsdp_node *n, int i)
     return fsdp_scope_own(s, t);
 }
 
-/* The roots of the inner backward. */
+/* The roots of the inner tape's backward, and their gradients. */
 typedef struct root_list {
     fsdp_tensor *roots[FSDP_MAX_OUT + FSDP_MAX_IN], *grads[FSDP_MAX_OUT + FSDP_MAX_IN];
     int n;
 } root_list;
 
-/* Add a root with its gradient, if it has one. A result that is not on the inner tape depends on
- * nothing that needs a gradient, so it is left out. */
+/* Add a root with its gradient. Do nothing if it has no gradient, or if it is not on the inner
+ * tape: it then depends on nothing that needs a gradient. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -231,8 +236,8 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
-/* Replace a result by a tensor with the same place on the tape but no memory: backward does not
- * need its values. */
+/* Backward does not need the values of the part's results. Replace a result by a tensor without
+ * memory that has the same place on the tape. A result that is one of the inputs stays. */
 static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
@@ -250,9 +255,10 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
     fsdp_drop(s, t);
 }
 
-/* Return the index of the first input that is the same tensor as input i, or i. The two inputs are
- * then one leaf of the inner tape. So the gradients of all readers of the tensor are added in the
- * order of the inner tape, as they would be without checkpointing. */
+/* If an earlier input is the same tensor as input i and both need a gradient, return the index of
+ * the earlier one; else return i. Equal inputs are one leaf of the inner tape. So the gradients of
+ * all readers of the tensor are added in the order of the inner tape, as they would be without
+ * checkpointing. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -262,9 +268,9 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Run the part again, and then its backward. The roots are the part's results, and those of its
- * inputs that operations after the part have read, too. so_far[i] is the gradient that these
- * operations have given input i; the part adds its own to it. */
+/* Run the part again, and then the backward of the inner tape. The part's results are roots. An
+ * input is a root, too, if operations after the part have read it: so_far[i] is the gradient that
+ * these operations have given input i, and the part adds its own gradient to it. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -330,8 +336,9 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first run --- */
 
-/* Is result i an output of the node? This is false if it is one of the part's inputs, the same
- * tensor as an earlier result, or a leaf, whose gradient always goes to the leaf's own target. */
+/* Return true if result i is an output of the node. It is not if it is one of the part's inputs,
+ * the same tensor as an earlier result, or a leaf, whose gradient always goes to the leaf's own
+ * target. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -359,8 +366,8 @@ static void record_segment(fsdp_scope *s, segment *g, const fsdp_args *in, const
     fsdp_record(s, &args);
 }
 
-/* Create the state of a part and store the inputs in it. Without offload, derived inputs are not
- * stored, because the node saves them. NULL if the scope failed. */
+/* Create the state of a part and store the inputs in it. Without offload, inputs that are derived
+ * results are not stored here, because the node saves them. Return NULL if the scope fails. */
 static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *options,
                             const fsdp_args *in)
 {
@@ -382,7 +389,8 @@ static segment *new_segment(fsdp_scope *s, const fsdp_checkpoint_options *option
     return NULL;
 }
 
-/* Store the last result, if backward needs it. Called when the first run has ended. */
+/* Called when the first run has ended. Store the last kept result if backward needs it; otherwise
+ * drop it. */
 static void stash_last(fsdp_scope *s, segment *g)
 {
     fsdp_kept *kept = &g->kept;
@@ -416,8 +424,8 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
-        /* If operations are being counted, this is the first run of an enclosing part. This call
-         * will be checkpointed in that part's second run, which must then not stop early. */
+        /* If operations are being counted, this is the first run of an enclosing part. This call is
+         * checkpointed only in the second run of that part, and that run must not stop early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

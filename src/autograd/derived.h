@@ -1,45 +1,47 @@
 /* Results that backward recomputes instead of keeping them.
  *
- * Note [Derived results]. The result of a norm, a gelu or a gated activation takes only one pass to
- * compute, from tensors that the operation keeps for its own backward anyway. So an operation that
- * reads such a result in backward does not keep the result. The operation only refers to the node
- * that made the result, and the memory is freed when forward no longer needs the result. In
- * backward, before the first operation that reads the result, the node recomputes it with the same
- * kernel, so with the same bits. The recomputed result is released after the last operation that
- * reads it, or at the latest after the backward of the node that made it, which runs after all
- * readers. (In the second run of a checkpointed part, where memory matters more, it is released
- * after each reader and recomputed for the next one.)
+ * Note [Derived results]. The result of a norm, a gelu or a gated activation can be recomputed in
+ * one pass, from tensors that the operation keeps for its own backward anyway. So an operation that
+ * reads such a result in backward does not keep it. It only refers to the node that made the
+ * result, and the memory of the result is freed when forward no longer needs it. In backward,
+ * before the first operation that reads the result, the node recomputes it with the same kernel, so
+ * with the same bits. The recomputed result is released after the last operation that reads it. If
+ * backward does not run all readers, it is released after the backward of the node that made it.
+ * (In the second run of a checkpointed part, where memory matters more, it is released after each
+ * reader and recomputed for the next one.)
  *
- * Results of two kinds are read without recomputation: a result that something still holds when
- * backward reads it, and the last result that the second run of a checkpointed part computes before
- * it stops (Note [Early stop] in early_stop.h). A result that is computed from a derived result is
- * kept. Otherwise backward would have to recompute a chain of results from its beginning.
- * torch.compile decides in the same way what backward recomputes. Operations whose results can be
- * recomputed have a `derive` function. */
+ * Two kinds of results are not recomputed. The first kind is a result that something still holds
+ * when backward reads it. The second is the last result that the second run of a checkpointed part
+ * computes before it stops (Note [Early stop] in early_stop.h). A result that is computed from a
+ * derived result is kept. Otherwise backward would have to recompute a chain of results from its
+ * beginning. torch.compile decides in the same way what backward recomputes. Operations whose
+ * results can be recomputed have a `derive` function. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Declare that node `n` can recompute `result`. Call this directly after the node was recorded. The
- * node must not have saved another derived result. With `for_each`, the result is recomputed once
- * for each reader. */
+/* Declare that node `n` can recompute `result`. Call this directly after the node has been
+ * recorded. The node must not have saved another derived result. If `for_each` is true, the result
+ * is recomputed once for each reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_derived_create(fsdp_node *n, fsdp_tensor *result, bool for_each);
-/* Call this when the node is destroyed: no operation needs its result any more. Accepts NULL. */
+/* Call this when the node is destroyed. No operation needs its result after that. Accepts NULL. */
 void fsdp_derived_destroy(fsdp_derived *derived);
 /* Keep the result for its readers, so that it is not recomputed. Call this directly after
  * fsdp_derived_create(). */
 void fsdp_derived_hold(fsdp_derived *derived);
-/* Declare that no further node will save the result. If none has saved it, drop what
+/* Declare that no further node will save the result. If no node has saved it, drop the result that
  * fsdp_derived_hold() keeps. Accepts NULL. */
 void fsdp_derived_release(fsdp_derived *derived);
-/* Call begin_read when a node saves the result, and end_read when that node has read it for the
- * last time. A node that backward does not visit is cleared with the tape, possibly after the node
- * that made the result. Then pass NULL to end_read. */
+/* Call this when a node saves the result. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
+/* Call this when a node that has saved the result has read it for the last time, or is cleared
+ * without having read it. Accepts NULL, because the node that made the result may have been cleared
+ * before. */
 void fsdp_derived_end_read(fsdp_derived *derived);
-/* Is there a node that has saved the result and will still read it? Accepts NULL. */
+/* Return true if a node has saved the result and will still read it. Accepts NULL. */
 bool fsdp_derived_is_wanted(const fsdp_derived *derived);
-/* Is `t` the result of a node on the scope's tape that can recompute it? */
+/* Return true if `t` is the result of a node on the scope's tape, and if that node can recompute
+ * it. */
 bool fsdp_is_derived(const fsdp_scope *s, const fsdp_tensor *t);
-/* Recompute what is missing, so that everything that `n` saved is available until the node is
- * cleared. s has no tape. */
+/* Recompute the derived results that `n` refers to and that are missing. Then everything that `n`
+ * saved is available until the node is cleared. s has no tape. */
 void fsdp_node_restore(fsdp_scope *s, const fsdp_tape *tape, fsdp_node *n);

@@ -46,15 +46,15 @@ static bool is_among(const fsdp_tensor *t, fsdp_tensor *const *all, int n)
     return false;
 }
 
-/* Return the number of the operation that computes the values of `t`, or 0 if they existed before
- * the part ran. `t` is an input of the latest operation. */
+/* Return the number of the operation that computes the values of `t`, or 0 if the values existed
+ * before the part ran. `t` is an input of the operation that was counted last. */
 static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
 {
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    /* A tensor without a mark may have been made by an operation that is not counted. It then
-     * counts as made by the latest operation. */
+    /* `t` has no mark, so an operation that is not counted may have made it. It then counts as made
+     * by the operation that was counted last. */
     return was_there ? 0 : stop->n;
 }
 
@@ -69,8 +69,8 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* What is saved may depend on which inputs need gradients, which the first run does not know.
-     * So if anything is saved, all inputs count as needed. */
+    /* Which inputs an operation saves may depend on which inputs need gradients. The first run does
+     * not know this. So if the operation saves anything, all of its inputs count as needed. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

@@ -11,31 +11,34 @@ typedef struct fsdp_linear_shape {
     int64_t x_shape[FSDP_MAX_DIMS];
 } fsdp_linear_shape;
 
-/* Check the shapes of x, w and bias (NULL: none), and fill *shape. All have the same dtype. If a
- * check fails, returns false, and the scope fails with a message that names `op`. */
+/* Check the shapes of x, w and bias (NULL: none), and fill in *shape. The caller has checked that
+ * all have the same dtype. If a check fails, return false, and let the scope fail with a message
+ * that names `op`. */
 bool fsdp_linear_check(fsdp_scope *s, const char *op, const fsdp_tensor *x, const fsdp_tensor *w,
                        const fsdp_tensor *bias, bool transposed, fsdp_linear_shape *shape);
-/* Create y, which has x's shape with N as the last dimension; its values are not computed yet. */
+/* Create y, which has x's shape except that its last dimension is N. Its values are not computed
+ * yet. */
 fsdp_tensor *fsdp_linear_result(fsdp_scope *s, const fsdp_linear_shape *shape);
-/* y = x w^T + bias for `rows` rows. The scope must have kernels. If the kernel fails, the scope
- * fails. */
+/* y = x w^T + bias for `rows` rows of x (conv1d: x w + bias). The scope must have kernels. If the
+ * kernel fails, the scope fails. */
 void fsdp_linear_product(fsdp_scope *s, const fsdp_linear_shape *shape, int64_t rows, const void *x,
                          const fsdp_tensor *w, const fsdp_tensor *bias, void *y);
-/* A part of the D input features, [first, first + features). The functions below compute gradients
- * for one such part. */
+/* A part of the D input features: [first, first + features). The next two functions compute the
+ * gradients of one part. */
 typedef struct fsdp_linear_part {
     int64_t first, features;
 } fsdp_linear_part;
-/* dx [T, features] = dy w, for the part's columns of w. */
+/* dx [T, features] = dy w, for the columns of w that belong to the part. */
 void fsdp_linear_input_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                 fsdp_linear_part part, const void *dy, const fsdp_tensor *w,
                                 void *dx);
-/* dw = dy^T x, for the part's columns of dw, with x [T, features]. If dw.beta is 1, the product is
- * added to dw. */
+/* dw = dy^T x, for the columns of dw that belong to the part, with x [T, features]. If dw.beta is
+ * 1, the product is added to dw. */
 void fsdp_linear_weight_gradient(fsdp_scope *s, const fsdp_linear_shape *shape,
                                  fsdp_linear_part part, const void *dy, const void *x,
                                  fsdp_grad_destination dw);
-/* Open the destination of the gradient of w, which is input i of n. */
+/* Get the destination of the gradient of w, which is input i of n
+ * (fsdp_input_grad_destination()). */
 fsdp_grad_destination fsdp_linear_open_weight(fsdp_scope *s, const fsdp_node *n, int i,
                                               const fsdp_linear_shape *shape,
                                               fsdp_tensor **grad_in);

@@ -1,26 +1,27 @@
-/* Functions shared by the operations (ops_*.c): checks of their inputs, and the destination of a
- * weight's gradient in backward.
+/* Functions shared by the operations (ops_*.c): checks of inputs, and the destinations of gradients
+ * in backward.
  *
- * Each operation has four steps: shape check, output by fsdp_new(), kernel, fsdp_record(). On the
- * meta device fsdp_scope_kernels() is NULL and only the kernel is skipped, so an operation requests
- * the same memory there as on other devices. Temporaries and tensors that only backward needs are
- * released (fsdp_drop) before the operation returns; the tape holds its own references. */
+ * Each operation has four steps: check the shapes, create the output with fsdp_new(), run the
+ * kernel, call fsdp_record(). On the meta device fsdp_scope_kernels() is NULL, and only the kernel
+ * is skipped. So an operation requests the same memory there as on other devices. Temporaries and
+ * tensors that only backward needs are released (fsdp_drop) before the operation returns; the tape
+ * holds its own references. */
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Check `t` [n] as fsdp_check_inputs() does. Check also that all have the same dtype, and that it
- * is float32, bfloat16 or float16, in which kernels compute. names[i] is the name of t[i] in
+/* Check `t` [n] as fsdp_check_inputs() does. Check also that all have the same dtype, and that
+ * kernels compute in this dtype (float32, bfloat16 or float16). names[i] is the name of t[i] in
  * messages. */
 bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
 /* Check that the kernels compute in `t`'s dtype; if not, return false and fail the scope. */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
-/* Do kernels compute in this dtype: float32, bfloat16 or float16? */
+/* Return true if kernels compute in this dtype: float32, bfloat16 or float16. */
 bool fsdp_is_computed_in(fsdp_dtype dtype);
-/* Promote x as PyTorch does: to float32 if `other` has another dtype. Returns x itself if the
- * dtypes are equal, or if the kernels do not compute in one of the two dtypes (the operation's own
- * check then reports this). Returns NULL if the scope failed. Release the result with
- * fsdp_drop_promoted(). */
+/* Promote x as PyTorch does: if `other` has another dtype, convert x to float32. Return x itself if
+ * the dtypes are equal. Also return x itself if the kernels do not compute in one of the two
+ * dtypes; the caller's own check then reports this. Return NULL if the scope fails. Release the
+ * result with fsdp_drop_promoted(). */
 fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
 void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
 /* Check that the shapes are equal; if not, return false and fail the scope. */
@@ -30,9 +31,9 @@ bool fsdp_check_same_shape(fsdp_scope *s, const char *op, const fsdp_tensor *x, 
  * labels are ignored. */
 bool fsdp_check_labels(fsdp_scope *s, const char *op, const int32_t *labels, int64_t rows,
                        int64_t classes);
-/* Return the size of the last dimension, and the product of the sizes of all other dimensions,
- * which is 1 for a vector. */
+/* Return the size of the last dimension; 1 for a scalar. */
 int64_t fsdp_last_dim(const fsdp_tensor *t);
+/* Return the product of the sizes of all dimensions except the last; 1 for a vector. */
 int64_t fsdp_leading_rows(const fsdp_tensor *t);
 
 /* The place where a kernel writes the gradient of an input. */
@@ -40,11 +41,11 @@ typedef struct fsdp_grad_destination {
     fsdp_tensor *tensor; /* NULL: the gradient is not needed, or the scope failed */
     float beta;          /* 0: overwrite, 1: add */
 } fsdp_grad_destination;
-/* Open the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
+/* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i]. If
- * several inputs are leaves, open the largest one first. If its gradient does not fit in the
- * current section (Note [Sections] in src/fsdp/grad_buffer.h), a new section can begin. Once
- * another leaf of the node has been opened, this is not possible, because that leaf's gradient is
+ * several inputs are leaves, call this for the largest one first. If its gradient does not fit in
+ * the current section (Note [Sections] in src/fsdp/grad_buffer.h), a new section can begin. After a
+ * call for another leaf of the node, no section can begin, because the gradient of that leaf is
  * incomplete. */
 fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
                                                   fsdp_dtype dtype, int ndim, const int64_t *shape,
@@ -53,10 +54,11 @@ fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node
  * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                                   fsdp_tensor **grad_in);
-/* Like fsdp_input_grad_like(), for kernels that work element by element: the gradient overwrites
- * `t` (an output's gradient, or the input as this node saved it) if nothing else refers to `t`.
- * Something else may do so: a gradient that `add` passed on has two holders, the gradient of a root
- * belongs to the caller, and in[i] holds a leaf. */
+/* Like fsdp_input_grad_like(), for kernels that work element by element. `t` is the gradient of an
+ * output, or the input as this node saved it. If nothing else refers to `t`, the result is `t`
+ * itself, and the kernel overwrites it. There are other references if `add` passed the gradient on
+ * to two inputs, if `t` is the gradient of a root and belongs to the caller, or if `t` is a
+ * leaf. */
 fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                                       fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)
@@ -64,22 +66,23 @@ static inline bool fsdp_node_needs(const fsdp_node *n, int i)
     return n->need >> i & 1;
 }
 
-/* May an operation overwrite x's memory? Not if x is a leaf or a derived result, or if a view, a
- * node or another holder uses the memory. */
+/* Return true if an operation may overwrite x's memory. This is false if x is a leaf or a derived
+ * result, or if a view, a node or another holder uses the memory. */
 bool fsdp_is_sole_user(const fsdp_tensor *x);
 /* Create another tensor over x's memory, owned by s. */
 fsdp_tensor *fsdp_tensor_alias(fsdp_scope *s, fsdp_tensor *x);
-/* Is dropout with probability p active in this run? */
+/* Return true if dropout with probability p has an effect in this run. */
 static inline bool fsdp_dropout_is_active(const fsdp_scope *s, float p)
 {
     return p > 0.0f && s->run->options.training;
 }
-/* Returns false, and the scope fails, unless p is in [0, 1]. */
+/* Check that p is in [0, 1]; if not, return false and fail the scope. */
 bool fsdp_check_probability(fsdp_scope *s, const char *op, float p);
 
-/* Is `t` a leaf that needs a gradient? If it is, its gradient goes to the target of `t`; otherwise,
- * to the node that made `t`. */
+/* Return true if `t` is a leaf that needs a gradient. The gradient of a leaf goes to its target.
+ * The gradient of any other tensor goes to the node that made it. */
 bool fsdp_grad_is_leaf(const fsdp_scope *s, const fsdp_tensor *t);
 
-/* Copy host integers for fsdp_record_args.host; NULL if the scope failed. */
+/* Return a copy of `ids` [n] in host memory, for fsdp_record_args.host. Return NULL if the scope
+ * fails. */
 int32_t *fsdp_copy_ids(fsdp_scope *s, const int32_t *ids, int64_t n);

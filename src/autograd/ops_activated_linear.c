@@ -7,10 +7,10 @@
 #include "src/base/philox.h"
 
 enum {
-    PART_BYTES = 4 << 20,       /* approximate size of a part of the activation in backward */
-    SMALL_PART_BYTES = 2 << 20, /* PART_BYTES if saves_memory is set */
+    PART_BYTES = 4 << 20,       /* approximate bytes of a part of the activation in backward */
+    SMALL_PART_BYTES = 2 << 20, /* replaces PART_BYTES if saves_memory is set */
     LEAST_FEATURES = 512,       /* fewest features of a part in backward */
-    ROWS_BYTES = 1 << 20,       /* approximate size of a part in forward if saves_memory is set */
+    ROWS_BYTES = 1 << 20,       /* approximate bytes of a part in forward if saves_memory is set */
     LEAST_ROWS = 128,           /* fewest rows of a part in forward */
     FEATURE_ALIGN = 64
 };
@@ -21,22 +21,23 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* SAVED_X and SAVED_UP are NULL unless dx, d_up or dw is needed */
+    SAVED_X, /* SAVED_X and SAVED_UP are set only if dx, d_up or dw is needed */
     SAVED_UP,
-    SAVED_W /* NULL unless dx or d_up is needed */
+    SAVED_W /* set only if dx or d_up is needed */
 };
 
 typedef struct activated_options {
     fsdp_linear_shape shape;
     uint8_t activation; /* fsdp_activation */
     bool saves_memory;  /* the operation is in a checkpointed part, or has no backward */
-    float factor; /* the factor by which dropout multiplied the elements that it kept; backward
-                     multiplies their gradients by it; 1: no dropout */
+    /* Dropout multiplied the elements that it did not drop by this factor, and backward multiplies
+     * their gradients by it. 1: no dropout. */
+    float factor;
 } activated_options;
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
-/* Split n into nearly equal parts of at most about `bytes` bytes each. Returns the length of a
- * part. */
+/* Split n items into nearly equal parts of at most about `bytes` bytes each, and return the number
+ * of items of a part. A part has at least `least` items. */
 static int64_t part_length(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least,
                            int64_t align)
 {
@@ -56,14 +57,15 @@ static int64_t bytes_of(const fsdp_linear_shape *o, int64_t numel)
 
 /* --- backward --- */
 
-/* The arguments that all parts share. */
+/* What the backward of all parts has in common. */
 typedef struct backward_run {
     fsdp_scope *s;
     const fsdp_node *n;
     const activated_options *o;
     fsdp_tensor *dx, *d_up; /* NULL: not needed */
     fsdp_grad_destination dw;
-    fsdp_tensor *part; /* the gradient of a part of the activation, then that part itself */
+    fsdp_tensor *part; /* the gradient of a part of the activation; later the part of the activation
+                          itself */
     const fsdp_tensor *dy;
 } backward_run;
 
@@ -147,9 +149,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 
 /* --- forward --- */
 
-/* Return the number of parts into which the rows of the activation are split. It is the same in
- * both runs of a checkpointed part. The lengths of the parts differ by at most one row. This avoids
- * a part of only a few rows, whose product might add in another order. */
+/* Return the number of parts into which the rows of the activation are split. Both runs of a
+ * checkpointed part use the same number. The lengths of the parts differ by at most one row. This
+ * avoids a part of only a few rows, whose product might add in another order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -254,8 +256,8 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* relu_dropout is counted as an operation, because backward reads its result (Note [Early stop] in
- * early_stop.h). But it has no node of its own; the node of the linear operation serves both. */
+/* Backward reads the result of relu_dropout, so it is counted as an operation (Note [Early stop] in
+ * early_stop.h). But it has no node of its own: the node of the linear operation serves both. */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)

@@ -1,6 +1,6 @@
 /* Attention over packed sequences. The kernels work on one sequence and one head at a time, so the
- * scores of all heads never exist together. For backward, the operation keeps q, k, v, the result
- * and one log-sum-exp per row and head (Dao et al. 2022, arXiv 2205.14135, section 3.1).
+ * scores of all heads are never in memory together. For backward, the operation keeps q, k, v, the
+ * result, and one log-sum-exp per row and head (Dao et al. 2022, arXiv 2205.14135, section 3.1).
  * Legend: Tq rows of q, Tk rows of k and v, H query heads, K head width. */
 #include <math.h>
 #include <string.h>
@@ -25,13 +25,14 @@ enum {
 };
 
 typedef struct attention_options {
-    fsdp_attention_options user; /* the caller's options with defaults filled in; in a node, the
-                                    offsets point to its `host` memory */
+    /* The caller's options, with defaults filled in. In a node, the offsets point to the node's
+     * `host` memory. */
+    fsdp_attention_options user;
     int64_t head_dim;
     uint64_t dropout_key;
 } attention_options;
 
-/* The kernel arguments that forward and backward share. */
+/* Return the kernel arguments that forward and backward have in common. */
 static fsdp_attention_args kernel_args(const attention_options *o, const fsdp_tensor *q,
                                        const fsdp_tensor *k, const fsdp_tensor *v,
                                        const fsdp_tensor *bias, const fsdp_tensor *out,
@@ -69,7 +70,7 @@ static void attention_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *c
     const fsdp_tensor *bias = n->saved[SAVED_BIAS];
     if (!fsdp_check_inputs(s, "attention", n->saved, bias ? 6 : 5))
         return;
-    /* The kernel writes the gradients of q, k and v; the scope releases the ones that are not
+    /* The kernel always writes the gradients of q, k and v. The scope releases those that are not
      * needed. */
     fsdp_tensor *d[3];
     for (int i = 0; i < 3; i++)
@@ -117,7 +118,8 @@ static bool check_shapes(fsdp_scope *s, const attention_options *o, const fsdp_t
     return true;
 }
 
-/* Sequences must cover every row; otherwise results would contain uninitialised memory. */
+/* Check that the sequences cover all rows. The result would be uninitialised memory in other
+ * rows. */
 static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offsets,
                           int64_t n_sequences, int64_t rows)
 {
@@ -142,7 +144,7 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
 }
 
 /* Check kv_ends. Unused rows after the rows of a sequence are allowed only without gradients,
- * because backward would have to write every row. */
+ * because backward must write every row. */
 static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
                        const fsdp_tensor *const in[4])
 {
@@ -162,7 +164,7 @@ static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
     return true;
 }
 
-/* Check the bias: every distance within a sequence must have a column. */
+/* Check that the bias has a column for every distance within a sequence. */
 static bool check_bias(fsdp_scope *s, const attention_options *o, const fsdp_tensor *bias)
 {
     char text[FSDP_SHAPE_TEXT];
@@ -225,7 +227,7 @@ static attention_options with_defaults(const fsdp_attention_options *options)
     return o;
 }
 
-/* Compute the two results: the output, and the log-sum-exp of each row's scores, which backward
+/* Compute two results: the output, and the log-sum-exp of each row's scores, which only backward
  * needs. */
 static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_tensor *q,
                               fsdp_tensor *k, fsdp_tensor *v, fsdp_tensor *position_bias,
@@ -240,7 +242,8 @@ static void compute_attention(fsdp_scope *s, const attention_options *o, fsdp_te
     fsdp_scope_check(s, kernels->attention(fsdp_scope_context(s), &args));
 }
 
-/* Copy the offsets that backward reads into one block of memory, and let `o` refer to it. */
+/* Copy the offsets that backward reads into one block of memory, and let `o` point to the
+ * copies. */
 static int32_t *keep_offsets(fsdp_scope *s, attention_options *o)
 {
     const size_t n = (size_t)o->user.n_sequences + 1;

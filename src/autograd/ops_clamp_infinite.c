@@ -1,9 +1,9 @@
-/* Overflow protection for float16: if any element has become infinite, transformers' T5 clamps all
- * elements to a bound.
+/* Protection against overflow in float16, as in transformers' T5: if any element is infinite, all
+ * elements are clamped to a finite bound.
  *
  * Backward needs to know which elements were clamped, and which elements were equal to the bound
- * already. The clamped values do not show this, so two bits are kept for each element. One byte
- * before these bits says whether any of them is set. */
+ * already. The clamped values do not show this, so two bits are kept for each element. A byte
+ * before these bits says whether any of the bits is set. */
 #include "src/autograd/ops.h"
 
 static void clamp_infinite_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,

@@ -1,6 +1,6 @@
 /* Softmax cross-entropy of logits that are in memory, for a classification head with few classes.
- * ops_loss.c has the loss for a vocabulary, which requires that the gradient of the loss is 1. Here
- * the gradient may have any value, because backward computes the softmax again from the logits.
+ * Backward computes the softmax again from the logits, so the gradient of the loss may have any
+ * value. The loss for a vocabulary, in ops_loss.c, requires that its gradient is 1.
  * Legend: T rows, V classes. */
 #include "src/autograd/ops.h"
 
@@ -29,8 +29,8 @@ static void cross_entropy_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
 static const fsdp_op cross_entropy_op = {.name = "cross_entropy",
                                          .backward = cross_entropy_backward};
 
-/* Compute the losses of all rows and return `factor` times their sum. The sum is in double, in the
- * order of rows. */
+/* Compute the losses of all rows and return `factor` times their sum. The losses are added in
+ * double, in the order of rows. */
 static float sum_losses(fsdp_scope *s, const fsdp_kernels *k, const fsdp_tensor *logits,
                         const fsdp_tensor *losses, const int32_t *labels, float factor)
 {

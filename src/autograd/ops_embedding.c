@@ -4,12 +4,13 @@
 #include "src/base/alloc.h"
 
 typedef struct embedding_options {
-    int64_t tokens, shape[2]; /* shape of the weight: [V, D] */
+    /* `shape` is the shape of the weight, [V, D]. */
+    int64_t tokens, shape[2];
     fsdp_dtype dtype;
     int32_t padding_idx;
 } embedding_options;
 
-/* Add the gradient to a table of the rows that were looked up, if the leaf's sink has one. Returns
+/* If the leaf's sink has a table for the gradients of single rows, add the gradient to it. Return
  * false if there is no such table. */
 static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *grad_out)
 {

@@ -10,8 +10,8 @@ enum {
     IN_BIAS
 };
 enum {
-    SAVED_X, /* NULL unless dw is needed; only parameters_backward() reads it */
-    SAVED_W  /* NULL unless dx is needed */
+    SAVED_X, /* set only if dw is needed; only parameters_backward() reads it */
+    SAVED_W  /* set only if dx is needed */
 };
 
 static fsdp_linear_part all_of(const fsdp_linear_shape *o)
@@ -51,7 +51,8 @@ static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
                                    fsdp_tensor_ptr(grad_in[IN_X]));
 }
 
-/* x is released after dw is computed, so dx, which has the same size, can reuse x's memory. */
+/* x is released between backward_first, which computes dw, and backward, which computes dx. So dx,
+ * which has the same size, can use x's memory. */
 #define LINEAR(its_name)                                                                           \
     {                                                                                              \
         .name = (its_name), .kind = FSDP_OP_MATMUL, .backward_first = parameters_backward,         \

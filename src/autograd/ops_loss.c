@@ -1,16 +1,17 @@
-/* The output embedding and its loss in one operation, which computes chunks of rows, so that the
- * logits of a whole batch never exist.
+/* The output embedding and the loss of its logits, in one operation. It works on chunks of rows, so
+ * that the logits of a whole batch are never in memory.
  *
- * Note [Loss computes its gradients in forward]. Softmax needs the logits once for the loss and
- * once for the gradient. The logits of a chunk are not kept, and computing them twice would cost a
- * third of the operation's time. So if gradients are needed, they are computed immediately for each
- * chunk: the logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw =
- * d_logits^T x are kept for backward. Backward only passes dx and dw on, which is correct only if
- * the gradient of the loss is 1. If w's gradient is part of a unit's gradient buffer, dw is added
- * there immediately, so there is no second buffer of its size. Then the tape's backward fails if it
- * does not reach the loss, or if the unit has dropped its gradients in the meantime. If x is not
- * needed any more, dx overwrites x: row i of dx is written only when the rows of x up to row i will
- * not be read again.
+ * Note [Loss computes its gradients in forward]. Softmax needs the logits twice: for the loss and
+ * for the gradient. The logits of a chunk are not kept, and computing them twice would cost a third
+ * of the operation's time. So if gradients are needed, they are computed at once for each chunk.
+ * The logits x w^T are replaced by d_logits in place, and dx = d_logits w and dw = d_logits^T x are
+ * kept for backward. Backward only passes dx and dw on, which is correct only if the gradient of
+ * the loss is 1.
+ *
+ * If w is a parameter of a unit, dw is added to the unit's gradient buffer at once, so there is no
+ * second buffer of its size. Then the tape's backward fails if it does not reach the loss, or if
+ * the unit has dropped its gradients in the meantime. If x is not needed any more, dx overwrites x:
+ * row i of dx is written only when the rows of x up to row i will not be read again.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -20,15 +21,16 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* Largest number of rows of a chunk. 512 would be 1 % faster, but the logits would then be the
-     * largest part of a checkpointed model's activations. */
+    /* The largest number of rows of a chunk is the number of rows whose logits fit in CHUNK_BYTES,
+     * but at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With fewer than 192 rows, most of the
+     * time would be spent reading w for each chunk. 512 rows would be 1 % faster, but the logits
+     * would then be the largest part of a checkpointed model's activations. */
     CHUNK_ROWS = 352,
-    LEAST_CHUNK_ROWS = 192, /* lower bound of the maximum number of rows of a chunk: with fewer
-                               rows, most of the time would be spent reading w for each chunk */
-    CHUNK_BYTES = 24 << 20, /* target size of a chunk's logits. The maximum number of rows is
-                               computed from it and kept within the two bounds above */
-    ROW_ALIGN = 8 /* rows are rounded up to a multiple of this, so that chunks have few different
-                     shapes: GEMM primitives are cached by shape */
+    LEAST_CHUNK_ROWS = 192,
+    CHUNK_BYTES = 24 << 20,
+    /* The number of rows is rounded up to a multiple of this. Chunks then have few different
+     * shapes, and GEMM primitives are cached by shape. */
+    ROW_ALIGN = 8
 };
 enum {
     IN_X,
@@ -36,8 +38,9 @@ enum {
 };
 enum {
     SAVED_DX, /* [n, D]; NULL if x needs no gradient */
-    SAVED_DW  /* [V, D]; NULL if w needs no gradient, or if forward has added it to the unit's
-                 gradient buffer */
+    /* [V, D]; NULL if w needs no gradient, or if forward has added dw to a unit's gradient
+     * buffer. */
+    SAVED_DW
 };
 
 typedef struct loss_options {
@@ -49,18 +52,20 @@ typedef struct loss_options {
 typedef struct loss_run {
     fsdp_scope *s;
     fsdp_tensor *x, *w;
-    int32_t *rows,
-        *labels; /* [n]: indices of the labelled rows of x, and their labels; in one host block */
-    int64_t n, chunk;             /* number of labelled rows; largest number of rows of a chunk */
-    float factor;                 /* factor of the loss */
-    bool gradient;                /* are d_logits needed? */
+    /* rows [n]: indices of the labelled rows of x. labels [n]: their labels, in the same block of
+     * host memory. */
+    int32_t *rows, *labels;
+    int64_t n, chunk;             /* n: labelled rows; chunk: most rows of a chunk */
+    float factor;                 /* the sum of the losses is multiplied by this */
+    bool gradient;                /* d_logits are needed */
     bool in_place;                /* dx may overwrite x */
-    fsdp_tensor *logits, *losses; /* [chunk, V], [n] float32 */
-    fsdp_tensor *gathered; /* [chunk, D]; rows of a chunk, copied from x; NULL if all rows are
-                              labelled and x is read directly */
-    fsdp_tensor *dx, *dw;  /* NULL if not needed */
-    float beta;            /* beta of the next product that writes dw */
-    bool wrote;            /* dw is the target of w's gradient, not a separate tensor */
+    fsdp_tensor *logits, *losses; /* logits [chunk, V]; losses [n] float32 */
+    /* [chunk, D] the labelled rows of a chunk, copied from x. NULL if all rows are labelled; then x
+     * itself is read. */
+    fsdp_tensor *gathered;
+    fsdp_tensor *dx, *dw; /* NULL if not needed */
+    float beta;           /* beta of the next product that writes dw */
+    bool wrote;           /* dw is the tensor of w's target, not a separate tensor */
 } loss_run;
 
 /* --- backward --- */
@@ -182,7 +187,8 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
         chunk_gradients(r, k, x_chunk, begin, rows);
 }
 
-/* Return the sum of the losses of all rows, added in double and in the order of rows. */
+/* Return the sum of the losses of all labelled rows. They are added in double, in the order of
+ * rows. */
 static double sum_losses(const loss_run *r)
 {
     void *losses;
@@ -236,8 +242,8 @@ static int64_t most_rows(int64_t row_bytes)
     return rows < LEAST_CHUNK_ROWS ? LEAST_CHUNK_ROWS : rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
 }
 
-/* Return the number of rows of a chunk. All chunks are nearly equal, so the last one is not a small
- * remainder. */
+/* Return the number of rows of a chunk. All chunks have nearly the same size, so the last one is
+ * not a small remainder. */
 static int64_t chunk_rows(int64_t n, int64_t row_bytes)
 {
     const int64_t most = most_rows(row_bytes);
@@ -248,7 +254,7 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Create a tensor with the dtype and shape of the default target's gradient, so that it can become
+/* Create a tensor for dw with the dtype and shape that the default target uses. So it can become
  * the leaf's gradient in backward. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
@@ -260,8 +266,8 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_scope_own(s, dw);
 }
 
-/* Get the destination of w's gradient. If no row has a label, no product will write to it. It is
- * then filled with zeros here, unless it already holds a gradient (beta is 1). */
+/* Set r->dw to the destination of w's gradient. If no row has a label, no product will write to the
+ * destination. Then fill it with zeros here, unless it already has a gradient (beta is 1). */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -279,8 +285,8 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* May dx use x's memory? The caller will not read x again, so this is true if nothing else refers
- * to x or its memory. */
+/* Return true if dx may use x's memory, that is, if nothing else refers to x or its memory. The
+ * caller will not read x again. */
 static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -290,8 +296,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    /* dx uses x's memory only if it fills most of it, because all of x's memory stays allocated as
-     * long as dx does. */
+    /* x's memory stays allocated as long as dx uses it. So dx uses this memory only if it needs
+     * more than half of it. */
     const bool is_most = 2 * r->n > r->x->shape[0];
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);

@@ -1,14 +1,14 @@
 /* RMSNorm over the last dimension (Zhang & Sennrich 2019; T5LayerNorm), and LayerNorm (Ba et al.
- * 2016). Their results are derived (Note [Derived results] in derived.h). A node saves copies of
- * the weights. The result may be recomputed in the backward of another unit, when the weights
- * themselves are not gathered. */
+ * 2016). Their results are derived (Note [Derived results] in derived.h). A result may be
+ * recomputed in the backward of another unit, when the weights of the norm are not gathered. So a
+ * node saves copies of the weights. */
 #include "src/autograd/early_stop.h"
 #include "src/autograd/ops.h"
 
 enum {
     IN_X,
     IN_W,
-    IN_BIAS /* for layer_norm, may be NULL */
+    IN_BIAS /* only in layer_norm; may be NULL */
 };
 enum {
     SAVED_X,
@@ -18,7 +18,7 @@ enum {
     SAVED_BIAS  /* a copy; NULL if there is none */
 };
 
-/* Copy w; NULL if w is NULL or no node will be recorded. */
+/* Copy w. Return NULL if w is NULL or no node will be recorded. */
 static fsdp_tensor *copy_of(fsdp_scope *s, const fsdp_tensor *w, bool is_recorded)
 {
     fsdp_tensor *copy = w && is_recorded ? fsdp_new(s, w->dtype, w->ndim, w->shape) : NULL;
@@ -69,7 +69,7 @@ static void rms_norm_derive(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor
 static const fsdp_op rms_norm_op = {
     .name = "rms_norm", .backward = rms_norm_backward, .derive = rms_norm_derive};
 
-/* Check x and w; w may have another dtype than x. */
+/* Check x and w, whose dtypes may differ. */
 static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
 {
     char x_text[FSDP_SHAPE_TEXT], w_text[FSDP_SHAPE_TEXT];
@@ -84,7 +84,7 @@ static bool check_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w)
     return fsdp_scope_ok(s);
 }
 
-/* Compute rms_norm; the result has the dtype of x. */
+/* Compute rms_norm. The result has the dtype of x. */
 static fsdp_tensor *rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, float eps)
 {
     int64_t rows = fsdp_leading_rows(x);
@@ -198,7 +198,7 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
 }
 
 /* Create the result. It gets no memory if this is the last operation that the second run of a
- * checkpointed part computes, and backward reads only the moments. This happens in BERT, whose
+ * checkpointed part computes, and if backward reads only the moments. This happens in BERT, whose
  * blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {

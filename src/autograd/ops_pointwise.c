@@ -6,8 +6,8 @@
 
 /* --- add, mul, scale --- */
 
-/* Pass the gradient on without a copy. This is safe, because an operation overwrites a gradient
- * only if nothing else refers to it. */
+/* Pass the gradient on without a copy. This is safe, because operations overwrite a gradient only
+ * if nothing else refers to it. */
 static void add_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                          fsdp_tensor **grad_in)
 {
@@ -60,9 +60,9 @@ static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
-    /* x's memory is reused only in the second run of a checkpointed part. In other runs, a new
-     * tensor does not raise the peak of memory. Reuse even raised it by 39 MiB for bert-base in
-     * bf16, because results that are kept for a long time then occupied the memory of products. */
+    /* Reuse x's memory only in the second run of a checkpointed part. In other runs, a new tensor
+     * does not increase the peak of memory. Reuse even increased the peak by 39 MiB (bert-base,
+     * bf16), because results that are kept for a long time then occupied the memory of products. */
     fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
                            ? fsdp_tensor_alias(s, x)
                            : fsdp_new(s, x->dtype, x->ndim, x->shape);
@@ -105,7 +105,7 @@ static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return out;
 }
 
-/* Apply `of` to the promoted tensors. */
+/* Convert x and y to a common dtype, and apply the operation `of` to them. */
 static fsdp_tensor *apply_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
                                    fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x,
                                                       fsdp_tensor *y))
@@ -184,8 +184,8 @@ static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
 static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
 static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
-/* Compute out = a(x) and record it. `out` may use x's memory if backward reads `out` instead of
- * x. */
+/* Compute out = a(x) and record it. `saved` is what backward reads, x or `out`. If it is `out`,
+ * then `out` may use x's memory. */
 static fsdp_tensor *activate(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                              fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -278,8 +278,8 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
-/* Compute out = dropout(from) and record it as the result of `op` for input x. `out` may use the
- * memory of `from`. */
+/* Compute out = dropout(from) and record a node of `op` with input x and result `out`. `out` may
+ * use the memory of `from`. */
 static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
                                   const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -309,8 +309,8 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
     return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
-/* Where the result is not 0, both relu and dropout pass the gradient on. Where it is 0, relu or
- * dropout does not, so the gradient is 0. */
+/* Where the result is not 0, both relu and dropout pass the gradient on. Where the result is 0, at
+ * least one of them does not, so the gradient is 0. */
 static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                   fsdp_tensor **grad_in)
 {
@@ -348,7 +348,7 @@ fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p)
 
 typedef struct gated_options {
     fsdp_activation activation;
-    dropout_options dropout; /* dropout of the result; p 0: none */
+    dropout_options dropout; /* dropout of the result; p is 0 if there is none */
 } gated_options;
 
 static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
@@ -356,8 +356,8 @@ static void gated_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const
 {
     const gated_options *o = (const gated_options *)n->options;
     const fsdp_tensor *gate = n->saved[0], *up = n->saved[1], *dy = grad_out[0];
-    /* The kernel writes the gradients of gate and up; if one is not needed, the scope releases
-     * it. */
+    /* The kernel always writes the gradients of gate and up. If one is not needed, the scope
+     * releases it. */
     fsdp_tensor *d_gate = fsdp_input_grad_in_place(s, n, 0, grad_out[0], grad_in);
     fsdp_tensor *d_up = fsdp_input_grad_in_place(s, n, 1, n->saved[1], grad_in);
     if (!d_gate || !d_up) {

@@ -1,7 +1,7 @@
 /* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1). The
- * bias that every layer adds to its scores depends only on key - query, so one row of 2 * span - 1
- * values per head serves all sequences of a batch. The table is small, so loops on the host compute
- * it, after a wait for the device. */
+ * bias that every layer adds to its scores depends only on key - query. So one row of 2 * span - 1
+ * values per head is enough for all sequences of a batch. The table is small, so loops on the host
+ * compute it, after a wait for the device. */
 #include <math.h>
 #include <string.h>
 
@@ -9,10 +9,10 @@
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 
-/* transformers' T5Attention._relative_position_bucket: half of the buckets are exact distances, and
- * the others cover ranges of distances that grow logarithmically up to max_distance. torch computes
- * the logarithm and the quotients in float32 and truncates. This function does the same, because
- * otherwise distances at a boundary would be in another bucket. */
+/* transformers' T5Attention._relative_position_bucket. Half of the buckets are for one distance
+ * each. The others are for ranges of distances that grow logarithmically up to max_distance. torch
+ * computes the logarithm and the quotients in float32 and truncates. This function does the same.
+ * Otherwise some distances at a boundary would be in another bucket. */
 int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
                                       int64_t max_distance)
 {
@@ -87,7 +87,8 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
         fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
         scatter_gradient(o, from, to);
-    grad_in[0] = sum; /* for a leaf, the caller adds it to the target in the target's dtype */
+    grad_in[0] = sum; /* if the weight is a leaf, the caller adds this to the leaf's target and
+                         converts it */
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;
     grad_in[0] = fsdp_new(s, o->dtype, 2, shape);

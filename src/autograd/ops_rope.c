@@ -1,5 +1,5 @@
 /* Rotary position embedding (Su et al. 2021). The transpose of a rotation is the inverse rotation,
- * so backward uses the same kernel with negated angles. */
+ * so backward runs the same kernel with negated angles. */
 #include "src/autograd/ops.h"
 
 typedef struct rope_options {

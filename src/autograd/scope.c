@@ -140,7 +140,7 @@ void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
     }
 }
 
-/* Check that the tensor has data, or on meta, that it would have data on another device. If not,
+/* Check that the tensor has data. On meta, check that it would have data on another device. If not,
  * the scope fails. */
 static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int i)
 {

@@ -15,12 +15,12 @@ enum {
 };
 
 struct fsdp_stashed {
-    fsdp_activation_offload *offload; /* NULL: the tensor stays in memory, and only `refs` and
-                                         `tensor` of the other fields are used */
+    /* NULL: the tensor stays in memory, and all other fields but `refs` and `tensor` are unused. */
+    fsdp_activation_offload *offload;
     int refs;
     fsdp_tensor *tensor; /* NULL while the tensor is only in the file */
     /* The following fields are used only with offload. */
-    uint64_t number; /* number of the first call that stored it */
+    uint64_t number; /* number of the call that stored the tensor first */
     uint64_t offset;
     size_t bytes;
     fsdp_file_ticket ticket; /* the last request to the file that uses the tensor's memory */
@@ -36,8 +36,9 @@ struct fsdp_stashed {
 struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
-    uint64_t calls;       /* calls begun so far */
-    fsdp_stashed **items; /* in the order of their offsets; NULL in place of dropped items */
+    uint64_t calls; /* number of calls begun so far */
+    /* In the order of their positions in the file; NULL in place of dropped items. */
+    fsdp_stashed **items;
     size_t n_items, cap_items;
     int64_t peak_bytes;
 };
@@ -90,7 +91,7 @@ static fsdp_status wait_for_file(const fsdp_stashed *item)
     return status;
 }
 
-/* Return the position in the file after everything that is still needed. */
+/* Return the end of the part of the file that is still needed. */
 static uint64_t end_of_file(const fsdp_activation_offload *offload)
 {
     if (!offload->n_items)
@@ -180,7 +181,7 @@ static bool should_go_to_file(const fsdp_activation_offload *offload, const fsdp
            fsdp_tensor_is_contiguous(t) && !t->sink;
 }
 
-/* Find the item of `t`, if this call or an earlier one has stored `t`; else NULL. */
+/* Return the item of `t` if this call or an earlier one has stored `t`; else return NULL. */
 static fsdp_stashed *find_item(const fsdp_activation_offload *offload, const fsdp_tensor *t)
 {
     for (size_t i = offload->n_items; i-- > 0;)
@@ -254,8 +255,8 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* Wait because the worker thread may still use the tensor's memory. Errors of its request
-         * no longer matter. */
+        /* Wait, because the worker thread may still use the tensor's memory. An error of its
+         * request no longer matters. */
         fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);

@@ -1,4 +1,4 @@
-/* The tape: nodes and regions in creation order, and leaves. */
+/* The tape, its nodes and regions, and the gradients of leaves. */
 #include <string.h>
 
 #include "src/autograd/derived.h"
@@ -54,7 +54,7 @@ fsdp_status fsdp_leaf_list_add(fsdp_leaf_list *list, fsdp_tensor *leaf)
     return FSDP_OK;
 }
 
-/* Return the index of a leaf in the list; list->n if it is not in the list. */
+/* Return the index of a leaf in the list, or list->n if it is not in the list. */
 static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
 {
     size_t i = 0;
@@ -63,8 +63,8 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* Remove one entry of a leaf from the list. Returns false if the list has no entry of that leaf, or
- * is NULL. */
+/* Remove one entry of a leaf from the list. Return false if the list is NULL or has no entry of
+ * that leaf. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {
     const size_t i = list ? find_leaf(list, leaf) : 0;
@@ -154,8 +154,8 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
-/* Record in the leaf's sink whether an operation reads some rows of the leaf or all of it; the
- * owner of the gradient uses this. */
+/* Record in the leaf's sink whether an operation reads only some rows of the leaf or all of it. The
+ * owner of the leaf's target uses this. */
 static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     if (args->op->reads_rows) {
@@ -167,7 +167,7 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
 }
 
 /* Record that a node reads a leaf. If the leaf is in expected_leaves, this is the second run of a
- * checkpointed part, whose first run has already called record_read(). */
+ * checkpointed part, and its first run has already called record_read(). */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -210,9 +210,9 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* Record the leaves that an operation reads while the tape is hidden; the second run of the
- * checkpointed part will record the nodes. If this is also the second run of an enclosing part, the
- * first run of that part has already called record_read() for these leaves. */
+/* While the tape is hidden, record the leaves that an operation reads. The second run of the
+ * checkpointed part will record the nodes. If this run is also a part of the second run of an
+ * enclosing part, the first run of that part has already called record_read() for these leaves. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

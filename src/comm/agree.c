@@ -32,8 +32,8 @@ static fsdp_status raise_first_failure(fsdp_group *group, const unsigned char *r
     return FSDP_OK;
 }
 
-/* `records` has room for world_size + 1 records of `record` bytes each; the last one is the record
- * that this rank sends. */
+/* `records` has room for world_size + 1 records of `record` bytes each. The last one is the record
+ * that this rank sends. The first world_size receive the records of all ranks. */
 static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, const void *send,
                                      size_t bytes, size_t record, unsigned char *records)
 {
@@ -43,8 +43,8 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that already has all records may abort the group while this rank is still waiting for
-     * them. If this rank has an error of its own, it then returns that error. */
+    /* A peer that already has all records may abort the group while this rank still waits for them.
+     * Then this rank's own error, if it has one, is returned instead of the abort. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;
@@ -66,7 +66,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
     if (mine != FSDP_OK)
         snprintf(own.message, sizeof own.message, "%s", fsdp_last_error());
     unsigned char *records = fsdp_calloc((size_t)world_size + 1, record);
-    if (!records) { /* this rank cannot take part in the exchange */
+    if (!records) { /* this rank cannot send a record, so it aborts the group */
         fsdp_group_abort(group, FSDP_ERR_NOMEM);
         return FSDP_ERR_NOMEM;
     }

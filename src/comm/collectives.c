@@ -1,8 +1,8 @@
-/* The classic collectives. They use the group's scratch buffer: each rank fills its slot in a WRITE
- * phase, and all ranks read all slots in the READ phase that follows. A collective that is larger
- * than a slot is done in chunks. Results are combined in rank order, so every rank gets the same
- * bits in every run. Gradients and parameters do not use these functions, because they have their
- * own shared buffers. */
+/* The collectives of <fsdp/comm.h>: barrier, broadcast, all-gather, all-reduce and reduce-scatter.
+ * They use the group's scratch buffer: each rank fills its slot in a WRITE phase, and all ranks
+ * read all slots in the READ phase that follows. Data that does not fit is sent in chunks. Values
+ * are combined in a fixed order of the ranks, so every rank gets the same bits in every run.
+ * Parameters and gradients have shared buffers of their own and do not use these functions. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -60,14 +60,16 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Return the error that `call` gets in a plan's group, because it needs values of other ranks. */
+/* Return the error of `call` in a plan's group. `call` needs values of other ranks, which a plan
+ * does not have. */
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,
                       "%s: the other ranks of a plan do not exist, so they have no values", call);
 }
 
-/* All-gather in a plan: repeat this rank's data for every rank. `send` may be a part of `out`. */
+/* The all-gather of a plan: repeat this rank's data for every rank. `send` may be a part of
+ * `out`. */
 static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsigned char *out)
 {
     if (!bytes)
@@ -77,8 +79,8 @@ static void repeat_for_all_ranks(const void *send, size_t bytes, int times, unsi
         memcpy(out + (size_t)r * bytes, out, bytes);
 }
 
-/* Check that `group` is not NULL, and that `count` elements of `size` bytes from each rank do not
- * exceed the address space. */
+/* Check that `group` is not NULL, and that `count` elements of `size` bytes from each rank fit into
+ * the address space. */
 static fsdp_status check_group(const char *call, const fsdp_group *group, size_t count, size_t size)
 {
     if (!group)
@@ -170,7 +172,8 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
 
 /* ---- reductions ---- */
 
-/* NaN wins: a loss or norm that is not a number must not vanish in a maximum. */
+/* If any value is NaN, so is the result, even of MAX and MIN: a maximum must not hide a loss or
+ * norm that is NaN. */
 #define DEFINE_COMBINE(type, name)                                                                 \
     static void combine_##name(type *restrict into, const type *restrict from, size_t count,       \
                                fsdp_reduce_op op)                                                  \
@@ -195,9 +198,9 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* The next two functions are used only for the minimum and the maximum. Sums of integers wrap
- * around, as in torch. combine_i64() and combine_i32() add them as unsigned numbers, because signed
- * overflow is undefined. */
+/* combine_i64_compared() and combine_i32_compared() are used only for the minimum and the maximum.
+ * Sums of integers wrap around, as in torch. Signed overflow is undefined, so combine_i64() and
+ * combine_i32() add unsigned numbers. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
 #undef DEFINE_COMBINE
@@ -294,9 +297,9 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Reduce `count` elements over the ranks [first, last) in the order of a binary tree. The elements
- * begin at byte `offset` of each rank's slot. The left subtree has as many ranks as the largest
- * power of two that is less than last - first. So 6 ranks are added as ((0+1)+(2+3))+(4+5). */
+/* Reduce `count` elements over the ranks [first, last), pairwise in a binary tree: 6 ranks are
+ * added as ((0+1)+(2+3))+(4+5). The elements begin at byte `offset` of each rank's slot. The number
+ * of ranks in the left subtree is the largest power of two that is less than last - first. */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {
@@ -343,7 +346,7 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
     collective c = start_collective(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
                                     ranks * count * sizeof *send, (uint32_t)op);
     do {
-        /* A slot contains its rank's contribution to one chunk of every rank's slice. */
+        /* A slot contains the contribution of its rank to one chunk of every rank's result. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         for (size_t r = 0; r < ranks; r++)

@@ -9,8 +9,8 @@
 #include "src/base/cpus.h"
 #include "src/comm/phase_record.h"
 
-/* Must change whenever the layout changes, so that builds with different layouts never share a
- * block. */
+/* Change this number whenever the layout changes, so that builds with different layouts never share
+ * a block. */
 static const uint64_t control_magic = 0x6673647063740005u;
 
 static size_t round_up(size_t bytes, size_t to)

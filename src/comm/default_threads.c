@@ -1,5 +1,5 @@
-/* Chooses the number of threads per rank. The affinity masks show whether ranks were bound to cores
- * of their own or share all cores. The CPU quota of a container may allow fewer threads. */
+/* Chooses the number of threads per rank. Ranks whose affinity masks are equal share the cores of
+ * this mask. The CPU quota of a container may allow fewer threads. */
 #include <sched.h>
 
 #include <fsdp/comm.h>
@@ -29,7 +29,7 @@ fsdp_status fsdp_default_threads(fsdp_group *group, int *threads)
     if (status != FSDP_OK)
         return status;
     int share = CPU_COUNT(&mine) / (sharing > 0 ? sharing : 1);
-    const int quota = fsdp_cpu_quota(""); /* shared by all ranks, which are in one cgroup */
+    const int quota = fsdp_cpu_quota(""); /* all ranks are in one cgroup and share its quota */
     if (quota > 0 && quota / world_size < share)
         share = quota / world_size;
     *threads = share > 1 ? share : 1;

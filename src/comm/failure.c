@@ -25,8 +25,8 @@ bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_ki
 {
     if (!group->control)
         return true;
-    /* If fsdp_agree() returned the failure of a peer, this failure is attributed to the peer, no
-     * matter which rank posts it first. */
+    /* fsdp_agree() may have returned the failure of a peer. Such a failure is attributed to that
+     * peer, no matter which rank posts it first. */
     const int own = fsdp_group_world_rank(group, group->rank);
     int rank = kind == FSDP_FAILURE_OF_RANK && group->culprit ? group->culprit - 1 : own;
     fsdp_comm_failure failure = {.rank = rank,

@@ -1,4 +1,4 @@
-/* memfds, and sockets that transfer them. */
+/* Creates, maps and checks memfds, and sends file descriptors over sockets. */
 #include "src/comm/fd.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum {
     SLICE_BYTES = 256 << 20, /* allocated between two checks of the available memory */
-    RESERVE_BYTES = 64 << 20 /* left for everything else on the host */
+    RESERVE_BYTES = 64 << 20 /* this much stays free for everything else on the host */
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 

@@ -1,5 +1,5 @@
-/* Lifetimes of a group and of its shared buffers. A buffer keeps its group alive. A group that was
- * split off also keeps alive the buffer of its parent that contains the group's scratch. */
+/* Initializes and frees groups. A buffer keeps its group alive. A group that was split off owns a
+ * buffer of its parent, which contains the group's scratch buffer, so it keeps its parent alive. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -7,12 +7,12 @@
 #include "src/comm/phase_record.h"
 
 static const double default_timeout_s = 600;
-static const double default_stall_s =
-    4; /* small enough that, after a process is stopped, all ranks get the error within 5 s */
+/* Small enough that, after a process is stopped, all ranks get the error within 5 s. */
+static const double default_stall_s = 4;
 static const int64_t spin_limit_ns = 25000;
 
-/* Read a number of seconds, which must be `least` or more, from the environment variable `name`. If
- * it is not set, `*seconds` keeps its value. */
+/* Read a number of seconds from the environment variable `name`. It must be at least `least`. If
+ * the variable is not set, `*seconds` keeps its value. */
 static fsdp_status read_seconds(const char *name, double least, double *seconds)
 {
     const char *text = getenv(name);

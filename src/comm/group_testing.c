@@ -45,8 +45,8 @@ void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us)
     hooks->delay_max_us = max_us;
 }
 
-/* Each rank has its own sequence of random delays. So events happen in orders that do not occur on
- * an idle machine. */
+/* Each rank has its own sequence of random delays. So events happen in orders that are rare without
+ * delays. */
 void fsdp_group_delay(fsdp_group *group)
 {
     fsdp_group_hooks *hooks = group->hooks;
@@ -64,7 +64,8 @@ void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip)
     fsdp_group_get_hooks(group)->skips_writer_wait = skip;
 }
 
-/* A WRITE of the world's scratch buffer (number 0) always waits. */
+/* Return true if a WRITE phase of the buffer must not wait, because a test breaks the protocol. On
+ * the world's scratch buffer (number 0), WRITE phases always wait. */
 bool fsdp_group_skips_writer_wait(const fsdp_shared_buffer *buffer)
 {
     const fsdp_group_hooks *hooks = buffer->group->hooks;

@@ -6,17 +6,17 @@
 
 struct fsdp_network;
 
-/* Make a wait for a peer fail with FSDP_ERR_TIMEOUT after `timeout_ms`. Overrides
+/* Set the time after which a wait for a peer fails with FSDP_ERR_TIMEOUT. It replaces
  * FSDP_TIMEOUT_S. */
 void fsdp_group_set_timeout_ms(fsdp_group *group, int64_t timeout_ms);
-/* Before each phase, sleep for a pseudo-random time from 0 to `max_us` microseconds. The time
- * depends on `seed`, on the rank and on the number of earlier phases. If `max_us` is 0, do not
- * sleep. */
+/* From now on, sleep before each phase for a pseudo-random time from 0 to `max_us` microseconds.
+ * The time depends on `seed`, on the rank and on the number of earlier phases. If `max_us` is 0, do
+ * not sleep. */
 void fsdp_group_set_delay(fsdp_group *group, uint64_t seed, uint32_t max_us);
-/* If `skip` is set, a WRITE does not wait for readers. This breaks the protocol, so the tests of
- * phases must fail. */
+/* If `skip` is true, WRITE phases do not wait for readers. This breaks the protocol. Tests use it
+ * to check that they notice violations. */
 void fsdp_group_test_skip_writer_wait(fsdp_group *group, bool skip);
-/* Would fsdp_phase_begin(buffer, READ) return without waiting? */
+/* Return true if a READ phase of the buffer could begin now without waiting. */
 bool fsdp_phase_read_ready(const fsdp_shared_buffer *buffer);
 
 typedef struct fsdp_group_hooks {
@@ -30,7 +30,7 @@ typedef struct fsdp_group_hooks {
 /* Return the hooks of the group. The first call creates them. */
 fsdp_group_hooks *fsdp_group_get_hooks(fsdp_group *group);
 
-/* For group.c, split.c and phase.c. */
+/* Called by group.c, split.c and phase.c; without effect in release builds. */
 #ifdef FSDP_TESTING
 void fsdp_group_share_hooks(fsdp_group *group, const fsdp_group *parent);
 void fsdp_group_release_hooks(fsdp_group *group);

@@ -12,20 +12,20 @@
 #include "src/base/clock.h"
 
 static const int64_t beat_ns = 500000000;
-static const int64_t gap_ns = 1000000000; /* a longer time between two beats of this process means
-                                             that it did not run in the meantime */
-static const double least_limit =
-    3; /* in beats; on a busy machine, even a running peer may miss one or two */
+/* If two beats of this process are farther apart, it did not run in the meantime. */
+static const int64_t gap_ns = 1000000000;
+/* In beats. On a busy machine, even a running peer may miss one or two beats. */
+static const double least_limit = 3;
 
 typedef struct peer_state {
     uint32_t beat;           /* the peer's last beat that was seen; used only by the thread */
-    _Atomic uint32_t missed; /* this rank's beats since the peer's last beat */
+    _Atomic uint32_t missed; /* number of beats of this rank since the peer's last beat */
 } peer_state;
 
 struct fsdp_heartbeat {
     fsdp_comm_control *control;
     int rank;
-    uint32_t limit; /* beats that a peer may miss; 0: any number */
+    uint32_t limit; /* a peer that has missed so many beats counts as stopped; 0: no limit */
     pid_t pid;      /* the process in which the thread runs */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -34,7 +34,8 @@ struct fsdp_heartbeat {
     peer_state peers[]; /* [world_size] */
 };
 
-/* A peer that has not joined (beat 0) is not expected to beat. */
+/* Update the counts of missed beats. No beat is expected from a peer that has not joined (beat 0).
+ * After a gap in this rank's own beats, all counts begin again at 0. */
 static void look_at_peers(fsdp_heartbeat *h, bool had_gap)
 {
     for (uint32_t r = 0; r < h->control->world_size; r++) {
@@ -106,8 +107,8 @@ fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int rank, double li
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&h->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    /* Make the first beat here, not in the thread, because the rank may be stopped before the
-     * thread has run. */
+    /* Make the first beat here and not in the thread, because the rank may be stopped before the
+     * thread runs. */
     atomic_fetch_add(&control->board[rank].beat, 1);
     int error = start_thread(h);
     if (error) {

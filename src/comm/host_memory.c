@@ -25,8 +25,8 @@ static bool read_file(const char *path, char *text)
     return got > 0;
 }
 
-/* Find the line that begins with `name`. Return the number that follows, times `unit`; 0 if there
- * is no such line. */
+/* Find the line that begins with `name`. Return the number after the name, multiplied by `unit`.
+ * Return 0 if there is no such line. */
 static size_t field_bytes(const char *text, const char *name, size_t unit)
 {
     size_t length = strlen(name);

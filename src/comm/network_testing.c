@@ -15,9 +15,10 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Record the time at which this rank ends a WRITE or a READ. A peer that begins a READ looks up
- * when the last WRITE ended. A peer that begins a WRITE looks up when the last READ ended. The
- * phase protocol ensures that a time is not overwritten while a peer may still read it. */
+/* Record the time at which this rank ends a phase, separately for WRITE and READ phases. A peer
+ * that begins a READ phase looks up the times of the last WRITE phase. A peer that begins a WRITE
+ * phase looks up the times of the last READ phase. The phase protocol ensures that no time is
+ * overwritten while a peer may still read it. */
 void fsdp_network_post(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;
@@ -26,8 +27,7 @@ void fsdp_network_post(fsdp_shared_buffer *buffer)
         atomic_store(&buffer->lanes[group->rank].published_ns[buffer->phase], n->now_ns);
 }
 
-/* `ended` is WRITE or READ. Return the time at which the slowest rank ended its latest phase of
- * this kind. */
+/* Return the time at which the slowest rank ended its latest phase of kind `ended`. */
 static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
 {
     int64_t latest = 0;
@@ -38,10 +38,9 @@ static int64_t published_ns(const fsdp_shared_buffer *buffer, fsdp_phase ended)
     return latest;
 }
 
-/* Return the time at which all bytes of a phase have been sent. As in a ring, (world_size - 1) /
- * world_size of the bytes are sent over each link. Sending starts at `published` or when the
- * previous collective of the same kind has been sent, whichever is later. Creating a buffer sends
- * no bytes. */
+/* Return the time at which all bytes of a phase have been sent. As in a ring, each link sends
+ * (world_size - 1) / world_size of the bytes. The link begins at time `published`, or after the
+ * previous collective of the same kind if that ends later. Creating a buffer sends no bytes. */
 static int64_t sent_ns(const fsdp_group *group, const fsdp_phase_info *info, int64_t published)
 {
     fsdp_network *n = network_of(group);

@@ -2,20 +2,21 @@
  * computation; see Note [Hooks for tests] in src/base/alloc_testing.h.
  *
  * Each rank has its own simulated clock, which only the test and network_testing.c advance. Nothing
- * sleeps and no real time is measured, so the results do not depend on the load of the machine. At
- * the end of a phase, the time on the rank's clock is recorded. A reader's clock advances to the
- * time at which the bytes have been sent and the latency has passed, and this advance is counted as
- * exposed communication. Data that was written long enough before costs nothing. Collectives of one
- * kind are sent one after the other. Collectives of different kinds are sent in parallel, as in
- * FSDP2's streams. When readers return a buffer to its writers, no bytes are sent. */
+ * sleeps and no real time is measured, so the results do not depend on the load of the machine. A
+ * rank records the time of its clock when it ends a phase. When a rank begins a READ phase, its
+ * clock advances to the time at which all bytes have been sent and the latency has passed, or stays
+ * if it is already later. When a rank begins a WRITE phase, its clock advances to the time at which
+ * the last reader was done; no bytes are sent. These advances are counted as exposed communication.
+ * Collectives of one kind are sent one after the other. Collectives of different kinds are sent in
+ * parallel, as in FSDP2's streams. */
 #pragma once
 #include "src/comm/comm.h"
 
 typedef struct fsdp_network {
     int64_t latency_ns;
     double bytes_per_ns; /* bandwidth; 0: unlimited */
-    int64_t now_ns;      /* this rank's clock; the test adds the time of its computation */
-    int64_t free_ns[FSDP_KIND_COUNT]; /* for each kind: when its last collective has been sent */
+    int64_t now_ns;      /* this rank's clock; the test adds the time that computation takes */
+    int64_t free_ns[FSDP_KIND_COUNT]; /* for each kind: end of its last transfer */
     int64_t exposed_ns[FSDP_KIND_COUNT];
     uint64_t exposed[FSDP_KIND_COUNT]; /* for each kind: number of phases that had to wait */
 } fsdp_network;
@@ -24,8 +25,8 @@ typedef struct fsdp_network {
  * NULL: there is no network. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
-/* phase.c calls fsdp_network_arrive() after a phase has waited for all peers, and
- * fsdp_network_post() before a phase ends. No effect without a network. */
+/* phase.c calls fsdp_network_arrive() after the beginning phase has waited for all peers, and
+ * fsdp_network_post() just before a phase ends. Both have no effect without a network. */
 #ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
 void fsdp_network_post(fsdp_shared_buffer *buffer);

@@ -1,12 +1,12 @@
-/* Begin and end of phases, and the comparison of the phases that ranks announce.
+/* Begins and ends phases, and compares the phases that ranks announce.
  *
  * A rank announces its phase n before it waits: it stores the record of the phase in its ring and
  * then sets `begun` to n + 1. Then it compares the record with the records of all peers that have
- * already announced their phase n. Any two ranks first store and then load with sequential
- * consistency, so at least one of them sees the announcement of the other. If the records differ,
- * the rank that sees this posts the divergence, and the other rank finds it in the abort word. A
- * record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n, so they
- * have compared the record. */
+ * already announced their phase n. Each rank first stores and then loads, with sequential
+ * consistency. So of any two ranks, at least one sees the announcement of the other. If their
+ * records differ, this rank posts the divergence, and the other rank finds it through the abort
+ * word. A record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n
+ * (fsdp_phase_room()), so they have compared the record. */
 #include "src/comm/phase.h"
 
 #include "src/base/assert.h"
@@ -101,8 +101,8 @@ fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_phase phase,
     fsdp_group *group = buffer->group;
     FSDP_TRY(fsdp_phase_begin_record(
         buffer, &(fsdp_phase_record){.info = *info, .phase = (uint16_t)phase}));
-    /* An all-gather is counted once, at its READ. The WRITE before that belongs to the same
-     * all-gather. */
+    /* An all-gather is counted once, at its READ phase. The WRITE phase before it belongs to the
+     * same all-gather. */
     if (buffer->lanes && (phase == FSDP_PHASE_READ || info->kind != FSDP_KIND_ALL_GATHER)) {
         group->counters.calls[info->kind]++;
         group->counters.logical_bytes[info->kind] += info->bytes;

@@ -6,12 +6,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin_record(fsdp_shared_buffer *buffer,
                                                     const fsdp_phase_record *record);
 
 /* Wait until `peer` has ended `target` phases of the buffer, and add the waiting time to *wait_ns.
- * Return an error if the peer will never end that many phases. */
+ * Return an error if a rank has failed, if the peer cannot end that many phases, or if the timeout
+ * has passed (wait.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer, uint64_t target,
                                             int64_t *wait_ns);
-/* Wait until all other ranks have ended `target` phases of the buffer. The waiting time is counted
- * under `kind`. */
+/* Wait until all other ranks have ended `target` phases of the buffer. The waiting time is added to
+ * the counter of `kind`. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
                                                     uint16_t kind);
-/* Store this rank's counter of ended phases, and wake the ranks that wait for it. */
+/* Show the peers how many phases this rank has ended, and wake those that wait for it. */
 void fsdp_phase_wake(fsdp_shared_buffer *buffer);

@@ -1,53 +1,56 @@
-/* What each rank announces about its phases, and the memory from which peers read it. */
+/* The records in which each rank announces its phases, and the shared memory that contains them. */
 #pragma once
 #include <stdatomic.h>
 
 #include "src/comm/group.h"
 
 enum {
-    /* The number of phases by which a rank may be ahead of the slowest rank on one buffer. A READ
-     * does not wait for other readers, so without this limit a fast rank could overwrite a record
-     * before a slow rank has compared it. */
+    /* Number of records that a rank keeps, and so the number of phases by which it may be ahead of
+     * the slowest rank on one buffer. A READ phase does not wait for other readers. So without this
+     * limit, a fast rank could overwrite a record before a slow rank has compared it. */
     FSDP_PHASE_RING = 32
 };
 
-/* What a rank announces for one phase; the same on all ranks. */
+/* What a rank announces about one phase. It must be equal on all ranks. */
 typedef struct fsdp_phase_record {
     fsdp_phase_info info;
-    uint16_t phase;      /* fsdp_phase */
-    uint16_t collective; /* 1: info.unit is the number of a collective or buffer; info.step is not
-                            compared */
-    uint32_t detail;     /* for a collective: the operation or the root */
+    uint16_t phase; /* fsdp_phase */
+    /* 1 if info.unit is the number of a collective or a buffer; info.step is then not compared. 0
+     * if info.unit is a unit. */
+    uint16_t collective;
+    uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; else 0 */
 } fsdp_phase_record;
 
-/* One rank's part of the protocol state of a buffer. Only this rank writes it, except for `waiters`
+/* One rank's part of the phase protocol of a buffer. Only this rank writes it, except for `waiters`
  * and `discarding`. */
 typedef struct fsdp_phase_lane {
-    _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended; /* phases ended; stored with release */
-    _Atomic uint64_t begun; /* phases announced: their records are in the ring */
+    /* Number of phases that the rank has ended; stored with release. */
+    _Alignas(FSDP_COMM_LINE) _Atomic uint64_t ended;
+    _Atomic uint64_t begun; /* number of phases announced; their records are in the ring */
     _Atomic uint32_t word;  /* lower half of `ended`; peers wait on this futex */
-    /* The times at which the rank last ended a WRITE (item 0) and a READ (item 1), on the clock of
-     * network_testing.h. Release builds do not use this field, but contain it, so that the layout
-     * is the same in all builds. It fits into the padding. */
+    /* The times at which the rank last ended a WRITE phase (item 0) and a READ phase (item 1), on
+     * the clock of network_testing.h. Release builds do not use this field. They contain it so that
+     * the layout is the same in all builds. It fits into the padding. */
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
-    _Atomic uint32_t discarding; /* in the first lane: number of ranks that have called discard */
+    _Atomic uint32_t discarding; /* used in the first lane only: number of ranks that have called
+                                    fsdp_shared_buffer_discard() */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 
-/* Return the number of phases that every rank must have ended before this rank may begin its next
- * phase. The record of the next phase overwrites the record of the phase FSDP_PHASE_RING phases
- * earlier. Once a rank has ended that earlier phase, it no longer needs the old record. */
+/* Return how many phases every rank must have ended before this rank may begin its next phase. The
+ * record of that phase replaces the record of the phase FSDP_PHASE_RING phases earlier. A rank no
+ * longer needs the old record once it has ended the earlier phase. */
 static inline uint64_t fsdp_phase_room(const fsdp_shared_buffer *buffer)
 {
     return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;
 }
 
-/* Return the bytes of all lanes of a buffer, rounded up to a multiple of the page size. */
+/* Return the size in bytes of all lanes of a buffer, rounded up to a multiple of the page size. */
 size_t fsdp_phase_lanes_bytes(int world_size);
 
 /* Write a text such as "all_gather of unit 3 (bfloat16, 1024 bytes, read) in step 5". */
 void fsdp_phase_describe(const fsdp_phase_record *record, char *text, size_t size);
-/* Copy the newest record of `rank` on this buffer. Return false if the rank has not begun a
- * phase. */
+/* Get a copy of the record of the newest phase that `rank` has announced on the buffer. Return
+ * false if there is none. */
 bool fsdp_phase_latest(const fsdp_shared_buffer *buffer, int rank, fsdp_phase_record *record);

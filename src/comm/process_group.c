@@ -8,12 +8,12 @@
 #include "src/comm/rendezvous.h"
 #include "src/comm/task.h"
 
-/* The transports that the `backend` of fsdp_init_process_group() may name. */
+/* The transports among which fsdp_init_process_group() looks for the name `backend`. */
 static const fsdp_comm_ops *const transports[] = {&fsdp_comm_local, &fsdp_comm_shm,
                                                   &fsdp_comm_threads};
 
-/* Read an integer in [low, high] from the environment. `*value` keeps its value if the variable is
- * not set. */
+/* Read an integer in [low, high] from the environment variable `name`. If the variable is not set,
+ * `*value` keeps its value. */
 static fsdp_status read_env_int(const char *name, int low, int high, bool *found, int *value)
 {
     const char *text = getenv(name);

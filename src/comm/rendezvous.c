@@ -18,7 +18,9 @@ struct fsdp_rendezvous {
     int control_fd; /* -1 once closed */
     fsdp_comm_control *control;
     size_t control_bytes;
-    int (*pairs)[2]; /* [world_size] item r: sockets between ranks 0 and r; -1: closed, or r is 0 */
+    /* [world_size] Item r: the two ends of the socket pair between ranks 0 and r; -1 if closed, or
+     * if r is 0. */
+    int (*pairs)[2];
 };
 
 enum {
@@ -101,8 +103,8 @@ void fsdp_rendezvous_destroy(fsdp_rendezvous *rendezvous)
 
 /* ---- environment and descriptors of a child ---- */
 
-/* Does `end` of socket pair `pair` belong to `rank`? In pair r, end 0 belongs to rank 0, and end 1
- * belongs to rank r. */
+/* Return true if `end` of socket pair `pair` belongs to `rank`. In pair r, end 0 belongs to rank 0,
+ * and end 1 belongs to rank r. */
 static bool is_end_of_rank(int rank, int pair, int end)
 {
     return end == 0 ? rank == 0 : rank == pair;

@@ -1,12 +1,14 @@
-/* Shared buffers: the lanes of the phase protocol followed by the data, in memory that the
- * transport provides. */
+/* Creates shared buffers and discards their pages. The transport provides the memory of a buffer.
+ * This memory begins with the lanes of the phase protocol (phase_record.h), and the data
+ * follows. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/comm/phase.h"
 
-/* Begin a phase on `buffer` in which the memory of the buffer that has number `number` is created
- * or discarded. `bytes` is the size of that memory. */
+/* Begin a phase for the creation of a buffer or for a discard of its pages. `number` and `bytes`
+ * describe this buffer. A creation uses phases of the scratch buffer, and a discard uses phases of
+ * the buffer itself. */
 static fsdp_status begin_memory(fsdp_shared_buffer *buffer, fsdp_phase phase, uint32_t number,
                                 size_t bytes)
 {
@@ -46,8 +48,10 @@ static fsdp_status common_status(fsdp_group *group, size_t bytes)
     return FSDP_OK;
 }
 
-/* Rank 0 creates the memory in a WRITE, and the others map it in a READ. In a second pair of
- * phases, the ranks agree on success, so that a buffer exists on all ranks or on none. */
+/* Create the memory of a buffer on all ranks. Rank 0 creates it in a WRITE phase, and the others
+ * map it in the READ phase that follows. In a second pair of phases, the ranks exchange their
+ * results. So a buffer exists on all ranks or on none. `able` is false if this rank is out of
+ * memory. */
 static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes, bool able,
                                 fsdp_comm_memory *memory)
 {
@@ -81,7 +85,8 @@ static fsdp_status share_memory(fsdp_group *group, uint32_t number, size_t bytes
     return status;
 }
 
-/* All ranks get the same number or the same error, because they have created the same buffers. */
+/* Get the number of a new buffer. All ranks have created the same buffers so far, so all get the
+ * same number or the same error. */
 static fsdp_status take_number(fsdp_group *group, uint32_t *number)
 {
     const uint32_t limit = (1u << FSDP_BUFFER_BITS) - 1;
@@ -133,7 +138,8 @@ fsdp_status fsdp_shared_buffer_create(fsdp_group *group, size_t bytes, fsdp_shar
     return FSDP_OK;
 }
 
-/* Only whole pages are discarded. A page that belongs to two parts is kept. */
+/* Discard all bytes but the first `keep` of each part. Only whole pages are discarded, and a page
+ * that belongs to two parts is kept. */
 static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;
@@ -149,11 +155,11 @@ static void discard_parts(const fsdp_shared_buffer *buffer, size_t keep)
     }
 }
 
-/* A discard is a READ phase: a rank begins it after its last read, and the next WRITE waits until
- * all ranks have ended the discard. If no WRITE comes between two discards, a fast rank could begin
- * the second one before a slow rank has begun the first. The fast rank would then be counted twice,
- * and memory would be discarded while the slow rank is still reading it. So each discard first
- * waits until all ranks have ended the previous one. */
+/* A discard is a READ phase: a rank begins it after its last read, and the next WRITE phase waits
+ * until all ranks have ended it. But two discards may follow each other without a WRITE phase in
+ * between. Then a fast rank could begin the second discard before a slow rank has begun the first.
+ * The fast rank would be counted twice, and memory would be discarded while the slow rank is still
+ * reading it. So each discard first waits until all ranks have ended the previous one. */
 fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep)
 {
     const fsdp_group *group = buffer->group;

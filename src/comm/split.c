@@ -1,9 +1,9 @@
-/* Splitting a group into groups of some of its ranks, as MPI_Comm_split does.
+/* Splits a group into groups of some of its ranks, as MPI_Comm_split does.
  *
- * A group that was split off uses the world's control block: its failures are failures of the
- * world, and messages name ranks of the world. The group has its own scratch buffer, which is a
- * part of a buffer of its parent. It also has its own transport state, with which its ranks share
- * memory only among themselves. */
+ * A group that was split off uses the world's control block. So its failures are failures of the
+ * world, and messages contain world ranks. The group has its own scratch buffer, which is a part of
+ * a buffer of its parent. It also has its own transport state, so that only its ranks share the
+ * memory of its buffers. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"
@@ -12,13 +12,13 @@
 #include "src/comm/phase.h"
 
 enum {
-    CHILD_BITS = 4, /* a group can be split at most 15 times */
+    CHILD_BITS = 4, /* a group can be split at most 15 times, the largest 4-bit number */
     MAX_CHILDREN = (1 << CHILD_BITS) - 1
 };
 
 typedef struct choice {
     int color, key;
-    int rank; /* in the parent */
+    int rank; /* the rank in the parent */
 } choice;
 
 static int by_color_key_rank(const void *a, const void *b)
@@ -44,9 +44,9 @@ static size_t scratch_bytes(int ranks)
     return fsdp_phase_lanes_bytes(ranks) + (size_t)ranks * FSDP_SCRATCH_SLOT_BYTES;
 }
 
-/* The ranks of this rank's new group made the sorted choices [first, first + ranks). The group's
- * scratch begins at `offset` in a buffer of `total` bytes, which contains the scratch of every new
- * group. */
+/* The place of this rank's new group. Its ranks made choices[first] to choices[first + ranks - 1],
+ * in sorted order; `ranks` is 0 if this rank is in no new group. A buffer of `total` bytes contains
+ * the scratch buffers of all new groups; the one of this group begins at `offset`. */
 typedef struct place {
     int first, ranks;
     size_t offset, total;
@@ -68,8 +68,8 @@ static place find_place(const choice *choices, int n, int rank)
     return p;
 }
 
-/* Create the new group, except for the parts that must be shared with peers. A group of one rank
- * has no such parts. */
+/* Create the new group, except for what it must share with its peers. A group of one rank shares
+ * nothing. */
 static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const place *p,
                               fsdp_group **out)
 {
@@ -93,7 +93,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     g->ops = parent->ops;
     g->refs = 1;
     g->control = parent->control;
-    g->heartbeat = parent->heartbeat; /* lives as long as the parent, which `home` keeps alive */
+    g->heartbeat = parent->heartbeat; /* ends with the parent, which `home` keeps alive */
     g->timeout_ns = parent->timeout_ns;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
@@ -104,8 +104,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     return FSDP_OK;
 }
 
-/* Use the part of `home` that begins at `offset` as the scratch of g. The group keeps `home`
- * alive. */
+/* Use the part of `home` that begins at `offset` as the scratch buffer of g. g then owns `home`. */
 static void adopt_scratch(fsdp_group *g, fsdp_shared_buffer *home, size_t offset)
 {
     unsigned char *base = (unsigned char *)fsdp_shared_buffer_data(home) + offset;
@@ -140,7 +139,8 @@ static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, f
     return status;
 }
 
-/* n_split and id are the same on all ranks, so either all ranks get the error or none does. */
+/* Check that `parent` may be split once more. n_split and id are the same on all ranks, so either
+ * all ranks get the error or none does. */
 static fsdp_status check_depth(const fsdp_group *parent)
 {
     const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);

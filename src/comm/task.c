@@ -15,12 +15,12 @@
 #include "src/base/assert.h"
 #include "src/comm/rendezvous.h"
 
-/* One of several processes, detected by two variables in its environment. If size_name is NULL,
- * only the rank is known. */
+/* A process that another launcher started together with others. Two variables in its environment
+ * give their number and its rank. If size_name is NULL, there is only a variable for the rank. */
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
-    long size, rank; /* size 0: unknown */
-    bool task_0_knows;
+    long size, rank;   /* size 0: unknown */
+    bool task_0_knows; /* task 0 can also detect that it is one of several */
 } task;
 
 static const task launchers[] = {
@@ -55,7 +55,7 @@ static bool is_in_slurm_step(void)
            id < first_reserved;
 }
 
-/* See Note [Slurm's variables]. */
+/* Find out if this process is one of several tasks of srun. See Note [Slurm's variables]. */
 static bool find_slurm_task(task *found)
 {
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"};
@@ -82,15 +82,16 @@ static bool find_task(task *found)
     return find_slurm_task(found);
 }
 
-/* Does the environment have FSDP_RENDEZVOUS_ENV or WORLD_SIZE? Then the variables of other
- * launchers do not matter. */
+/* Return true if the environment has FSDP_RENDEZVOUS_ENV or WORLD_SIZE. Then the variables of
+ * mpirun, srun and similar launchers do not matter. */
 static bool states_ranks(void)
 {
     long world_size;
     return getenv(FSDP_RENDEZVOUS_ENV) || read_number("WORLD_SIZE", &world_size);
 }
 
-/* `fsdp launch` also sets WORLD_SIZE and RANK, but only its ranks have FSDP_RENDEZVOUS_ENV. */
+/* Both torchrun and `fsdp launch` set WORLD_SIZE and RANK. Only `fsdp launch` also sets
+ * FSDP_RENDEZVOUS_ENV. */
 static bool is_torchrun_rank(task *found)
 {
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};

@@ -1,4 +1,4 @@
-/* A world of one: plain memory and no peers. */
+/* The transport "local", for a world of one: plain memory and no peers. */
 #include "src/base/alloc.h"
 #include "src/comm/heap.h"
 

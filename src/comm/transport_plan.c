@@ -1,4 +1,5 @@
-/* See plan_group.h. A plan's group has no control block, no memory, no peers and no failures. */
+/* The group of a plan; see plan_group.h. It has no control block, no memory, no peers and no
+ * failures. */
 #include "src/comm/plan_group.h"
 
 #include "src/base/alloc.h"

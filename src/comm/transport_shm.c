@@ -1,7 +1,8 @@
-/* Ranks as processes of one host. Each shared buffer is a memfd that rank 0 creates and sends to
- * the others over the sockets inherited from the launcher (rendezvous.h). A process maps only
- * memory that belongs to its own user and whose size cannot change. A descriptor is closed after
- * its memory is mapped, so the limit on open files does not limit the number of buffers. */
+/* The transport "shm": ranks are processes of one host. Each shared buffer is a memfd that rank 0
+ * creates and sends to the others over the sockets inherited from the launcher (rendezvous.h). A
+ * process maps only memory that belongs to its own user and whose size cannot change. A descriptor
+ * is closed after its memory has been mapped, so the limit on open files does not limit the number
+ * of buffers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,16 +18,17 @@
 #include "src/comm/rendezvous.h"
 
 typedef struct shm_group {
-    int *sockets; /* [world_size] the socket to each rank; -1: there is none */
+    int *sockets; /* [world_size] the socket to each rank; -1: none */
     int world_size;
-    int control_fd; /* -1 once mapped */
+    int control_fd; /* -1 after the control block has been mapped */
     uint64_t sent;  /* number of buffers that rank 0 has created */
 } shm_group;
 
-/* Sent together with a descriptor, which is a buffer's memfd or a socket for a new group. */
+/* The message that accompanies a descriptor. The descriptor is the memfd of a buffer, or a socket
+ * for a new group. */
 typedef struct fd_message {
     uint64_t magic, number;
-    uint64_t detail; /* the buffer's bytes, or the rank at the other end of the socket */
+    uint64_t detail; /* of a memfd: its size in bytes; of a socket: the rank at its other end */
 } fd_message;
 static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736470736b7400u;
 
@@ -50,9 +52,9 @@ static fsdp_status memory_create(fsdp_group *group, size_t bytes, fsdp_comm_memo
     return status;
 }
 
-/* Rank 0 sent the message before it ended a WRITE, and this rank has waited for the end of that
- * WRITE, so the message has arrived. Messages left over from a buffer or a split that failed are
- * skipped. */
+/* Receive the message with this magic and number from rank 0, and its descriptor. Rank 0 sent the
+ * message before it ended a WRITE phase, and this rank has waited for the end of that phase. So the
+ * message has arrived. Messages about a buffer or a split that failed are skipped. */
 static fsdp_status receive_fd(shm_group *shm, uint64_t magic, uint64_t number, fd_message *message,
                               int *fd)
 {
@@ -90,8 +92,8 @@ static void memory_release(fsdp_comm_memory *memory)
     munmap(memory->data, memory->bytes);
 }
 
-/* The pages disappear from the mappings of all ranks. If the kernel refuses, the pages are kept,
- * which costs memory but does no harm. */
+/* Remove the pages from the memfd, and so from the mappings of all ranks. If the kernel refuses,
+ * the pages are kept, which costs memory but does no harm. */
 static void memory_discard(void *pages, size_t bytes)
 {
     (void)madvise(pages, bytes, MADV_REMOVE);
@@ -114,7 +116,8 @@ static void shm_destroy(shm_group *shm)
 
 static void close_group(fsdp_group *group)
 {
-    if (!group->members) { /* a group that was split off borrows these from the world */
+    if (!group->members) { /* a group that was split off uses the heartbeat and the control block of
+                              the world */
         fsdp_heartbeat_stop(group->heartbeat);
         munmap(group->control, fsdp_comm_control_bytes(group->world_size));
     }
@@ -142,8 +145,8 @@ static bool next_number(const char **text, int *number)
     return true;
 }
 
-/* Only parse the list. take_descriptors() checks all descriptors before it takes them over, because
- * a malformed list must not make this rank close files that are not its own. */
+/* Parse the list, but do not take over its descriptors. take_descriptors() checks all of them
+ * first: the list may be wrong, and this rank must not close files of others. */
 static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
@@ -216,8 +219,8 @@ static fsdp_status map_control(const fsdp_comm_world *world, shm_group *shm, siz
     return FSDP_OK;
 }
 
-/* Fill in `shm` and `group`. After a failure, the caller releases what they contain. If
- * group->control is set, it is a mapped control block of *control_bytes bytes. */
+/* Fill in `shm` and `group`. After a failure, the caller releases what they contain: if
+ * group->control is set, it is a mapping of *control_bytes bytes. */
 static fsdp_status join_world(const fsdp_comm_world *world, shm_group *shm, fsdp_group *group,
                               size_t *control_bytes)
 {
@@ -261,7 +264,7 @@ static fsdp_status open_group(const fsdp_comm_world *world, fsdp_group **out)
 
 /* ---- groups that are split off ---- */
 
-/* `fd` is one end of a socket pair between ranks `to` and `peer` of the parent. Pass it to rank
+/* `fd` is one end of a socket pair between ranks `to` and `peer` of the parent. Send it to rank
  * `to`, or store it in `own` if this rank is `to`. */
 static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int peer,
                              const fsdp_group *group, int fd)
@@ -279,9 +282,10 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* On rank 0 of the parent, create a socket pair between each rank and the first rank of its new
- * group. All ranks here are ranks of the parent. roots[r] is the first rank of the new group that
- * has rank r; it is -1 if rank r is not in a new group of several ranks. */
+/* Called on rank 0 of the parent. For each new group, create a socket pair between its first rank
+ * and each of its other ranks, and send the ends to these ranks. Ranks are ranks of the parent.
+ * roots[r] is the first rank of the new group of rank r, or -1 if rank r is in no new group or
+ * alone in it. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

@@ -1,6 +1,6 @@
-/* Ranks as threads of one process, for tests. Memory is on the heap, and rank 0 passes its address
- * to the others. Everything else is the same code as for ranks that are processes, so sharding can
- * be tested under ASan and TSan. */
+/* The transport "threads": ranks are threads of one process, for tests. Memory is on the heap, and
+ * rank 0 passes its address to the others. Everything else is the same code as for ranks that are
+ * processes, so sharding can be tested under ASan and TSan. */
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,17 +10,18 @@
 #include "src/base/error.h"
 #include "src/comm/heap.h"
 
-/* A block of memory that several ranks share. The last rank that releases it frees it. There is one
- * exception: after an abort, one rank may release a block that another rank, which has not seen the
- * abort yet, is still going to attach. So a block is kept unless all ranks have agreed that they
- * have attached it. A kept block is freed together with the world's own block, after all ranks have
- * ended. */
+/* A block of memory that several ranks share. The last rank that releases it frees it, with one
+ * exception. After an abort, a rank may release a block before another rank attaches it, because
+ * the other rank has not seen the abort yet. So a block is freed only if all ranks have agreed that
+ * they have attached it (`agreed`). Otherwise it is kept until all ranks have ended (`kept`). The
+ * world's own block is the control block. When it is freed, all kept blocks are freed, too. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
     struct shared_block *world; /* NULL in the world's own block */
     _Atomic bool agreed, kept;
-    _Atomic(struct shared_block *) first_kept; /* list head; used in the world's block only */
+    /* List of kept blocks; used in the world's own block only. */
+    _Atomic(struct shared_block *) first_kept;
     struct shared_block *next_kept;
 } shared_block;
 
@@ -69,8 +70,8 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* Find the world's own block. A group that was split off has its scratch in `home`, a buffer of its
- * parent, so `home` leads to the parent. */
+/* Return the world's own block. A group that was split off has its scratch buffer in `home`, a
+ * buffer of its parent, so `home` leads to the parent. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -129,7 +130,7 @@ const fsdp_comm_ops fsdp_comm_threads = {
     .close = close_group,
 };
 
-/* ---- running ranks ---- */
+/* ---- ranks as threads ---- */
 
 typedef struct rank_thread {
     pthread_t thread;
@@ -183,8 +184,8 @@ static fsdp_status start_threads(rank_thread *ranks, int world_size)
     return FSDP_OK;
 }
 
-/* Find the rank whose error is reported, which is the rank that failed first. The errors of the
- * other ranks are only consequences of this one. Return NULL if no rank has failed. */
+/* Return the rank whose error fsdp_run_ranks() returns: the rank that failed first. The errors of
+ * the other ranks are consequences of that error. Return NULL if no rank has failed. */
 static const rank_thread *first_failed_rank(const rank_thread *ranks, int world_size,
                                             const fsdp_comm_control *control)
 {
@@ -229,7 +230,7 @@ static fsdp_status create_world_control(int world_size, shared_block **block,
     return FSDP_OK;
 }
 
-/* Open the group of each rank. On failure none of them stays open. */
+/* Open the group of each rank. After a failure, no group is open. */
 static fsdp_status open_groups(rank_thread *ranks, int world_size, fsdp_comm_control *control,
                                shared_block *block)
 {

@@ -1,7 +1,7 @@
-/* Waiting for a peer's counter: a short spin if there are enough cores, then a futex wait that
- * times out after each polling interval. After each interval, the waiter checks whether it waits in
- * vain: a rank has aborted, the peer has left or is stopped, ranks wait for each other in a circle,
- * or the timeout has passed. */
+/* Waits for the counter of a peer: a short spin if there are enough cores, then futex waits of one
+ * polling interval each. After each interval, the wait ends with an error if a rank has aborted,
+ * the peer has left or is stopped, ranks wait for each other in a circle, or the timeout has
+ * passed. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -13,8 +13,8 @@
 #include "src/trace/trace.h"
 
 static const int64_t poll_ns = 100000000;
-static const int64_t gap_ns = 1000000000; /* a longer time between two polls means that this process
-                                             did not run in the meantime */
+/* If two polls are farther apart, this process did not run in the meantime. */
+static const int64_t gap_ns = 1000000000;
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
@@ -39,8 +39,8 @@ void fsdp_phase_wake(fsdp_shared_buffer *buffer)
     fsdp_phase_lane *lane = &buffer->lanes[group->rank];
     atomic_store(&lane->ended, buffer->ended);
     atomic_store(&lane->word, (uint32_t)buffer->ended);
-    /* This rank and the waiter use sequentially consistent operations: either this rank sees the
-     * waiter, or the waiter sees the new counter. */
+    /* Both this rank and a waiter first store and then load, with sequential consistency. So this
+     * rank sees the waiter, or the waiter sees the new counter. */
     if (atomic_load(&lane->waiters))
         futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
 }
@@ -72,12 +72,12 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Do this rank and some peers wait for each other in a circle? The function goes from this rank to
- * the peer that it waits for, from that peer to the next one, and so on. If this leads back to this
- * rank, and none of the waits has reached its target, these ranks wait forever, because each of
- * them needs another one to move first. At the end, the sequence numbers of all these waits are
- * read again. If none of them has changed, no rank has moved in the meantime, so the circle is
- * real. A wait on a buffer of another group is not followed. `rank` and `next` are world ranks. */
+/* Return true if this rank and some peers wait for each other in a circle. Go from this rank to the
+ * peer that it waits for, from that peer to the next one, and so on. The waits form a circle if
+ * this leads back to this rank and no wait has reached its target. Each rank then needs another one
+ * to move first. Finally, read the sequence numbers of all these waits again. If none has changed,
+ * no rank has moved in the meantime, so the circle is real. A wait on a buffer of another group
+ * ends the search. `rank` and `next` are world ranks. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -135,8 +135,8 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
-    /* Read `left` before the counter: the peer may have ended the phases just before it left, and
-     * then they count. */
+    /* Read `left` before the counter. The peer may have ended the phases and then left; in this
+     * case, the wait succeeds. */
     if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
         return fsdp_group_fail(
@@ -188,9 +188,8 @@ static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t
         if (reached(buffer, peer, target))
             break;
         int64_t now = fsdp_clock_ns();
-        waited += now - last > gap_ns
-                      ? poll_ns
-                      : now - last; /* do not count the hours for which a job may be stopped */
+        /* If this process was stopped, perhaps for hours, count only one interval. */
+        waited += now - last > gap_ns ? poll_ns : now - last;
         last = now;
         if (!published && waited >= poll_ns) {
             publish_wait(group, buffer, peer, target);
