@@ -8,17 +8,18 @@ struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    int64_t held; /* bytes that this rank accounts for; less than part_of_rank() if the rest was
-                     discarded */
-    fsdp_group *group;          /* NULL: the buffer is private, and its memory is `block` */
-    fsdp_shared_buffer *shared; /* NULL: the buffer is private, or on meta */
+    int64_t held;      /* bytes that this rank accounts for; less than part_of_rank() if some were
+                          discarded */
+    fsdp_group *group; /* NULL: the buffer is private, and its memory is `block` */
+    fsdp_shared_buffer *shared; /* NULL: the buffer is private or is on meta */
     fsdp_block *block; /* memory of a private buffer; NULL: the buffer is shared, or its memory was
                           discarded */
     void *data;        /* NULL on meta */
     bool in_phase;
 };
 
-/* Return the number of bytes that this rank accounts for as long as nothing has been discarded. */
+/* Return the number of bytes that this rank accounts for while nothing is discarded: its share of a
+ * shared buffer, or all bytes of a private buffer. */
 static int64_t part_of_rank(const fsdp_buffer *b)
 {
     return (int64_t)b->bytes / (b->group ? fsdp_group_local_world_size(b->group) : 1);
@@ -29,8 +30,8 @@ static bool is_whole(const fsdp_buffer *b)
     return b->held == part_of_rank(b);
 }
 
-/* Allocate the memory of a private buffer. For a shared buffer, which gets memory when it is
- * written, only account for the bytes. */
+/* Allocate the memory of a private buffer. A shared buffer gets its pages when ranks write to it,
+ * so only account for its bytes. */
 static fsdp_status acquire_memory(fsdp_buffer *b)
 {
     fsdp_allocator *allocator = b->device->allocator;
@@ -43,8 +44,8 @@ static fsdp_status acquire_memory(fsdp_buffer *b)
     return FSDP_OK;
 }
 
-/* Stop accounting for all but `keep` bytes of a shared buffer, or free the memory of a private
- * buffer, for which `keep` must be 0. */
+/* For a shared buffer: from now on, account for only `keep` bytes. For a private buffer: free its
+ * memory; `keep` must be 0. */
 static void release_memory(fsdp_buffer *b, int64_t keep)
 {
     fsdp_allocator *allocator = b->device->allocator;
@@ -100,7 +101,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
     fsdp_free(b);
 }
 
-/* Discard at least `excess` bytes of the buffer, or all its bytes if they are fewer. See Note [Idle
+/* Discard at least `excess` bytes of the buffer, or all its bytes if it has fewer. See Note [Idle
  * memory] in buffer.h. */
 static fsdp_status discard(fsdp_buffer *b, int64_t excess)
 {
@@ -148,7 +149,7 @@ static bool is_better(const fsdp_buffer *a, const fsdp_buffer *b)
     return is_whole(a) != is_whole(b) ? is_whole(a) : a->bytes < b->bytes;
 }
 
-/* Round a size up a little, so that units whose sizes differ only by a small parameter use the same
+/* Round a size up a little. Then units whose sizes differ only by a small parameter use the same
  * buffers. */
 static size_t round_up(size_t bytes)
 {
@@ -202,9 +203,9 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
     return held;
 }
 
-/* Is it better to discard `excess` bytes from `a` than from `b`? The best buffer is the smallest
- * one that has at least `excess` bytes, or else the largest one. This choice causes few page
- * faults. */
+/* Return true if it is better to discard `excess` bytes from `a` than from `b`. The best buffer is
+ * the smallest of those with at least `excess` bytes. If there is none, it is the largest buffer.
+ * This choice causes few page faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

@@ -1,5 +1,6 @@
-/* The spellings that options accept for each enumerator, separated by '|': PyTorch's names, and
- * Accelerate's words and numbers. */
+/* The words that options for a sharding strategy or a backward prefetch accept. Each string has all
+ * spellings of one enumerator, separated by '|': PyTorch's names, and Accelerate's words and
+ * numbers. */
 #include <fsdp/fsdp.h>
 
 const char *const fsdp_sharding_strategy_choices[] = {"FULL_SHARD|1",

@@ -1,4 +1,4 @@
-/* Implements the controls of units: the methods of FSDPModule, and the context managers of FSDP1.
+/* Implements the controls of units: the methods of PyTorch's FSDPModule, and FSDP1's no_sync().
  * Most controls only set fields that the unit's hooks read later. Unshard, reshard, and waiting for
  * a handle take effect at once. */
 #include <float.h>
@@ -35,8 +35,8 @@ static fsdp_status no_unit_error(const fsdp_module *m, bool recurse)
                               : "was not given to fsdp_fully_shard()");
 }
 
-/* Call fn(state, value) for the unit of `module`; with `recurse`, for the units of `module` and of
- * all modules below it. FSDP_ERR_INVALID if there is no unit. */
+/* Call fn(state, value) for the unit of `module`. With `recurse`, also call it for the units of all
+ * modules below `module`. Return FSDP_ERR_INVALID if there is no unit. */
 static fsdp_status apply_to_units(fsdp_module *module, bool recurse, apply_fn *fn,
                                   const void *value)
 {
@@ -52,7 +52,8 @@ struct fsdp_unshard_handle {
     fsdp_state *state;
 };
 
-/* Get the state of a unit, and apply the unit's pending dtypes as a forward would. */
+/* Set *out to the state of the module's unit. If the unit is sharded and no backward is to come,
+ * first apply the unit's pending dtypes, as a forward would. */
 static fsdp_status current_state_of(fsdp_module *module, fsdp_state **out)
 {
     fsdp_state *state;
@@ -270,7 +271,7 @@ fsdp_status fsdp_set_is_last_backward(fsdp_module *module, bool is_last_backward
                           &is_last_backward);
 }
 
-/* --- reducing gradients --- */
+/* --- the divide factor and the all-reduce hook --- */
 
 static void set_factor(fsdp_state *state, const void *value)
 {

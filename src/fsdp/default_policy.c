@@ -12,8 +12,8 @@ static bool is_among(const fsdp_module *m, const char *const *classes)
     return *classes != NULL;
 }
 
-/* Is the module an embedding or a head that does not share its weight? A tied weight belongs to the
- * unit around the modules that share it. */
+/* Return true if the module is an embedding or a head, and no other module uses its weight. A tied
+ * weight belongs to the unit around all modules that use it. */
 static bool has_vocabulary(const fsdp_module *m)
 {
     static const char *const classes[] = {"Embedding", "Linear", "BertEmbeddings", NULL};
@@ -23,9 +23,10 @@ static bool has_vocabulary(const fsdp_module *m)
     return is_own;
 }
 
-/* Does the default policy make the module a unit? If it is a head, also make it keep its parameters
- * between forward and backward, as the root does: a head is the last unit that forward leaves and
- * the first one that backward enters. */
+/* Return true if the default policy makes the module a unit. If the module is a head, also set
+ * reshard_after_forward to FSDP_RESHARD_FALSE, unless the user has set it. A head is the last unit
+ * in forward and the first one in backward, so it keeps its parameters in between, as the root
+ * does. */
 static bool is_unit_by_default(const char *path, const fsdp_module *m, void *arg,
                                fsdp_fully_shard_options *options)
 {
@@ -53,8 +54,8 @@ static bool is_unit_of_embeddings(const fsdp_module *m)
     return state != NULL;
 }
 
-/* Do not gather a unit of embeddings in backward: the backward of an embedding does not read the
- * weight. */
+/* If the unit consists of embeddings, do not gather it in backward: the backward of an embedding
+ * does not read the weight. */
 static fsdp_status finish_unit(const char *path, fsdp_module *m, void *arg)
 {
     (void)path, (void)arg;

@@ -1,14 +1,14 @@
 /* The wrap policy that is used if the user gives none. These modules of a language model become
- * units: each block, each embedding and head that does not share its weight, and the root. */
+ * units: each block, each embedding or head whose weight no other module uses, and the root. */
 #pragma once
 #include <fsdp/fsdp.h>
 
-/* Return the policy for a model whose blocks have the classes *block_classes (fsdp_model_info). The
- * policy keeps the pointer `block_classes`, so the variable that it points to must live as long as
- * the policy is used. */
+/* Return the policy for a model. *block_classes is the list of the classes of its blocks, as in
+ * fsdp_model_info.block_classes. The policy keeps the pointer `block_classes`, so the variable
+ * *block_classes must exist as long as the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set the controls of the policy's units for which fsdp_fully_shard_options has no field. Call this
- * after the units are made. */
+/* Set the controls of the policy's units that fsdp_fully_shard_options does not have, such as
+ * unshard_in_backward. Call this after the units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

@@ -64,7 +64,7 @@ fsdp_status fsdp_unit_get_info(const fsdp_module *module, fsdp_unit_info *info)
     return FSDP_OK;
 }
 
-/* --- lines of text --- */
+/* --- the text of one module, and the comment of a unit --- */
 
 static bool is_class(const fsdp_module *m, const char *name)
 {
@@ -77,8 +77,8 @@ static void append_linear(fsdp_str *out, const fsdp_parameter *weight, bool bias
                     weight->shape[1], weight->shape[0], bias ? "True" : "False");
 }
 
-/* Append what extra_repr() of torch returns for the module: the text that was set for it, or a text
- * made from the shapes of its parameters. */
+/* Append what torch's extra_repr() returns for the module. This is module->extra_repr if it is set,
+ * and otherwise a text made from the shapes of the module's parameters. */
 static void append_extra(fsdp_str *out, const fsdp_module *m)
 {
     const fsdp_parameter *weight = fsdp_module_parameter(m, "weight");
@@ -100,9 +100,10 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* Append a comment like "  # float32, 12 of 24 elements". The comment also gives the dtypes of the
- * master weights and of the reduce if they differ from param_dtype, the dtype of the outputs if one
- * is set, and the number of frozen elements if there are any. */
+/* Append a comment like "  # float32, 12 of 24 elements": param_dtype, and the elements of this
+ * rank and of the whole parameters. Other parts are optional. The dtypes of the master weights and
+ * of the reduce are added if they differ from param_dtype. The dtype of the outputs is added if it
+ * is set. The number of frozen elements is added if there are any. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;
@@ -118,7 +119,7 @@ static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
         fsdp_str_printf(out, ", %" PRId64 " frozen", info->frozen_numel);
 }
 
-/* Append `text` and a newline. Indent all lines but the first by two columns. */
+/* Append `text` and a newline. Indent every line except the first by two columns. */
 static void append_indented(fsdp_str *out, const char *text)
 {
     while (*text) {
@@ -132,7 +133,7 @@ static void append_indented(fsdp_str *out, const char *text)
     fsdp_str_printf(out, "\n");
 }
 
-/* --- the tree --- */
+/* --- the module tree --- */
 
 static void append_module(fsdp_str *out, const fsdp_module *m, fsdp_print_form form);
 
@@ -143,8 +144,8 @@ static char *describe(const fsdp_module *m, fsdp_print_form form)
     return fsdp_str_take(&text);
 }
 
-/* Count how many consecutive children, beginning with `first`, are printed as `text`. Only the
- * children of a ModuleList are grouped, as in torch; for other modules, return 1. */
+/* Return the number of consecutive children, beginning with child `first`, whose text is `text`. As
+ * in torch, only children of a ModuleList are combined. For other modules, return 1. */
 static size_t count_equal(const fsdp_module *m, size_t first, const char *text,
                           fsdp_print_form form)
 {
@@ -176,8 +177,8 @@ static void append_children(fsdp_str *out, const fsdp_module *m, fsdp_print_form
     }
 }
 
-/* Append "Class(extra)", or "Class(", the children and ")". `info` describes the unit whose comment
- * ends the first line; NULL: there is no comment. */
+/* Append "Class(extra)" for a module without children. Otherwise append "Class(", the children and
+ * ")". `info` describes the unit whose comment ends the first line; NULL: there is no comment. */
 static void append_plain(fsdp_str *out, const char *prefix, const fsdp_module *m,
                          const fsdp_unit_info *info, fsdp_print_form form)
 {

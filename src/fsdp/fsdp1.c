@@ -113,16 +113,16 @@ static fsdp_status check_uniform(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* The modules for which param_init_fn is called, in the order of fsdp_module_visit(). The next call
- * is for modules[next]. */
+/* The modules for which param_init_fn will be called, in the order of fsdp_module_visit(). The next
+ * call is for modules[next]. */
 typedef struct initialization {
     const fsdp1_options *options;
     const fsdp_module **modules;
     size_t n, cap, next;
 } initialization;
 
-/* Does `m` itself (not a module below it) have a parameter that belongs to a unit and has no values
- * yet? Values come from loading or from rank 0. */
+/* Return true if `m` itself (not a module below it) has a sharded parameter without values. Values
+ * are loaded, or broadcast by rank 0 (sync_module_states). */
 static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)
@@ -153,8 +153,8 @@ static fsdp_status init_collected(const char *path, fsdp_module *m, void *arg)
     return o->param_init_fn(path, m, o->param_init_arg);
 }
 
-/* Call param_init_fn for each module that lacks values. All these modules are chosen before the
- * first call, because a call may also initialize modules below its argument. */
+/* Call param_init_fn for each module that lacks values. All these modules are listed before the
+ * first call, because a call for one of them may also give values to modules below it. */
 static fsdp_status init_modules(fsdp_module *module, const fsdp1_options *o)
 {
     initialization to = {.options = o};

@@ -62,8 +62,9 @@ static int shard_ranks(const fsdp_group *group, const fsdp_fully_shard_options *
     return group ? fsdp_group_world_size(group) : 1;
 }
 
-/* Replace resharding to 1 rank by FSDP_RESHARD_FALSE, and resharding to all ranks by
- * FSDP_RESHARD_TRUE, as FSDP2's _get_post_forward_mesh_info() does. */
+/* Simplify FSDP_RESHARD_TO_SMALLER. If reshard_ranks is 1, set FSDP_RESHARD_FALSE instead. If it is
+ * the number of shard ranks, set FSDP_RESHARD_TRUE. FSDP2's _get_post_forward_mesh_info() does the
+ * same. */
 static void simplify_reshard(const fsdp_group *group, fsdp_fully_shard_options *o)
 {
     if (o->reshard_after_forward != FSDP_RESHARD_TO_SMALLER)
@@ -163,7 +164,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Is p used only in the unit's modules or in modules below them? */
+/* Return true if only the modules of the unit, or modules below them, use p. */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;
@@ -184,8 +185,9 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
     return false;
 }
 
-/* Return an error if a unit that is not inside `module` owns the parameter. Two units that are not
- * nested cannot share a parameter, because one would read it after the other has freed it. */
+/* Return an error if the parameter belongs to a unit elsewhere in the tree. (It may belong to a
+ * unit inside `module`.) If two such units shared a parameter, one would read it after the other
+ * has freed it. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
     const fsdp_param_group *owner =
@@ -198,8 +200,8 @@ static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_param
                       item->name, owner->context.module->name, owner->context.module->class_name);
 }
 
-/* Add a parameter to the unit. If the unit has several modules, the parameter's name begins with
- * the name of `module`. */
+/* Add a parameter to the unit. If the unit has several modules, put the name of `module` in front
+ * of the parameter's name. */
 static fsdp_status add_param(unit_plan *plan, const fsdp_module *module,
                              const fsdp_named_parameter *item)
 {

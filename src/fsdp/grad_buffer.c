@@ -9,7 +9,7 @@
 
 enum {
     LEAST_IN_SECTIONS = 2 << 20 /* A group needs this many elements to use sections. In a smaller
-                                   one, ranks would wait for each other too often. */
+                                   group, ranks would wait for each other too often. */
 };
 
 static int64_t whole_numel(const fsdp_param *p)
@@ -61,8 +61,8 @@ static bool is_vector(const fsdp_param *p)
     return p->parameter->ndim < 2;
 }
 
-/* Return the number of elements for matrices in a section. Return 0 if the group is small or if a
- * section would hardly be smaller than a whole buffer. */
+/* Return the number of elements in a section's room for matrices. Return 0 if sections are not
+ * used, because the group is small or a section would be almost as large as a whole buffer. */
 static int64_t section_numel(const fsdp_grad_buffer *b)
 {
     int64_t all = 0, largest = 0, vectors = 0;
@@ -81,7 +81,7 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* Do several nodes read the same parameter? */
+/* Return true if backward will run for several nodes that read the same parameter. */
 static bool any_is_read_again(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -90,7 +90,8 @@ static bool any_is_read_again(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Are some gradients reduced over the shard group only, and over the replicas by a later reduce? */
+/* Return true if sums over the replicas are postponed: the next reduce will leave them to a later
+ * one, or an earlier reduce has done so. */
 static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
 {
     if (b->context->replicate_group && b->no_all_reduce)
@@ -101,8 +102,8 @@ static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Lay out a section: `numel` elements for matrices, which get places as their gradients arrive,
- * then all vectors. */
+/* Lay out a section. The first `numel` elements are for matrices, which get places when their
+ * gradients arrive. The places of all vectors follow. */
 static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
 {
     b->used = b->n_placed = 0;
@@ -118,8 +119,8 @@ static void lay_out_section(fsdp_grad_buffer *b, int64_t numel)
     }
 }
 
-/* Assign places to all parameters that train. If `tables` is set, a parameter that has a table gets
- * room only for the table. */
+/* Assign places to all parameters that train. If `tables` is true, the place of a parameter that
+ * has a table is only as large as the table. */
 static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 {
     b->numel = 0;
@@ -137,7 +138,7 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 
 /* --- taking and exchanging buffers --- */
 
-/* Take a buffer from the pool that is large enough for the layout, and open it. */
+/* Take a buffer that is large enough for the layout from the pool, and open it. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
 {
     const fsdp_device *device = b->context->device;
@@ -145,8 +146,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     fsdp_buffer *buffer;
     FSDP_TRY(
         fsdp_pool_acquire(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
-    /* If the ranks' layouts differ, the ranks get an error here, before one of them writes to the
-     * part of another. */
+    /* If the layouts of the ranks differ in size, all ranks get an error here. Otherwise a rank
+     * could write to the part of another rank. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
@@ -189,8 +190,8 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     b->open = NULL;
 }
 
-/* Choose the layout of the next buffer. The offsets of the current layout are also those of the
- * posted buffer, so this buffer is reduced before a whole layout changes them. */
+/* Choose the layout of the next buffer. The posted buffer still uses the offsets of the current
+ * layout. So before a whole layout changes the offsets, reduce the posted buffer. */
 static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
@@ -208,8 +209,8 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Set `in_buffer` for the parameters that train. The posted buffer uses the current layout, so it
- * is reduced before `in_buffer` of any parameter changes. */
+/* Set `in_buffer` of each parameter to whether the parameter trains. If this changes the field of
+ * any parameter, first reduce the posted buffer, whose layout depends on the old values. */
 static fsdp_status choose_params(fsdp_grad_buffer *b)
 {
     bool changes = false;
@@ -235,8 +236,8 @@ static fsdp_status open_buffer(fsdp_grad_buffer *b)
     return status;
 }
 
-/* Copy the gradient of parameter i to its new place from element `offset` of `before`, which is
- * this rank's part of the old buffer. */
+/* Copy the gradient of parameter i from the old buffer to its place in the new one. `before` is
+ * this rank's part of the old buffer. The gradient begins at element `offset` of `before`. */
 static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *before, int64_t offset)
 {
     const fsdp_param *p = &b->params[i];
@@ -250,13 +251,14 @@ static void move_gradient(const fsdp_grad_buffer *b, size_t i, const float *befo
                 (size_t)fsdp_tensor_numel(p->grad.whole) * sizeof(float));
 }
 
-/* The place of a parameter in the old buffer. */
+/* A parameter's place in the old buffer. */
 typedef struct grad_place {
     int64_t offset;
     bool placed;
 } grad_place;
 
-/* Exchange the open buffer for one with places for the whole gradients of all parameters. */
+/* Exchange the open buffer for a whole buffer without tables. `places` [n_params] is scratch
+ * memory. */
 static fsdp_status exchange_buffer(fsdp_grad_buffer *b, grad_place *places)
 {
     fsdp_buffer *old = b->open;
@@ -336,8 +338,8 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
         FSDP_TRY(next_section(b));
-    if (!p->grad.in_buffer) /* next_section() has found that p is frozen now, so the section has no
-                               place for it. */
+    /* next_section() has found that p is frozen now, so there is no place for it. */
+    if (!p->grad.in_buffer)
         return refuse_gradient(b, p);
     if (p->grad.placed) /* In a whole buffer, all places are assigned already. */
         return FSDP_OK;
@@ -374,8 +376,8 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* A node sets this when it is recorded. That may be too late, because a head with a fused loss
-     * calls this function earlier. */
+    /* Usually the operation that reads the leaf sets this when it records its node. But a head with
+     * a fused loss calls this function before that. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
@@ -401,7 +403,7 @@ fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, const int32_t *id
 
 /* --- posting --- */
 
-/* Round each gradient to reduce_dtype, unless that is float32. The sums over the ranks are still
+/* Round each gradient to reduce_dtype if that is not float32. The sums over the ranks are still
  * computed in float32. */
 static fsdp_status round_gradients(fsdp_grad_buffer *b)
 {
@@ -423,8 +425,8 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Write this rank's flags: 0 for a parameter without a gradient, else 1 + (grad.order mod 255). For
- * tables, also write the lists of touched rows. */
+/* Write this rank's flags: 0 for a parameter without a gradient, otherwise 1 + (grad.order mod
+ * 255). Also write the lists of touched rows of all tables. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);
@@ -464,7 +466,7 @@ fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b)
     fsdp_param_context_report(b->context, FSDP_UNIT_POST, NULL, 0);
     fsdp_trace_end();
     if (status == FSDP_OK)
-        status = fsdp_grad_reduce(b); /* reduce the section that was posted before this one */
+        status = fsdp_grad_reduce(b); /* reduce the buffer that this group posted before */
     if (status == FSDP_OK)
         become_posted(b);
     return status;
@@ -477,7 +479,7 @@ fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b)
     return before && before != b ? fsdp_grad_reduce(before) : FSDP_OK;
 }
 
-/* --- partial sums --- */
+/* --- dropping sums and buffers --- */
 
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b)
 {

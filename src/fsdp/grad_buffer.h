@@ -1,50 +1,57 @@
 /* The gradient buffer of a param group. Backward writes whole gradients to it, and the ranks reduce
  * them to the gradients of the shards.
  *
- * Note [Gradient buffers]. In a WRITE phase, backward writes this rank's whole gradients, in
- * float32, to the rank's part of a pool buffer that all ranks of the group share. Only parameters
- * that train have a place in it. The place of an embedding has room only for the rows that were
- * looked up (Note [Gradients by row] in grad_rows.h). When backward has left the group, the buffer
- * is posted, which ends the WRITE phase. To reduce the buffer, each rank sums its own rows over all
- * parts in a READ phase. For each rank and parameter, the buffer has a flag that says whether the
- * rank has a gradient of the parameter. Ranks compare their flags, which differ only if the ranks
- * ran different code. Without this check, a rank would add values that another group left in the
- * buffer.
+ * Note [Gradient buffers]. All ranks of a group share a gradient buffer, which comes from a pool
+ * and has a part for each rank. In a WRITE phase, a rank's backward writes whole gradients, in
+ * float32, to the rank's part. A part has places only for parameters that train. The place of an
+ * embedding has room only for the rows that were looked up (Note [Gradients by row] in
+ * grad_rows.h). When backward has left the group, the rank posts the buffer, which ends the WRITE
+ * phase. Later, each rank reduces the buffer in a READ phase: it sums the rows that it owns over
+ * all parts.
  *
- * Note [Sections]. A buffer for all gradients of a group is as large as the group, in float32, on
- * every rank. But backward computes one gradient after another, and complete gradients can be
- * reduced before the next ones are computed. So the buffer has room for only one section of them. A
- * section begins with matrices, for which it has as many elements as the largest matrix of the
- * group, or a quarter of all elements if that is more. After the matrices, it has all vectors of
- * the group. Matrices get places as their gradients arrive. If a matrix does not fit and all
- * gradients in the section are complete, the section is posted, the previous section is reduced,
- * and the next section begins in the memory of the reduced one. The gradient of a parameter is
- * complete when backward has run for all nodes that read the parameter, including nodes that a
- * checkpointed module will still record (fsdp_grad_sink.n_readers). If a matrix does not fit and a
- * gradient is incomplete, the buffer is exchanged for one with places for all gradients. So each
- * gradient is summed over the ranks once, and the bits of the result do not depend on sections.
+ * For each rank and parameter, the buffer has a flag that says whether the rank has a gradient of
+ * the parameter. Before the sum, each rank compares its flags with those of its peers. They differ
+ * only if the ranks ran different code. Without this check, a rank would add old values that
+ * another group has left in the buffer.
  *
- * A whole buffer has places for all gradients, in the order of the parameters. It is used where
+ * Note [Sections]. A whole buffer has places for all gradients of a group. In each rank's part, it
+ * is as large as the group in float32. But backward computes one gradient after another, and
+ * complete gradients can be reduced before the next ones are computed. So a buffer may be smaller:
+ * it then has room for one section of the gradients at a time. A section begins with room for
+ * matrices. This room is as large as the largest matrix of the group, but at least a quarter of all
+ * elements. Then come the places of all vectors of the group. A matrix gets a place when its
+ * gradient arrives.
+ *
+ * The gradient of a parameter is complete when backward has run for all nodes that read the
+ * parameter. This includes nodes that a checkpointed module has yet to record
+ * (fsdp_grad_sink.n_readers). When a matrix does not fit, there are two cases. If all gradients in
+ * the section are complete, the section is posted and the section before it is reduced. The next
+ * section begins in the memory of the reduced one. If a gradient is incomplete, the buffer is
+ * exchanged for a whole buffer. So each gradient is summed over the ranks once, and sections do not
+ * change the bits of the result.
+ *
+ * The places in a whole buffer are in the order of the parameters. A whole buffer is used where
  * sections are impossible or gain nothing:
  *   - gradients accumulate without communication;
- *   - gradients are reduced over the shard group only, and over the replicas by a later reduce;
+ *   - gradients are summed over the shard group only, and over the replicas by a later reduce;
  *   - some gradients are tables;
- *   - several nodes, which may be far apart, read the same parameter;
+ *   - several nodes, which may be far apart on the tape, read the same parameter;
  *   - peers are on other hosts, where fewer messages are better;
- *   - the group is so small that waiting would cost more than memory;
+ *   - the group is small, so sections would save little memory and cause many waits;
  *   - a section would be almost as large as the whole buffer.
  *
- * Where a section ends depends on the order in which gradients arrive, and on how many nodes of
- * unfinished tapes (neither swept nor reset) read each parameter. If ranks differ in this, they get
- * an error which says that they diverged. With whole buffers, such ranks get no error, and their
- * gradients are summed. */
+ * A section ends where the next matrix does not fit. This point depends on the order in which
+ * gradients arrive, and on the number of nodes that will still read each parameter. This number
+ * includes nodes of tapes that were neither swept nor reset. If ranks differ in this, they get an
+ * error: "ranks diverged". With whole buffers, such ranks get no error, and their gradients are
+ * summed. */
 #pragma once
 #include "src/fsdp/param.h"
 
-/* The gradients that this rank has posted and not reduced yet. */
+/* The gradients that this rank has posted but not reduced yet. */
 typedef struct fsdp_posted_gradients {
     fsdp_buffer *buffer; /* NULL: no gradients are posted. */
-    int64_t numel;       /* Elements of a rank's part. */
+    int64_t numel;       /* Elements of each rank's part. */
     bool is_section;     /* The buffer is a section, not a whole buffer. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
 } fsdp_posted_gradients;
@@ -53,44 +60,46 @@ typedef struct fsdp_grad_buffer {
     const fsdp_param_context *context;
     fsdp_param *params; /* [n_params] Borrowed from the param group. */
     size_t n_params;
-    const void **sources; /* [number of ranks] Scratch memory of the reduce: an address in each
-                             rank's part. */
+    const void **sources; /* [number of ranks] Scratch memory of the reduce: for each rank, an
+                             address in its part. */
 
-    /* The open buffer, which backward writes. */
+    /* The open buffer, to which backward writes. */
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */
-    int64_t section_numel; /* In a section: the elements for matrices, which come first. In a whole
-                              buffer: `numel`. */
-    int64_t used;          /* Elements of `section_numel` that are assigned to parameters. */
-    bool in_sections;      /* The open buffer is a section. */
-    int n_placed;          /* Number of matrices that have a place in the section. */
-    int64_t least_in_sections; /* A group with fewer elements uses whole buffers. */
+    int64_t section_numel; /* In a section: elements in the room for matrices. In a whole buffer:
+                              `numel`. */
+    int64_t used;     /* How many of the `section_numel` elements are assigned to parameters. */
+    bool in_sections; /* The open buffer is a section. */
+    int n_placed;     /* Number of matrices that have a place in the section. */
+    int64_t least_in_sections; /* A group that has fewer elements uses whole buffers. */
 
     fsdp_posted_gradients posted;
 
     /* Controls of fsdp.h. */
     bool no_gradient_sync; /* Gradients accumulate in the open buffer, which is not posted. */
     bool in_no_sync;    /* Set by fsdp_no_sync_begin(); has the same effect as no_gradient_sync. */
-    bool no_all_reduce; /* The sum over the replicas is left to a later reduce. */
-    double divide_factor; /* Gradients are divided by this; 0 means by the number of ranks. */
+    bool no_all_reduce; /* The reduce sums over the shard group only. A later one sums over the
+                           replicas. */
+    double divide_factor; /* Gradients are divided by this. 0: divided by the number of ranks. */
     fsdp_all_reduce_hook *all_reduce_hook;
     void *all_reduce_arg;
 } fsdp_grad_buffer;
 
-/* Will the buffer be posted at the end of the group's backward? */
+/* Return true if gradients are communicated now. The buffer is then posted at the end of the
+ * group's backward. */
 static inline bool fsdp_grad_buffer_syncs(const fsdp_grad_buffer *b)
 {
     return !b->no_gradient_sync && !b->in_no_sync;
 }
 
-/* Initialize b for `params` [n], which are borrowed. Their shards must have been chosen.
- * fsdp_param_group_adopt() sets the targets of their gradient sinks later. */
+/* Initialize b for `params` [n], which are borrowed. Call this when their shards are chosen. Later,
+ * fsdp_param_group_adopt() makes their gradient sinks write to b. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_init(fsdp_grad_buffer *b,
                                                   const fsdp_param_context *context,
                                                   fsdp_param *params, size_t n);
-/* Free all buffers, including posted ones. Does not access the parameters of modules
- * (fsdp_param.parameter), which may have been destroyed. */
+/* Free the open buffer, the posted buffer and all sums. Does not access fsdp_param.parameter,
+ * because the module's parameter may have been destroyed. */
 void fsdp_grad_buffer_fini(fsdp_grad_buffer *b);
 /* Implements fsdp_grad_sink.target. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf,
@@ -100,15 +109,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
                                                          int64_t n, int32_t padding_idx,
                                                          fsdp_grad_rows *out);
 /* Post the open buffer. Call this when backward has left the group or a section is complete. If the
- * previous posted buffer of this group is not reduced yet, reduce it, too. No effect if no buffer
+ * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* Reduce the pending buffer, if it belongs to another group. If b has a posted buffer, this buffer
- * becomes the pending one. */
+/* Reduce the pending gradient buffer (fsdp_comm_context.pending) if it is not b. Afterwards b is
+ * the pending one if it has posted gradients; otherwise none is pending. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
-/* Does the group have gradients that are not assigned to the parameters yet? */
+/* Return true if the group has gradients that are not assigned to the parameters yet. They are in
+ * the open buffer, in the posted buffer or in sums. */
 bool fsdp_grad_buffer_has_sums(const fsdp_grad_buffer *b);
-/* Drop the partial sums that an unfinished step has left behind. */
+/* Drop the partial sums of earlier micro-steps. Call this when a step begins: they are from a step
+ * that was not finished. */
 void fsdp_grad_buffer_drop_sums(fsdp_grad_buffer *b);
-/* Drop all buffers and partial sums. Call this when a step has failed. */
+/* Drop the gradients in all buffers and the sums of gradients. Call this when a step has failed. */
 void fsdp_grad_buffer_drop(fsdp_grad_buffer *b);

@@ -2,10 +2,11 @@
  * over replicas, whose parts are called lanes.
  *
  * The buffer begins with flags: one byte for each rank and parameter. A flag is 0 if the rank has
- * no gradient of the parameter. The flags come first, so that their place does not depend on the
- * layout of the parts. If a rank has frozen other parameters than its peers, its layout differs,
- * but its flags can still be compared. Without a group there are no flags: there are no peers to
- * compare them with, and kernels might still be using the memory when the host writes them. */
+ * no gradient of the parameter. The flags come first, so their place does not depend on the layout
+ * of the parts. If a rank has frozen other parameters than its peers, its layout differs, but its
+ * flags can still be compared. Without a group there are no flags, because there is no peer to
+ * compare them with. (Flags would also cost a wait: the host may write them only when no kernel
+ * uses the memory.) */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
@@ -17,16 +18,17 @@ typedef struct fsdp_grad_parts {
 
 /* Return the size of the whole buffer in bytes. `parts->buffer` is not used. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts);
-/* Return the flags [n_params] of a rank; NULL on meta and without a group. */
+/* Return the flags [n_params] of a rank; NULL on meta or without a group. */
 unsigned char *fsdp_grad_parts_flags(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                                      int rank);
 /* Return the part of a rank; NULL on meta. */
 char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int rank);
-/* Check that all ranks have gradients of the same parameters and, in a section, in the same order.
- * If not, all ranks get FSDP_ERR_COMM with a message that names the parameter. */
+/* Check that all ranks have gradients of the same parameters and, in a section, that these
+ * gradients arrived in the same order. If not, all ranks get FSDP_ERR_COMM. The message names a
+ * parameter in which ranks differ. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* Sum a slice over all parts: rows = scale * sum of `slice` of the tensor that begins at element
- * `offset` of each part. */
+/* Sum a slice of one tensor over all parts, and store scale * sum in `rows`. The tensor begins at
+ * element `offset` of each part, and `slice` is relative to the tensor. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
                          const fsdp_slice *slice, fsdp_tensor *rows, float scale);

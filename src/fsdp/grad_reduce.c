@@ -74,9 +74,9 @@ static void push_sum(const fsdp_grad_buffer *b, fsdp_param_grad *g, fsdp_tensor 
     }
 }
 
-/* Fold all sums on the stack, beginning with the smallest ones at its top, and scale the result. If
- * the parameter already has a gradient, add the result to it, because gradients accumulate until
- * they are zeroed, as in PyTorch. Otherwise the result becomes the gradient. */
+/* Fold all sums on the stack, beginning at the top, and scale the result. If the parameter already
+ * has a gradient, add the result to it. (As in PyTorch, gradients accumulate until the user zeroes
+ * them.) Otherwise the result becomes the gradient. */
 static fsdp_status finish_gradient(const fsdp_grad_buffer *b, fsdp_param *p, float scale)
 {
     const fsdp_device *device = b->context->device;
@@ -113,8 +113,8 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor for the sum of the current micro-step. If it is the only sum of the step, the
- * factor is scale_of(). Otherwise it is 1, because finish_gradient() scales the total. */
+/* Return the factor by which the sum of the current micro-step is multiplied. It is scale_of() if
+ * the step has no other sum. Otherwise it is 1, because finish_gradient() will scale the total. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;
@@ -159,7 +159,7 @@ static fsdp_status sum_parts(fsdp_grad_buffer *b, const fsdp_grad_parts *parts, 
 }
 
 /* Sum this rank's rows of the posted gradients over the ranks that share the buffer, and add the
- * sums to `partial`. */
+ * sums to `partial` of each parameter. */
 static fsdp_status reduce_scatter(fsdp_grad_buffer *b, bool last)
 {
     const fsdp_grad_parts parts = posted_parts(b);
@@ -222,10 +222,10 @@ static fsdp_status exchange_lanes(fsdp_grad_buffer *b, const fsdp_grad_parts *la
     return status;
 }
 
-/* Assign places in a lane to this rank's rows of the parameters that train or have a partial sum of
- * an earlier micro-step. Each place has room for the largest shard of its parameter, so lanes have
- * the same size on all ranks, and all ranks use the same buffers of the pool. Return the number of
- * elements of a lane. */
+/* Assign places in a lane to this rank's rows of the parameters that train or that have a `partial`
+ * sum. Each place has room for the largest shard of its parameter. So lanes have the same size on
+ * all ranks, and all ranks use the same buffers of the pool. Return the number of elements of a
+ * lane. */
 static int64_t lay_out_lane(fsdp_grad_buffer *b)
 {
     int64_t numel = 0;
@@ -239,7 +239,7 @@ static int64_t lay_out_lane(fsdp_grad_buffer *b)
     return numel;
 }
 
-/* Sum each parameter's `partial` over the replicas. No effect without replicas. */
+/* Sum `partial` of each parameter over the replicas. No effect without replicas. */
 static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
 {
     if (!b->context->replicate_group)
@@ -252,8 +252,8 @@ static fsdp_status all_reduce(fsdp_grad_buffer *b, bool last)
     return status;
 }
 
-/* Fold `partial`, which is now the complete sum of a micro-step, with the sums of earlier
- * micro-steps. At the last micro-step, finish the gradient. */
+/* Fold `partial` of p, which is now summed over all ranks, with the sums of earlier micro-steps. At
+ * the last micro-step, finish the gradient. */
 static fsdp_status complete_sum(const fsdp_grad_buffer *b, fsdp_param *p, bool last)
 {
     const bool is_scaled = last && p->grad.n_tree == 0;
@@ -293,8 +293,8 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* Reduce the posted gradients. During the reduce, error messages name this param group as the
- * location. If the reduce succeeds, restore the previous location. */
+/* Reduce the posted gradients. During the reduce, the location that error messages report is this
+ * param group. If the reduce succeeds, restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

@@ -1,30 +1,32 @@
 /* Reduces posted gradients over the ranks and assigns the result to the parameters.
  *
  * Note [Same bits at any world size]. With W ranks, micro-batch m = a * W + r is that of rank r in
- * micro-step a. The gradients of micro-batches are added in float32, in the order of the aligned
- * binary tree over their numbers m. Within a micro-step, the reduce adds the gradients of all
- * ranks. The sums of the micro-steps are pushed onto a stack, where two sums of the same level
- * become one sum of the next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x
- * 1 (ranks x micro-steps) agree in every bit. With replicas (Note [Replicas] in param_context.h),
- * where a mesh row has S ranks, rank r is in row r / S and in column r mod S. The ranks of each row
- * are added first, then the sums of the rows. If S is a power of two, this is the same order as
- * without replicas. */
+ * micro-step a. The gradients of micro-batches are added in float32, in a binary tree over their
+ * numbers m. Gradient 0 is added to 1, and 2 to 3. Then the sum of 0 and 1 is added to that of 2
+ * and 3, and so on. Within a micro-step, the reduce adds the gradients of all ranks. The sums of
+ * the micro-steps are pushed onto a stack, where two sums of the same level become one sum of the
+ * next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
+ * micro-steps) agree in every bit.
+ *
+ * With replicas (Note [Replicas] in param_context.h), each mesh row has S ranks. Rank r is in mesh
+ * row r / S and in mesh column r mod S. The gradients within each mesh row are added first, then
+ * the sums of the mesh rows. If S is a power of two, this is the same tree as without replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
- * code, `numel` differs between them, and fsdp_buffer_begin() returns an error. */
+ * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Sum this rank's rows of the posted gradients over the ranks of the group, then over the replicas
- * (unless a later reduce does this). Fold the sums with those of earlier micro-steps. At the last
- * micro-step, divide the sums and assign them to the parameters' gradients. No effect if no
- * gradients are posted. */
+/* Sum this rank's rows of the posted gradients over the ranks of the group. If there are replicas
+ * and no_all_reduce is set, leave the rest to a later call. Otherwise sum over the replicas, and
+ * fold the sums with those of earlier micro-steps. At the last micro-step, also divide the sums and
+ * assign them to the parameters' gradients. No effect if no gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
-/* After the last micro-step, finish the gradients of parameters that only earlier micro-steps used.
- * If fsdp_grad_buffer_syncs() is true, also finish the gradients whose sum over the replicas was
- * left to a later reduce. */
+/* Call this after the last micro-step. Divide and assign the gradients of parameters that only
+ * earlier micro-steps used. If fsdp_grad_buffer_syncs() is true, also do the sums over the replicas
+ * that earlier reduces have postponed. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);
-/* Drop the posted buffer. */
+/* Return the posted buffer to its pool, and forget its gradients. */
 void fsdp_grad_drop_posted(fsdp_grad_buffer *b);

@@ -7,7 +7,7 @@
 #include "src/trace/trace.h"
 
 enum {
-    LEAST_ROWS = 64 /* the smallest number of rows that a table has room for */
+    LEAST_ROWS = 64 /* a table has room for at least this many rows */
 };
 
 static int64_t width_of(const fsdp_param *p)
@@ -28,8 +28,8 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p)
 
 /* --- parameters with a table --- */
 
-/* Was p read only by lookups, so that its gradient may be a table? The answer is the same on all
- * ranks. */
+/* Return true if the gradient of p may be a table. Among other conditions, only lookups may have
+ * read p. The result is the same on all ranks. */
 static bool may_have_table(const fsdp_param *p)
 {
     const fsdp_grad_sink *sink = &p->parameter->sink;
@@ -55,8 +55,7 @@ static fsdp_status choose_lengths(fsdp_grad_buffer *b, int64_t *lookups)
     }
     if (!any)
         return FSDP_OK;
-    /* Take the maximum over the replicas, too, because pools must have the same buffers on all
-     * ranks. */
+    /* Take the maximum over the replicas, too. All ranks must use buffers of the same sizes. */
     fsdp_group *const groups[] = {b->context->group, b->context->replicate_group};
     for (size_t i = 0; i < FSDP_LENGTH(groups); i++)
         if (groups[i])
@@ -139,7 +138,7 @@ void fsdp_grad_rows_fini(fsdp_param *p)
     p->grad.table.place = NULL;
 }
 
-/* Return the table's row for an id. Append a row if the id has none. */
+/* Return the row of the table for an id. If the id has none, append a row. */
 static int32_t row_of(fsdp_row_table *t, int32_t id)
 {
     if (!t->place[id]) {
@@ -197,12 +196,13 @@ void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts
     fsdp_device_from_host(b->context->device, list + 1, t->ids, (size_t)n * sizeof *t->ids);
 }
 
-/* Rows [first, first + n) of the parameter, which this rank sums, and where they are in the tables
- * of all ranks. */
+/* The rows [first, first + n) of the parameter, which this rank sums, and the place of each of them
+ * in the table of each rank. */
 typedef struct own_rows {
     int64_t first, n;
     int ranks;
-    int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: it is not in the table */
+    int32_t *place; /* [ranks, n] index of the row in the rank's table; 0: the table does not have
+                       the row */
 } own_rows;
 
 static void find_own(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, const fsdp_param *p,

@@ -1,9 +1,10 @@
-/* Casts a unit's inputs, outputs and buffers as its mp_policy says, and implements FSDP1's
- * MixedPrecision.
+/* Casts the inputs and outputs of units as their mp_policy says, sets the dtype of buffers, and
+ * converts FSDP1's MixedPrecision to an mp_policy.
  *
- * Inputs and outputs are cast by an operation on the tape, within the unit's region, so backward
- * casts the gradients back. Activation checkpointing of the unit keeps the cast inputs. Casts
- * inside a checkpointed module are repeated in its second run. */
+ * An operation on the tape, within the unit's region, casts inputs and outputs. So backward casts
+ * the gradients back. If the unit is checkpointed, its inputs are cast before they are kept for the
+ * second run. The second run of a checkpointed module repeats all casts of units inside the
+ * module. */
 #include <string.h>
 
 #include "src/fsdp/state.h"

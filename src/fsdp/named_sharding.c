@@ -18,18 +18,18 @@ typedef struct placement {
 } placement;
 
 struct fsdp_named_sharding {
-    fsdp_module **joint; /* [n_joint] modules that together form one unit */
+    fsdp_module **joint; /* [n_joint] modules that form one unit */
     size_t n_joint, cap_joint;
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
-    fsdp_dtype param_dtype; /* of the root; ignored parameters are stored in this dtype */
-    placement *placements;  /* [n_placements] if a parameter has several, the first is used */
+    fsdp_dtype param_dtype; /* the root's param_dtype, in which ignored parameters are stored */
+    placement *placements;  /* [n_placements] the first one of a parameter is used */
     size_t n_placements, cap_placements;
-    fsdp_unit_mp_policy *policies; /* [n_policies] if several match a unit, the first is used */
+    fsdp_unit_mp_policy *policies; /* [n_policies] the first one that matches a unit is used */
     size_t n_policies;
-    bool *used;                /* [n_policies] does the policy's name match a unit? */
-    const char **excluded;     /* class names, then NULL; NULL: the default is used */
-    const char **force_leaves; /* class names, then NULL; NULL: the default is used */
+    bool *used;                /* [n_policies] whether a unit matches the name of the policy */
+    const char **excluded;     /* NULL-terminated class names, or NULL if the flag was not given */
+    const char **force_leaves; /* NULL-terminated class names, or NULL if the flag was not given */
 };
 
 /* --- parsing --- */
@@ -247,12 +247,12 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
     return FSDP_OK;
 }
 
-/* --- callbacks of units --- */
+/* --- applying the flags to the options of units --- */
 
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* relative to the unit, so parameters are compared instead */
+    (void)name; /* the name is relative to the unit, so compare parameters instead */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;
@@ -275,7 +275,8 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
 {
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
-    for (size_t i = s->n_policies; i-- > 0;) { /* backwards, so that the first match wins */
+    /* Go backwards, so that the policy that is given first is set last. */
+    for (size_t i = s->n_policies; i-- > 0;) {
         if (!fsdp_module_matches(s->policies[i].name, path, module))
             continue;
         options->mp_policy = of_all;
@@ -320,8 +321,8 @@ static fsdp_status parse_policies(fsdp_named_sharding *s, const fsdp_option_list
     return FSDP_OK;
 }
 
-/* Make a NULL-terminated array of the words of a flag. FSDP_ERR_INVALID if a word is not the class
- * of a module. */
+/* Set *classes to a NULL-terminated array of the words of a flag. Return FSDP_ERR_INVALID if a word
+ * is not the class of a module. */
 static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_option_list *list,
                                 const char ***classes)
 {
@@ -337,9 +338,9 @@ static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_
     return FSDP_OK;
 }
 
-/* Return an error if an ignored parameter is trained. As in PyTorch, gradients of ignored
- * parameters are neither summed over the ranks nor divided, so training would make the weights of
- * the ranks differ. */
+/* Return an error if an ignored parameter requires a gradient. As in PyTorch, the ranks do not sum
+ * gradients of ignored parameters. So training would give the parameter other values on each
+ * rank. */
 static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parameter_list *all)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -400,8 +401,8 @@ void fsdp_named_sharding_destroy(fsdp_named_sharding *s)
     fsdp_free(s);
 }
 
-/* Allocate an ignored parameter. Units do not cast ignored parameters, so these are stored in the
- * dtype in which operations compute. */
+/* Allocate an ignored parameter. Units do not cast it, so store it in the dtype in which operations
+ * compute. */
 static fsdp_status allocate_ignored(const fsdp_named_sharding *s, fsdp_parameter *p,
                                     fsdp_device *device)
 {

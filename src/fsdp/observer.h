@@ -5,9 +5,9 @@
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* This rank's rows were written, and the all-gather is under way. Not
-                          reported if operations read the master weights directly, because nothing is
-                          written then. */
+    FSDP_UNIT_GATHER,  /* This rank's rows were written for the peers, and the all-gather has begun.
+                          Not reported if operations read the master weights directly, because
+                          nothing is written then. */
     FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
                           the unit is not sharded. */
     FSDP_UNIT_RESHARD,
@@ -24,5 +24,5 @@ typedef struct fsdp_unit_observer {
 } fsdp_unit_observer;
 
 /* Make all units of `root` and of the modules below it report to `observer`, which is borrowed. If
- * it is NULL, the units report nothing. */
+ * `observer` is NULL, the units report nothing. */
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer);

@@ -7,7 +7,7 @@
 
 #include "src/fsdp/param_storage.h"
 
-/* --- the shard --- */
+/* --- the shard of this rank --- */
 
 fsdp_status fsdp_param_choose_shard(fsdp_param *p)
 {

@@ -1,4 +1,5 @@
-/* The life cycle of a param group: create, adopt, change storage, destroy. */
+/* Creates and destroys param groups, adopts their parameters, and changes how parameters are
+ * stored. */
 #include "src/fsdp/param_group.h"
 
 #include "src/base/alloc.h"
@@ -166,7 +167,7 @@ void fsdp_param_group_destroy(fsdp_param_group *g)
 
 /* --- changing the storage --- */
 
-/* How a parameter was stored. */
+/* The fields of an fsdp_param that describe how it was stored. */
 typedef struct stored {
     const fsdp_param_storage *storage;
     fsdp_param_memory *memory;
@@ -208,14 +209,14 @@ static fsdp_status create_tensors(fsdp_param_group *g, const stored *old)
     return FSDP_OK;
 }
 
-/* Release p's tensors, and set the fields that describe how p is stored to `with`. */
+/* Release p's tensors. Then set the fields of p that are in `stored` to `with`. */
 static void release_stored(fsdp_param *p, const stored *with)
 {
     fsdp_param_release_tensors(p);
     set_stored(p, with);
 }
 
-/* A state dict may refer to the old local tensor. So keep this tensor object, and give it the new
+/* A state dict may hold the old local tensor. So p keeps this tensor object, which gets the new
  * memory. */
 static void keep_local(fsdp_param *p, stored *old)
 {
@@ -225,8 +226,8 @@ static void keep_local(fsdp_param *p, stored *old)
     old->local = made;
 }
 
-/* Call this when all parameters have their new memory. Exchange the tensors, and free the old
- * memory. */
+/* Call this when all parameters have their new memory. Give the new memory to the old local
+ * tensors, and free the old memory. */
 static void finish_exchange(fsdp_param_group *g, stored *old, fsdp_param_memories *old_memories)
 {
     for (size_t i = 0; i < g->n_params; i++) {
@@ -338,7 +339,7 @@ fsdp_status fsdp_param_group_apply_load(const fsdp_tensor *local)
     return status;
 }
 
-/* --- another device --- */
+/* --- moving from meta to a device --- */
 
 static void drop_all_gradients(fsdp_param_group *g)
 {
@@ -374,7 +375,8 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* Create the group's memory on `device`. Its rows are staged in a file if they were before. */
+/* Create the group's memory on `device`. If this rank's rows were staged in a file, stage them in a
+ * file again. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;

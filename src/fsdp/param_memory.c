@@ -1,4 +1,4 @@
-/* Functions that the memories of a param group share: see param_storage.h. */
+/* Functions that several kinds of memory share (storage_*.c). Declared in param_storage.h. */
 #include "src/fsdp/param_storage.h"
 
 fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
@@ -9,7 +9,7 @@ fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
     return FSDP_OK;
 }
 
-/* Tensors that use the view may outlive the memory. After this call, they are empty. */
+/* Tensors over m->view may outlive m. This function makes them empty. */
 void fsdp_param_memory_release_view(fsdp_param_memory *m)
 {
     if (m->view) {

@@ -50,7 +50,7 @@ static fsdp_status reserve_next(fsdp_param_memory *m, const fsdp_param *p, size_
     return FSDP_OK;
 }
 
-/* Reserve room for p in the memory of `kind`. Create this memory if it does not exist yet. */
+/* Reserve room for p in the memory of `kind`. Create the memory if it does not exist yet. */
 static fsdp_status reserve(fsdp_param_memories *memories, fsdp_memory_kind kind,
                            const fsdp_param_guards *guards, fsdp_param *p, size_t *offset)
 {

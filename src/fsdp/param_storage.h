@@ -1,11 +1,14 @@
 /* The ways in which parameters are stored.
  *
- * Note [Param storages]. A storage is a const table that describes how one parameter is stored:
- * where this rank's rows are, and in which memory operations read the whole parameter. A memory
- * belongs to a param group and contains all parameters of the group that are gathered in the same
- * way. It implements the steps of a gather: write this rank's rows, wait for the peers' rows,
- * reshard. The group calls its memories through their tables and never asks how a parameter is
- * stored. The first storage in this list that fits is used:
+ * Note [Param storages]. A param storage, here called a storage, is a const table that describes
+ * one way to store a parameter. It says where this rank's rows are, and which memory operations
+ * read. A memory belongs to a param group. It contains all parameters of the group that are
+ * gathered in the same way. It implements the steps of a gather: write this rank's rows, wait for
+ * the peers' rows, reshard. The group calls its memories through their tables and never asks how a
+ * parameter is stored.
+ *
+ * A parameter gets the first storage in this list that fits it. COPY means FSDP_MEMORY_COPY, and so
+ * on.
  *
  *   storage                this rank's rows              operations read  file
  *   extension              private, or staged            PACKED           storage_extension.c
@@ -16,32 +19,33 @@
  *   halved master          halves; the upper in MASTER   MASTER           storage_halved.c
  *   cast copy              private                       COPY             storage_copy.c
  *
- * To store parameters in another way, add a file with a new storage. If none of the memories is
- * suitable, add a new memory to the file, too. List both in param_storage.c. Examples: if hosts
- * store only their own rows, use a memory whose unshard fills a buffer from the network. For NCCL,
- * use a memory whose buffer is in device memory. For frozen parameters with 4-bit rows, use a
+ * To store parameters in another way, add a file with a new storage. If no existing memory is
+ * suitable, add a new memory to the file, too. List both in param_storage.c. Three examples: if
+ * hosts store only their own rows, use a memory whose unshard fills a buffer from the network. For
+ * NCCL, use a memory whose buffer is in device memory. For frozen parameters with 4-bit rows, use a
  * memory whose unshard unpacks the rows.
  *
- * Note [Master buffer]. Parameters that are stored in the form that operations read are in one
- * buffer, which all ranks share. Each parameter is whole and contiguous in this buffer. A rank's
- * `local` is a view of its own rows there. Unshard begins a READ phase and moves no data.
+ * Note [Master buffer]. Parameters with the storage "in the master" are stored in param_dtype, in
+ * one buffer that all ranks share. Operations read them in this buffer. Each parameter is whole and
+ * contiguous in this buffer. The `local` of a rank is a view of the rows that the rank owns.
+ * Unshard begins a READ phase and moves no data.
  *
  * Note [Halved masters]. A float32 parameter whose param_dtype is bfloat16 is in the master buffer,
  * too. The buffer contains the rounded upper halves of its values, which equal the values cast to
- * bfloat16. Each rank has the lower halves of its own rows in private memory (Note [Halved
- * storages] in src/tensor/halved.h). When the optimizer stores the upper halves, peers can read
- * them, so this store is the all-gather, and no other data moves.
+ * bfloat16. Each rank has the lower halves of its rows in private memory (Note [Halved storages] in
+ * src/tensor/halved.h). The optimizer stores the upper halves in the master buffer. This store is
+ * the all-gather; no other data moves.
  *
  * Note [Cast copies]. Operations read the parameters in COPY from a copy in param_dtype. In a WRITE
- * phase, each rank casts its own rows to param_dtype, and writes them to a buffer from a pool. In
- * the READ phase that follows, all ranks read this buffer.
+ * phase, each rank casts its rows to param_dtype and writes them to a buffer from a pool. In the
+ * READ phase that follows, all ranks read this buffer.
  *
  * Note [Kept copies]. A group that keeps its copy from forward to backward also keeps it from step
- * to step, because this needs no more memory. Then a write of a local tensor begins a WRITE phase
- * of the copy, and the next gather ends this phase. While an optimizer writes a local tensor, it
- * also stores the new rows in the copy (fsdp_parameter_own_rows_of_copy()), and this store is the
- * all-gather. After a write that does not do this, the gather casts all rows of this rank. If
- * nothing was written, the gather casts nothing. */
+ * to step, because this needs no more memory. While a copy is kept, a write of a local tensor
+ * begins a WRITE phase of the copy. The next gather ends this phase. While an optimizer writes a
+ * local tensor, it also stores the new rows in the copy (fsdp_parameter_own_rows_of_copy()). This
+ * store is the all-gather. If a write does not store them, the next gather casts all rows of this
+ * rank. If nothing was written, the gather casts nothing. */
 #pragma once
 #include "src/fsdp/param.h"
 
@@ -58,30 +62,32 @@ typedef enum fsdp_memory_kind {
 
 /* A function may be NULL if its comment says what NULL means. */
 typedef struct fsdp_param_memory_ops {
-    size_t bytes; /* Size of the memory's own struct, which begins with fsdp_param_memory. */
+    size_t bytes; /* Size of this kind of memory's struct, which begins with fsdp_param_memory. */
     /* Reserve room for p, which is the last item of m->params. Set *offset to the place of p, in
-     * elements of param_dtype. NULL: p is placed directly after the previous parameter. */
+     * elements of param_dtype. If the function is NULL, p is placed directly after the previous
+     * parameter. */
     fsdp_status (*reserve)(fsdp_param_memory *m, const fsdp_param *p, size_t *offset);
     /* Create `view`, and the buffers that last until `release`. Call this after room was reserved
      * for all parameters. Collective. */
     fsdp_status (*allocate)(fsdp_param_memory *m);
     /* Begin a gather: write this rank's rows to where peers read them. No effect if a gather has
-     * already done this. NULL: this rank's rows are always stored where peers read them. After a
-     * failure, the memory has returned its buffers to their pools. */
+     * already written them. After a failure, the memory has returned its buffers to their pools.
+     * The function is NULL if this rank's rows are always stored where peers read them. */
     fsdp_status (*gather)(fsdp_param_memory *m);
-    /* Begin a gather ahead of time. This is the same as `gather`, but if this rank's rows are in a
-     * file, it only starts reading them. NULL: there is nothing to do ahead of time. After a
-     * failure, the memory has returned its buffers to their pools. */
+    /* Begin a gather ahead of time. If this rank's rows are in a file, only start to read them;
+     * otherwise do what `gather` does. After a failure, the memory has returned its buffers to
+     * their pools. The function is NULL if there is nothing to do ahead of time. */
     fsdp_status (*prefetch)(fsdp_param_memory *m);
-    /* Wait for the peers' rows and show them in `view`. */
+    /* Wait for the peers' rows. Then give `view` the data of all rows. */
     fsdp_status (*unshard)(fsdp_param_memory *m);
-    /* Show again what fsdp_param_group_hide() has hidden. NULL: this memory cannot be hidden. */
+    /* Give back to `view` the data that fsdp_param_group_hide() took away. The function is NULL if
+     * this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
-    /* Undo unshard: `view` becomes empty, and this rank may write its rows again, even where peers
-     * read them. */
+    /* Undo `unshard`: `view` becomes empty, and this rank may write its rows again, even those that
+     * peers read. */
     void (*reshard)(fsdp_param_memory *m);
     /* Return buffers to their pools: those that outlive a reshard, and those of a gather that has
-     * begun. NULL: there are no such buffers. */
+     * begun. The function is NULL if there are no such buffers. */
     void (*drop)(fsdp_param_memory *m);
     /* Free what `allocate` has created. */
     void (*release)(fsdp_param_memory *m);
@@ -99,12 +105,12 @@ struct fsdp_param_memory {
     const fsdp_param_context *context;
     fsdp_param **params; /* [n_params] Parameters in this memory. */
     size_t n_params, cap_params;
-    int64_t numel;         /* Elements of param_dtype, with alignment. */
-    int64_t logical_numel; /* Elements without alignment. */
+    int64_t numel;         /* Size in elements of param_dtype, with padding. */
+    int64_t logical_numel; /* Size in elements, without padding. */
     fsdp_storage *view;    /* The storage that operations read. */
     fsdp_storage_guard *read_guard;
-    /* A write of this rank's rows must first pass `write_guard`, which is the group's, and then
-     * `own_guard`, which is this memory's. */
+    /* A write of this rank's rows must first pass `write_guard`, a copy of the group's guard. Then
+     * it must pass `own_guard`, which this memory sets. */
     fsdp_storage_guard write_guard, own_guard;
 };
 
@@ -115,23 +121,24 @@ typedef struct fsdp_param_memories {
 
 typedef struct fsdp_param_storage {
     const char *name;
-    /* Can p, in `dtype`, be stored in this way? */
+    /* Return true if p can be stored in this way and in `dtype`. */
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
-    /* The memory that operations read, and the memory that contains this rank's rows. */
+    /* `unsharded` is the memory that operations read. `sharded` is the memory that contains this
+     * rank's rows. */
     fsdp_memory_kind unsharded, sharded;
-    /* Create the tensor of this rank's rows, which has the given shape, and set its write
-     * guards. */
+    /* Create the tensor of this rank's rows, with the given shape, and set its write guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
                                 const int64_t *shape, fsdp_tensor **local);
-    /* Empty the tensor, before the memory of this rank's rows is freed. NULL: this is not
-     * necessary, because the tensor owns that memory, or because fsdp_param_memory_ops.release
-     * empties the tensor. */
+    /* Make the tensor empty. Called before the memory of this rank's rows is freed. The function is
+     * NULL if the tensor owns that memory, or if fsdp_param_memory_ops.release makes the tensor
+     * empty. */
     void (*leave_local)(fsdp_tensor *local);
-    /* Return this rank's rows in a kept copy that is open for writing; NULL if there is no such
-     * copy now. The function is NULL if an optimizer can never write a copy. */
+    /* If a kept copy is open for writing, return the address of this rank's rows in it, and set
+     * *dtype. Otherwise return NULL. The function is NULL if an optimizer can never write a
+     * copy. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Return the bytes of a shard of `numel` elements, as Note [Idle memory] in buffer.h counts
-     * them. If the function is NULL, they are `numel` times the size of fsdp_param.dtype. */
+    /* Return the bytes that a shard of `numel` elements adds to the limit in Note [Idle memory] in
+     * buffer.h. If the function is NULL, this is `numel` times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 
@@ -143,34 +150,33 @@ extern const fsdp_param_memory_ops fsdp_memory_master, fsdp_memory_copy, fsdp_me
 /* Return the storage for p in `dtype`. The choice also depends on the group's options and on the
  * parameter's current requires_grad. */
 const fsdp_param_storage *fsdp_param_storage_for(const fsdp_param *p, fsdp_dtype dtype);
-/* Choose the storage of each parameter in params [n] by the parameter's `dtype`, and allocate the
- * memories. The caller then creates the tensors. Collective. After a failure, nothing is
- * allocated. */
+/* Choose the storage of each parameter in params [n] by its `dtype`, and allocate the memories. The
+ * caller must then create the tensors. Collective. After a failure, nothing is allocated. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memories_create(const fsdp_param_guards *guards,
                                                        fsdp_param *params, size_t n,
                                                        fsdp_param_memories *memories);
 void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 
-/* --- for storages (param_memory.c) --- */
+/* --- functions for storage_*.c (param_memory.c) --- */
 
 /* Create `view` with the size of all parameters of the memory, but without data. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count an all-gather. FSDP2 would perform one here, but this memory only shows a buffer that it
- * already has. */
+/* Count an all-gather that FSDP2 would perform. This memory does not move any data, because its
+ * buffer still has the rows of all ranks. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
-/* Implements `unshard` for memories whose view is a whole buffer: wait until all ranks have written
- * `buffer`, and show it in `view`. */
+/* Implements `unshard` for memories whose view is a whole buffer. Wait until all ranks have written
+ * `buffer`, then make it the data of `view`. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_unshard_buffer(fsdp_param_memory *m,
                                                              fsdp_buffer *buffer);
-/* Implements `show` for memories whose view is a whole buffer: show `buffer`, which is still in its
- * READ phase, in `view` again. */
+/* Implements `show` for memories whose view is a whole buffer. `buffer`, which is still in its READ
+ * phase, becomes the data of `view` again. */
 void fsdp_param_memory_show_buffer(fsdp_param_memory *m, fsdp_buffer *buffer);
-/* Implements `prefetch` for memories whose gather reads local tensors: if these are in a file,
- * start reading them; otherwise gather. */
+/* Implements `prefetch` for memories whose gather reads local tensors. If the tensors are in a
+ * file, start reading them. Otherwise gather. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_prefetch(fsdp_param_memory *m);
 /* Create a tensor of this rank's rows in private memory, with the write guards of m. If the group
- * is offloaded, this private memory is staged in a file between uses. */
+ * is offloaded, the tensor's memory is staged in a file between uses. */
 FSDP_MUST_CHECK fsdp_status fsdp_create_private_local(fsdp_param_memory *m, const fsdp_param *p,
                                                       const int64_t *shape, fsdp_tensor **local);
 static inline size_t fsdp_param_memory_bytes(const fsdp_param_memory *m)

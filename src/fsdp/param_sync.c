@@ -1,15 +1,16 @@
-/* sync_module_states: before parameters are sharded, rank 0 broadcasts their whole values to all
- * ranks, one parameter at a time. */
+/* Implements sync_module_states: before parameters are sharded, rank 0 broadcasts its whole values
+ * to all ranks, one parameter at a time. */
 #include "src/fsdp/param.h"
 
-/* The first message of rank 0: whether it has values of the parameter, and in which dtype. */
+/* What rank 0 broadcasts first for a parameter: whether it has values, and their dtype. */
 typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
-/* Broadcast rank 0's data, in two steps: within each mesh row from the first rank of the row, then
- * within each mesh column from the first rank of the column. Only the mesh row of rank 0 gets the
- * right data in the first step. The second step overwrites what the other mesh rows got. */
+/* Broadcast rank 0's data in two steps. First, the first rank of each mesh row broadcasts within
+ * its row. Only in rank 0's row is this the right data. Then the first rank of each mesh column,
+ * which is in rank 0's row, broadcasts within its column. This overwrites what the other rows
+ * got. */
 static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
     if (c->group)

@@ -30,8 +30,8 @@ bool fsdp_param_is_pending(const fsdp_param *p)
     return dtype != p->dtype || fsdp_param_storage_for(p, dtype) != p->storage;
 }
 
-/* Set *fit to whether the n values at `at` survive a conversion to `dtype` and back. `scratch` has
- * room for the results of both conversions. */
+/* Set *fit to true if converting the n values at `at` to `dtype` and back preserves them, otherwise
+ * to false. `scratch` has room for the results of both conversions. */
 static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *at, fsdp_dtype from,
                                        fsdp_dtype dtype, int64_t n, const fsdp_tensor *scratch,
                                        bool *fit)
@@ -45,8 +45,8 @@ static fsdp_status chunk_survives_cast(const fsdp_param_context *c, const char *
     return FSDP_OK;
 }
 
-/* Set *fit to whether all of this rank's values of p survive a conversion to `dtype` and back. On
- * meta this is unknown, and *fit is false. */
+/* Set *fit to true if converting this rank's values of p to `dtype` and back preserves all of them,
+ * otherwise to false. On meta, *fit is false, because values are unknown. */
 static fsdp_status survives_cast(const fsdp_param *p, fsdp_dtype dtype, bool *fit)
 {
     const fsdp_param_context *c = p->context;
@@ -73,8 +73,8 @@ static bool widens(fsdp_dtype from, fsdp_dtype to)
     return fsdp_dtype_size(from) < fsdp_dtype_size(to);
 }
 
-/* Find the parameters whose values the conversion would change on any rank, and reset their entries
- * of `dtypes` to their current dtypes. */
+/* For each parameter: if the conversion to dtypes[i] would change a value on any rank, set
+ * dtypes[i] to the current dtype. */
 static fsdp_status keep_dtypes_if_lossy(const fsdp_param_context *c, const fsdp_param *params,
                                         size_t n, fsdp_dtype *dtypes)
 {

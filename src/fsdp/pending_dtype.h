@@ -1,20 +1,23 @@
-/* The dtype that each parameter of a group is stored in.
+/* Chooses the dtype in which each parameter of a group is stored.
  *
  * Note [Frozen parameters]. A parameter that trains is stored in master_dtype. A frozen parameter
- * has neither a gradient nor moments, and no optimizer updates it, so it does not need
- * master_dtype. It is stored in the dtype in which it was loaded, unless that dtype needs more
- * memory than master_dtype. If the stored dtype is param_dtype, operations read the parameter where
- * it is stored. requires_grad may change between steps. The new dtype is then pending until the
- * group's next forward or the next load applies it. Unfreezing widens a parameter. Freezing narrows
- * a parameter only if the conversion preserves its values on all ranks exactly, so trained values
- * are not rounded. */
+ * does not need master_dtype, because it has neither a gradient nor moments, and no optimizer
+ * updates it. It is stored in the dtype in which it was loaded. If that dtype needs more memory
+ * than master_dtype, it is stored in master_dtype instead. If a parameter is stored in param_dtype,
+ * operations read it where it is stored.
+ *
+ * requires_grad may change between steps. If this changes the dtype, the new dtype is pending until
+ * the group's next forward or the next load applies it. Unfreezing converts a parameter to
+ * master_dtype. Freezing converts it to the narrower dtype only if this preserves its values
+ * exactly on all ranks. So trained values are not rounded. */
 #pragma once
 #include "src/fsdp/param.h"
 
 /* Return the dtype in which p should be stored. It depends on master_dtype, on requires_grad and on
  * the dtype in which p was loaded. */
 fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p);
-/* Has p changed since its storage was chosen, so that it needs another storage or dtype? */
+/* Return true if p needs another storage or dtype than it has. The reason is that requires_grad has
+ * changed, or that new values are about to be loaded. */
 bool fsdp_param_is_pending(const fsdp_param *p);
 /* Set dtypes [n] to the pending dtypes of the parameters. A parameter keeps its current dtype if
  * the conversion would change a value on any rank. Collective. */

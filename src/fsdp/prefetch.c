@@ -1,7 +1,7 @@
 /* See Note [Prefetch] in prefetch.h. */
 #include "src/fsdp/prefetch.h"
 
-/* --- the queue --- */
+/* --- the queue of units --- */
 
 static size_t count_ahead(const fsdp_state_context *c)
 {
@@ -86,8 +86,9 @@ fsdp_status fsdp_prefetch_end_iteration(fsdp_state_context *c)
     return FSDP_OK;
 }
 
-/* Return the unit that followed `state` in the previous forward. Return NULL if there is none, if
- * `state` had another position in the previous forward, or if implicit prefetch is off. */
+/* Return the unit that followed `state` in the previous forward. Return NULL in three cases: no
+ * unit followed, `state` was at another position in the previous forward, or FSDP_FORWARD_NONE is
+ * set. */
 static fsdp_state *next_in_forward(const fsdp_state_context *c, const fsdp_state *state)
 {
     size_t i = c->order.n - 1;
@@ -112,10 +113,10 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* --- backward --- */
 
-/* Return the unit that backward needs after `state`: the unit that forward left just before
- * `state`. The first round searches `left` from the cursor towards the start. If `state` is not
- * found, the second round searches all of `left`: the tape may have several forwards, and backward
- * then visits each unit several times. */
+/* Return the unit that backward enters after `state`. In `left`, it is directly before `state`. The
+ * first round searches `left` from the cursor towards the start. If it does not find `state`, the
+ * second round searches all of `left`. This happens if the tape has several forwards: backward then
+ * visits each unit several times. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {

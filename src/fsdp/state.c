@@ -16,11 +16,10 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step: drop the partial sums of a previous step that did not end. Gradients that
- * accumulate without communication are dropped only if the step has a known number of micro-steps.
- * Otherwise every micro-step has number 0, so it is unknown where a step begins. While to_flush is
- * set, nothing is dropped: the current micro-step has several backwards, and the last of them has
- * not ended yet. */
+/* Begin a step: drop the partial sums of a previous step that did not end. Also drop gradients that
+ * accumulate without communication, but only if the step has several micro-steps. Otherwise each
+ * micro-step has number 0, so it is unknown whether this is the first one. Drop nothing if to_flush
+ * is set: the current micro-step has several backwards, and the last of them has not ended yet. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -31,7 +30,7 @@ static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
     }
 }
 
-/* Return FSDP_ERR_STATE if gradients of earlier micro-steps of this step were dropped: the
+/* Return FSDP_ERR_STATE if gradients of earlier micro-steps of this step were dropped. The
  * remaining micro-steps would produce the gradient of only a part of the batch. */
 static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 {
@@ -74,8 +73,8 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* Begin a recomputation within backward, which does not change the recorded order of units. If
- * there is no tape, the unit is inside nested checkpointed modules, and its forward will run once
+/* Begin a recomputation within backward. It does not change the recorded order of units. If there
+ * is no tape, the unit is inside nested checkpointed modules, and its forward will run once
  * more. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
@@ -152,9 +151,9 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units that are not held. Some may still be unsharded for a backward that will not
- * run. Units that were requested or that are kept after backward are resharded only if `also_kept`
- * is set. */
+/* Reshard all units, except those that are held. Some units are still unsharded for a backward that
+ * will not run. If `also_kept` is false, also skip units that were requested or that stay unsharded
+ * after backward. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -183,7 +182,8 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* End the forward of the units that still wait for one of their modules, which did not run. */
+/* Some units may still wait for one of their modules, which did not run in this forward. End the
+ * forward of these units. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -225,7 +225,8 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    c->to_flush = true; /* Set it again: the backward of an earlier tape may have flushed. */
+    /* Set to_flush again, because the backward of an earlier tape may have cleared it. */
+    c->to_flush = true;
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
         FSDP_TRY(unshard(state));
@@ -234,7 +235,7 @@ static fsdp_status pre_backward(void *self)
     return FSDP_OK;
 }
 
-/* Post the unit's gradients, unless they must not be communicated yet. */
+/* Post the unit's gradients. No effect if they must not be communicated yet. */
 static fsdp_status post_gradients(const fsdp_state *state)
 {
     if (!fsdp_grad_buffer_syncs(&state->param_group->grads) || state->hidden_calls)
@@ -255,8 +256,8 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all remaining gradients. If a unit has read a parameter of another unit, the
- * gradient may have arrived outside of the backward of the unit that owns the parameter. */
+/* Post and reduce all gradients that are left. For example, another unit may have read a parameter.
+ * Its gradient may then arrive after backward has left the unit that owns the parameter. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -337,8 +338,8 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* Kept copies of all units are in the pools. The pools move to the new device together with the
- * first unit, so drop all kept copies before that. */
+/* The pools move to the new device together with the first unit. They contain the kept copies of
+ * all units, so drop these copies first. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;
@@ -366,7 +367,7 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Check that every module has room for its hooks, so that either all hooks are added or none. */
+/* Check that every module has room for its hooks. Then either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -3,6 +3,7 @@
  *
  * The files of src/fsdp, from the top layer down. Each file calls only files below it
  * (tools/call_cycles.sh):
+ *   named_sharding.c name_patterns.c choices.c   command-line flags
  *   fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c describe.c observer.c
  *                                 the public calls
  *   state.c                       hooks: the order of a step
@@ -16,9 +17,8 @@
  *   param_storage.c storage_*.c param_memory.c   the ways in which parameters are stored
  *   param_context.c buffer.c      process groups, names; buffers and pools
  *
- * The folder exceeds the limit on source files per folder (docs/style.md), because each way to
- * store a parameter and each topic of the public calls has its own file. The layers in this list
- * give the folder its order.
+ * The folder has more source files than docs/style.md allows for a folder, because each way to
+ * store a parameter and each topic of the public calls has its own file.
  *
  * Note [Upcalls]. Lower layers do not include the headers of src/fsdp. They call src/fsdp only
  * through these tables of functions:
@@ -37,35 +37,36 @@
  *   fsdp_module.to_empty     Implemented in state.c. src/nn calls it when a module on meta gets
  *                            memory.
  * src/fsdp calls a higher layer only through the fsdp_unit_observer that the memory plan installs
- * (src/plan/plan.c): param_context.c reports all events to it. The observer changes nothing.
+ * (src/plan/plan.c). param_context.c reports all events to it. The observer changes nothing.
  *
  * Note [Order of a step]. Every rank runs the same program, so all ranks enter units in the same
  * order, and collectives happen in that order:
  *   pre_forward   unshard the unit; prefetch the units that come next (prefetch.h)
  *   post_forward  reshard the unit, unless it is kept until its backward
- *   pre_backward  unshard the unit; prefetch the unit that forward left just before it
+ *   pre_backward  unshard the unit; prefetch the unit whose forward ended just before its own
  *   post_backward post the unit's gradient buffer, unless gradients accumulate in it; reshard the
- *                 unit; then reduce the gradients of the unit that backward left before this one.
+ *                 unit; then reduce the gradient buffer that the previous unit has posted.
  *                 So a reduce runs one unit later than its post, when the peers have most likely
  *                 posted their gradients, too. It always runs at the same point of the program, so
  *                 memory peaks and the order of collectives do not depend on timing. A large unit
  *                 posts its gradients in sections, several times within its backward: see
- *                 Note [Sections] in grad_buffer.h. If a later backward or another unit needs to
- *                 write to a posted buffer before its reduce, the buffer is reduced first.
+ *                 Note [Sections] in grad_buffer.h. Between post and reduce, another gradient of
+ *                 the unit may arrive, from a later backward or from another unit. The posted
+ *                 buffer is then reduced first.
  *   end_backward  flush: reduce the pending buffer, finish the sums of earlier micro-steps, reshard
  *                 all units. All units have this hook, not only the outermost one, because a
- *                 program may call units one by one. Nothing is flushed before the last backward
- *                 (fsdp_set_is_last_backward()).
+ *                 program may call units one by one. If more backwards will follow
+ *                 (fsdp_set_is_last_backward()), there is no flush.
  *
  * If a unit is inside a checkpointed module, its forward runs a second time, within backward. The
  * unit is unsharded for this recomputation and stays unsharded until its own backward, which
- * follows. If the module calls the unit several times, the unit posts its gradients only after the
- * backward of the last call, so they are still reduced together.
+ * follows. If the checkpointed module calls the unit several times, the unit posts its gradients
+ * only after the backward of all these calls. So they are still reduced together.
  *
- * A unit of several modules is unsharded at the pre_forward of the first one that runs. It is
- * resharded at the post_forward of the last one. If some of its modules do not run in a forward, it
- * is resharded at the end of that forward. In backward the tape reports which region of these
- * modules is the last one. */
+ * A unit of several modules is unsharded at the pre_forward of the first of its modules that runs.
+ * It is resharded at the post_forward of the last one. If some of its modules do not run, it is
+ * resharded when the forward of the outermost unit ends. In backward the tape reports which region
+ * of these modules is the last one. */
 #pragma once
 #include "src/fsdp/param_group.h"
 
@@ -81,7 +82,7 @@ typedef struct fsdp_state_list {
 typedef struct fsdp_member {
     struct fsdp_state *state;
     fsdp_module *module;     /* Borrowed. */
-    fsdp_region_hooks hooks; /* Around the module's forward. */
+    fsdp_region_hooks hooks; /* Called around the module's forward. */
     bool to_run; /* The unit has begun the current forward, but this member has not run yet. */
 } fsdp_member;
 
@@ -91,37 +92,38 @@ typedef struct fsdp_state {
     size_t n_members;
     size_t refs; /* Number of live members. Their hooks own the state. */
     fsdp_param_group *param_group;
-    fsdp_region_hooks hooks;     /* Around the backward of all members' regions. */
+    fsdp_region_hooks hooks;     /* Called around the backward of the regions of all members. */
     fsdp_state_context *context; /* Owned by the outermost unit; NULL before the first forward. */
     bool owns_context;
-    int hidden_calls; /* Calls in checkpointed modules whose second run is still to come. */
-    struct fsdp_state *after_it; /* Will be prefetched when backward leaves this unit. */
-    /* Set by the control functions of fsdp.h; zero by default. */
-    fsdp_state_list forward_prefetch, backward_prefetch; /* Set by the user; empty: automatic. */
+    int hidden_calls; /* Calls in checkpointed modules that have not run a second time yet. */
+    struct fsdp_state *after_it; /* Unit to prefetch when backward leaves this unit; NULL: none. */
+    /* The control functions of fsdp.h set the fields below. By default they are zero. If a list is
+     * empty, the units to prefetch are chosen automatically. */
+    fsdp_state_list forward_prefetch, backward_prefetch;
     bool keeps_after_backward;
-    bool not_last_backward; /* Equal in all units of a tree. */
+    bool not_last_backward; /* The same in all units of a tree. */
 } fsdp_state;
 
 struct fsdp_state_context {
     fsdp_comm_context comm;
     fsdp_fully_shard_options options; /* The options of the outermost unit. */
-    fsdp_state **states;              /* [n_states] Parents first. */
+    fsdp_state **states;              /* [n_states] Parents before children. */
     size_t n_states, cap_states;
 
     /* For prefetch.c. */
     fsdp_state_list order;      /* Units in the order in which this forward has entered them. */
     fsdp_state_list last_order; /* The order in which the previous forward entered units. */
-    fsdp_state_list left;       /* Units in the order in which forward has left them. */
-    size_t cursor;              /* Position in `left`, which backward walks from its end. */
+    fsdp_state_list left;       /* Units in the order in which their forwards have ended. */
+    size_t cursor;              /* Position of backward in `left`. It moves towards the start. */
     fsdp_state_list queue;      /* Units that wait to be prefetched. */
     fsdp_state_list first_iteration; /* FSDP_FORWARD_STRICT: the order of the first iteration. */
-    size_t n_entered;                /* Units entered in this iteration. */
+    size_t n_entered;                /* Number of units that this iteration has entered. */
     bool first_iteration_ended;
 
     /* The progress of the step. */
-    int depth;      /* Number of units that forward has entered and not left. */
+    int depth;      /* Number of units whose forward has begun but not ended. */
     bool to_flush;  /* A forward with gradients, or a backward, has begun since the last flush. */
-    bool lost_sums; /* Gradients of earlier micro-steps were dropped: the step must restart. */
+    bool lost_sums; /* Gradients of earlier micro-steps were dropped, so the step must restart. */
     int micro_step; /* The micro-step of the latest forward with gradients. */
 };
 
@@ -139,36 +141,36 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_context_trim(fsdp_state_context *c);
 FSDP_MUST_CHECK fsdp_status fsdp_state_of(fsdp_module *module, fsdp_state **state);
 FSDP_MUST_CHECK fsdp_status fsdp_state_create(fsdp_module *const *modules, size_t n,
                                               fsdp_param_group *param_group);
-/* Return the module of the outermost unit at or around `m`, or `m` if there is no unit. For a unit
- * of several modules, return the first one. */
+/* Return the module of the outermost unit that contains `m`, or `m` itself if no unit contains it.
+ * If that unit has several modules, return its first module. */
 fsdp_module *fsdp_outermost_unit(fsdp_module *m);
-/* Must the unit be unsharded for its backward? */
+/* Return true if the unit must be unsharded for its backward. */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
-/* Cast the inputs of a forward when it begins (mixed_precision.c). fsdp_state_cast_outputs() casts
- * its outputs when it ends. */
+/* Cast the inputs of a forward that begins (mixed_precision.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s,
                                                    fsdp_args *in);
+/* Cast the outputs of a forward that has ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_outputs(const fsdp_state *state, fsdp_scope *s,
                                                     fsdp_args *out);
-/* Return FSDP_ERR_UNSUPPORTED, with a message that names the field, if a field has a dtype that is
- * not supported there. */
+/* Check that each dtype in `policy` is supported for its field. If not, return FSDP_ERR_UNSUPPORTED
+ * with a message that names the field. */
 FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_check(const fsdp_mp_policy *policy);
 
-/* Check that `modules` can be one unit. Otherwise return FSDP_ERR_INVALID, with a message that
- * names the modules. */
+/* Check that `modules` can be one unit. If not, return FSDP_ERR_INVALID with a message that names
+ * the modules. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_modules(fsdp_module *const *modules, size_t n);
-/* Check fsdp_wrap_policy.joint_modules as fsdp_check_modules() does. Each of these modules must
- * also be below `root` and have a forward. */
+/* Check fsdp_wrap_policy.joint_modules as fsdp_check_modules() does. Also check that each of these
+ * modules is below `root` and has a forward. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_joint_modules(const fsdp_module *root,
                                                      fsdp_module *const *modules, size_t n);
 /* Is p one of options->ignored_params? */
 bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *options, const fsdp_parameter *p);
 bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
-/* Are all uses of p in `m` or below it? */
+/* Return true if only `m` and modules below it use p. */
 bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m);
-/* Implements fsdp_fully_shard_modules(). If `leave_shared` is set, a parameter that modules outside
- * of this unit also use is left to a unit around all modules that use it. */
+/* Implements fsdp_fully_shard_modules(). If `leave_shared` is true, skip parameters that modules
+ * outside of this unit also use. They are for a unit around all of these modules. */
 FSDP_MUST_CHECK fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n, fsdp_group *group,
                                            fsdp_device *device,
                                            const fsdp_fully_shard_options *options,

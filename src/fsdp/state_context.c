@@ -51,8 +51,8 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m)
     return top->fsdp_state ? ((fsdp_state *)top->fsdp_state)->module : top;
 }
 
-/* Does m, or a module below it, run again in backward because it is checkpointed? Its parameters
- * are then needed there. */
+/* Return true if m, or a module below it, is checkpointed. Its forward then runs again in backward,
+ * and needs the parameters. */
 static bool runs_again(const fsdp_module *m)
 {
     bool again = m->checkpointed;
@@ -72,7 +72,7 @@ bool fsdp_state_unshards_in_backward(const fsdp_state *state)
 typedef struct joining {
     fsdp_state_context *context;
     const fsdp_module *top; /* the outermost unit of the context */
-    uint32_t n_units;       /* units visited so far in the model; also the next unit's number */
+    uint32_t n_units; /* number of units visited so far in the model; also the next unit's number */
 } joining;
 
 static fsdp_status append_name(fsdp_param_group *g, const char *path)
@@ -85,7 +85,7 @@ static fsdp_status append_name(fsdp_param_group *g, const char *path)
     return FSDP_OK;
 }
 
-/* All modules of a unit must be inside the same outermost unit. */
+/* Check that all modules of a unit are inside the same outermost unit. */
 static fsdp_status check_members(const fsdp_state *state, const fsdp_module *top)
 {
     for (size_t i = 0; i < state->n_members; i++) {
@@ -110,7 +110,7 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
     for (size_t i = 0; i < c->n_states; i++)
         if (c->states[i] == state)
             return append_name(state->param_group,
-                               path); /* the unit has already joined with another of its modules */
+                               path); /* another module of the unit was visited before */
     uint32_t number = j->n_units++;
     if (fsdp_outermost_unit(m) != j->top)
         return FSDP_OK;
@@ -141,8 +141,8 @@ static bool has_frozen(const fsdp_state_context *c)
     return false;
 }
 
-/* On rank 0, warn about offload policies that have no effect or that need more storage. `g` is the
- * param group of the outermost unit. */
+/* On rank 0, warn about an offload policy that has no effect, or that stores frozen parameters once
+ * per rank. `g` is the param group of the outermost unit. */
 static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_group *g)
 {
     const fsdp_offload_kind kind = g->context.options.offload_policy.kind;
@@ -159,7 +159,7 @@ static void warn_about_offload(const fsdp_state_context *c, const fsdp_param_gro
                  "parameters and optimizer state are already");
 }
 
-/* --- memory between steps --- */
+/* --- trimming the pools, and creating the context --- */
 
 fsdp_status fsdp_state_context_trim(fsdp_state_context *c)
 {

@@ -1,4 +1,5 @@
-/* Parameters that a gather casts: Note [Cast copies] and Note [Kept copies] in param_storage.h. */
+/* Stores parameters that a gather casts: Note [Cast copies] and Note [Kept copies] in
+ * param_storage.h. */
 #include "src/fsdp/storage_copy.h"
 
 #include "src/trace/trace.h"
@@ -10,7 +11,8 @@ static fsdp_copy_memory *copy_of(fsdp_param_memory *m)
 
 /* --- writes of this rank's rows --- */
 
-/* Open the kept copy for writing. No rank reads it before the next gather. */
+/* Open the kept copy for writing. No rank reads it before the next gather. No effect if no copy is
+ * kept or if it is open already. */
 static fsdp_status open_copy(fsdp_copy_memory *m)
 {
     if (!m->buffer || m->is_open)

@@ -1,13 +1,15 @@
-/* The memory of cast copies. It is used by several storages, which store this rank's rows in
- * different ways. */
+/* The memory FSDP_MEMORY_COPY, which contains cast copies. Several storages use it. They differ in
+ * how they store this rank's rows. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
 typedef struct fsdp_copy_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer; /* From a pool; NULL if nothing is gathered and no copy is kept. */
-    bool is_open;  /* The copy is kept and in a WRITE phase: this rank's rows may be written. */
-    int unwritten; /* Number of writes of local tensors that the kept copy does not contain yet. */
+    bool is_open;        /* The copy is in a WRITE phase: this rank may write its rows. */
+    /* Number of writes of local tensors, since the last gather, that did not also write the
+     * copy. */
+    int unwritten;
     bool is_gathered; /* A gather has written this rank's rows, and no reshard has followed yet. */
 } fsdp_copy_memory;
 

@@ -1,8 +1,8 @@
-/* Parameters that ranks exchange in a packed form, which differs from the form in which they are
- * stored or read.
+/* Stores parameters that have an all-gather extension. The ranks exchange these parameters in a
+ * packed form. It may differ from the form that is stored, and from the form that operations read.
  *
- * Note [All-gather extensions]. In a WRITE phase, each rank packs its own rows into a buffer that
- * all ranks share. In the READ phase that follows, every rank unpacks all rows into private memory.
+ * Note [All-gather extensions]. In a WRITE phase, each rank packs its rows into a buffer that all
+ * ranks share. In the READ phase that follows, every rank unpacks all rows into private memory.
  * Then the packed buffer returns to its pool. So an extension may choose any packed form. Each rank
  * needs private memory for the whole parameter, as in FSDP2. */
 #include "src/base/alloc.h"
@@ -16,7 +16,7 @@ enum {
 typedef struct packed_memory {
     fsdp_param_memory base;
     fsdp_buffer *packed;   /* The packed rows of all ranks; NULL: no gather is under way. */
-    fsdp_buffer *unpacked; /* The whole parameters, which operations read; NULL: not unsharded. */
+    fsdp_buffer *unpacked; /* The whole parameters. NULL: the group is sharded. */
 } packed_memory;
 
 static packed_memory *packed_of(fsdp_param_memory *m)
@@ -73,7 +73,8 @@ static size_t aligned(size_t bytes)
     return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
 }
 
-/* A position in the packed buffer, which is ordered by parameter, then by rank. */
+/* The place of one rank's rows of one parameter in the packed buffer. Places are in the order of
+ * the parameters, and for each parameter in the order of the ranks. */
 typedef struct place {
     size_t param;
     int rank;
@@ -95,7 +96,7 @@ static bool next_place(const packed_memory *m, place *at)
     return true;
 }
 
-/* Return the size of the packed buffer in bytes. Set *logical to its size without alignment. */
+/* Return the size of the packed buffer in bytes. Set *logical to its size without padding. */
 static size_t total_bytes(const packed_memory *m, uint64_t *logical)
 {
     place at = {.rank = -1};
@@ -223,7 +224,7 @@ static fsdp_status unshard(fsdp_param_memory *base)
     const fsdp_phase_info info = phase_info(m, FSDP_KIND_ALL_GATHER, logical);
     fsdp_status status = fsdp_buffer_begin(m->packed, FSDP_PHASE_READ, &info);
     if (status == FSDP_OK) {
-        status = fsdp_group_check(c->shard_group); /* Has a rank failed to pack? */
+        status = fsdp_group_check(c->shard_group); /* fails if a rank could not pack its rows */
         fsdp_storage_set_data(base->view, fsdp_buffer_data(m->unpacked));
         if (status == FSDP_OK)
             status = unpack_all(m);

@@ -1,10 +1,11 @@
-/* float32 parameters whose upper halves operations read: Note [Halved masters] in
+/* Stores float32 parameters as halves. Operations read the upper halves: Note [Halved masters] in
  * param_storage.h. */
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Halves are used for sharded parameters and for a rank without peers. Under NO_SHARD, or if a rank
- * has only replicas as peers, every rank has its own whole parameters, and a gather casts them. */
+/* Halves are used for sharded parameters and for a rank without peers. In two cases, every rank has
+ * whole parameters of its own, and a gather casts them instead: under NO_SHARD, or if all peers are
+ * replicas. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
@@ -30,8 +31,9 @@ static void leave_local(fsdp_tensor *local)
 }
 
 /* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes
- * of the float32 values, minus those of the marks. The shard itself has the marks in addition to
- * the values, so shard and pools together need at most twice the bytes of the values. */
+ * of the float32 values, minus those of the marks (src/base/halves.h). The shard itself has the
+ * marks in addition to the values. So shard and pools together have at most twice the bytes of the
+ * values. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

@@ -1,28 +1,30 @@
-/* Parameters that NO_SHARD stores once for all ranks of a host.
+/* Stores the frozen parameters of NO_SHARD, once for all ranks of a host.
  *
  * Note [Once per host]. Under NO_SHARD every rank has its own whole master weights of the
  * parameters that train. But while a parameter is frozen, it is equal on all ranks. So it is stored
  * only once, in a shared buffer, and the local tensor of each rank is a view of the whole parameter
- * in this buffer. A read need not wait, because the parameter is written only between two barriers,
- * when no rank has gathered it. All ranks run the same program, so all of them write, but only the
- * values of the first rank are kept. The other ranks write to private memory, which is freed at the
- * end of the write. The memory plan does not count this private memory: it exists only between
- * steps, for one parameter at a time. If the dtype is param_dtype, operations read the buffer;
- * otherwise a gather casts from it. */
+ * in this buffer. Reads do not wait, because the parameter is written only between two barriers,
+ * when no rank has gathered it.
+ *
+ * All ranks run the same program, so all of them write the parameter. Only the first rank writes to
+ * the shared buffer. The other ranks write to private memory, which is freed at the end of the
+ * write. The memory plan does not count this private memory: it exists only between steps, for one
+ * parameter at a time. If the parameter's dtype is param_dtype, operations read the buffer.
+ * Otherwise a gather casts from it. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_storage.h"
 
 typedef struct host_memory host_memory;
 
-/* One parameter in the buffer. */
+/* One parameter in the shared buffer. */
 typedef struct host_param {
     host_memory *memory;
     fsdp_param *param;
-    size_t offset; /* Offset in the buffer, in bytes. */
+    size_t offset; /* Offset in the shared buffer, in bytes. */
     fsdp_storage_guard guard;
     int writers;    /* Number of open writes. */
-    void *unwanted; /* On all ranks except the first: private memory for the writes. */
+    void *unwanted; /* Private memory for an open write, on all ranks except the first. */
 } host_param;
 
 struct host_memory {
@@ -63,7 +65,8 @@ static fsdp_status begin_write(void *self)
         status = FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_device_synchronize(c->device);
-    status = fsdp_agree(c->group, status); /* After this, no rank reads the memory any more. */
+    /* When fsdp_agree() returns, no rank reads the memory any more. */
+    status = fsdp_agree(c->group, status);
     if (status != FSDP_OK) {
         fsdp_free(h->unwanted);
         h->unwanted = NULL;
@@ -87,12 +90,12 @@ static void end_write(void *self)
     fsdp_storage_set_data(h->param->local->storage, data_of(h));
     fsdp_free(h->unwanted);
     h->unwanted = NULL;
-    /* If a peer is lost, the group's next call returns the error. */
+    /* If a peer is lost, the next collective of the group returns the error. */
     if (fsdp_barrier(c->group) != FSDP_OK)
         return;
 }
 
-/* --- the memory --- */
+/* --- the functions of the memory --- */
 
 static fsdp_status reserve(fsdp_param_memory *base, const fsdp_param *p, size_t *offset)
 {
@@ -155,7 +158,7 @@ const fsdp_param_memory_ops fsdp_memory_host = {.bytes = sizeof(host_memory),
                                                 .reshard = reshard,
                                                 .release = release};
 
-/* --- the storages --- */
+/* --- the functions of the storages --- */
 
 static bool fits_cast(const fsdp_param *p, fsdp_dtype dtype)
 {

@@ -1,4 +1,4 @@
-/* Parameters that are stored in the dtype in which operations read them: Note [Master buffer] in
+/* Stores parameters in the dtype in which operations read them: Note [Master buffer] in
  * param_storage.h. */
 #include "src/fsdp/storage_master.h"
 
@@ -7,7 +7,7 @@
 typedef struct master_memory {
     fsdp_param_memory base;
     fsdp_buffer *buffer;
-    fsdp_storage *storage; /* Over the whole buffer; local tensors are views of it. */
+    fsdp_storage *storage; /* Its data is the whole buffer; local tensors are views of it. */
     int writers; /* Number of open writes of this rank's rows, which share one WRITE phase. */
 } master_memory;
 
@@ -37,7 +37,7 @@ static void end_write(void *self)
         fsdp_buffer_end(m->buffer);
 }
 
-/* --- the memory --- */
+/* --- the functions of the memory --- */
 
 static fsdp_status allocate(fsdp_param_memory *base)
 {
@@ -87,10 +87,10 @@ const fsdp_param_memory_ops fsdp_memory_master = {.bytes = sizeof(master_memory)
                                                   .reshard = reshard,
                                                   .release = release};
 
-/* --- the storage --- */
+/* --- the functions of the storage --- */
 
-/* All ranks must be on one host, because the master buffer is one mapping. Own rows must be
- * contiguous in it. */
+/* All ranks must be on one host, because they map the same buffer. This rank's rows must be
+ * contiguous in the buffer. */
 bool fsdp_fits_in_master(const fsdp_param *p)
 {
     return fsdp_ranks_share_memory(p->context->shard_group) && p->slice.runs == 1;

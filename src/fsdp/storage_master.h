@@ -1,9 +1,9 @@
-/* Access to the master buffer for other storages that use it: Note [Master buffer] in
+/* Access to the master buffer, for the storages that use it: Note [Master buffer] in
  * param_storage.h. */
 #pragma once
 #include "src/fsdp/param_storage.h"
 
-/* Can p be stored in the master buffer? */
+/* Return true if p can be stored in the master buffer. */
 bool fsdp_fits_in_master(const fsdp_param *p);
 /* Return the address of this rank's rows of p in the master buffer; NULL on meta. `size` is the
  * size of an element in the buffer, in bytes. */

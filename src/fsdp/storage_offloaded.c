@@ -1,6 +1,6 @@
-/* Offloaded parameters: this rank's rows are in a file while they are not used (Note [Staged
- * storages] in src/tensor/offload.h). A gather casts the rows. A prefetch only starts to read them
- * from the file. */
+/* Stores offloaded parameters: this rank's rows are in a file while they are not used (Note [Staged
+ * storages] in src/tensor/offload.h). A gather reads and casts them. A prefetch only starts to read
+ * them. */
 #include "src/fsdp/storage_copy.h"
 
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)

@@ -1,10 +1,10 @@
-/* summon_full_params: between steps, gives the user whole parameters in the dtype of their master
- * weights.
+/* Implements summon_full_params: between steps, gives the user whole parameters in the dtype of
+ * their master weights.
  *
- * Each rank has private copies, as in FSDP1, where the copies are views of a gathered flat
- * parameter. Other ranks do not see this rank's changes to its copies. At the end, each rank writes
- * its own rows of the copies back to its master weights. Until then, the units refuse gathers and
- * refuse writes of master weights, so the values change only through the copies. */
+ * Each rank has private copies. (In FSDP1 they are private, too: views of a gathered flat
+ * parameter.) Other ranks do not see this rank's changes to its copies. At the end, each rank
+ * writes its own rows of the copies back to its master weights. Until then, units refuse to gather,
+ * and master weights cannot be written. So the values change only through the copies. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/state.h"
@@ -12,9 +12,10 @@
 typedef fsdp_summon_full_params_options summon_options;
 
 typedef struct summoned {
-    fsdp_param *param;         /* borrowed */
-    fsdp_tensor *whole, *grad; /* both are NULL if this rank gets no copies; `grad` is NULL if there
-                                  is no gradient */
+    fsdp_param *param; /* borrowed */
+    /* Copies of the whole parameter and of its whole gradient. Both are NULL if this rank gets no
+     * copies. `grad` is also NULL if there is no gradient or the user does not want it. */
+    fsdp_tensor *whole, *grad;
 } summoned;
 
 struct fsdp_full_params {
@@ -33,13 +34,14 @@ static bool has_group(const fsdp_full_params *f, const fsdp_param_group *g)
     return false;
 }
 
-/* Make all ranks fail if one fails, so that no rank waits for a rank that has failed. */
+/* Return an error on all ranks if `mine` is an error on any rank. Otherwise the other ranks would
+ * wait for the one that has failed. */
 static fsdp_status agree(const fsdp_param_group *g, fsdp_status mine)
 {
     return fsdp_agree(g->context.replicate_group, fsdp_agree(g->context.group, mine));
 }
 
-/* Find the first unit at or below `m`; NULL: there is none. */
+/* Return the param group of the first unit at or below `m`; NULL: there is none. */
 static const fsdp_param_group *first_group(const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -51,7 +53,7 @@ static const fsdp_param_group *first_group(const fsdp_module *m)
     return first;
 }
 
-/* Collect the units at and below `m`; with no_recurse, only the outermost ones. */
+/* Add the units at and below `m` to f->groups; with no_recurse, only the outermost ones. */
 static fsdp_status collect_groups(fsdp_full_params *f, const fsdp_module *m)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -96,8 +98,8 @@ static bool is_first_rank(const fsdp_param_group *g)
            (!g->context.replicate_group || fsdp_group_rank(g->context.replicate_group) == 0);
 }
 
-/* Set *whole to a copy of the whole tensor that `local` is a part of, or to NULL on ranks that
- * rank0_only leaves out. Collective. */
+/* `local` is this rank's part of a tensor. Set *whole to a copy of the whole tensor; on ranks that
+ * get no copies because of rank0_only, set it to NULL. Collective. */
 static fsdp_status gather_whole(const fsdp_full_params *f, const fsdp_param_group *g,
                                 fsdp_tensor *local, fsdp_tensor **whole)
 {
@@ -156,7 +158,8 @@ static fsdp_status check_options(const summon_options *o)
     return FSDP_OK;
 }
 
-/* Do the steps of summoning that can fail but do not communicate. */
+/* Do the steps of summoning that can fail but do not communicate. *full is set even after a
+ * failure; the caller destroys it. */
 static fsdp_status prepare_summon(const fsdp_module *module, const summon_options *o,
                                   fsdp_full_params **full)
 {

@@ -1,5 +1,5 @@
-/* Unsharding and resharding a param group, and the guards of its parameters, which may be written
- * only while the group is sharded. */
+/* Unshards and reshards a param group. Also implements the guards that allow writes of its
+ * parameters only while the group is sharded. */
 #include "src/base/assert.h"
 #include "src/fsdp/param_group.h"
 
@@ -13,8 +13,8 @@ static fsdp_status summoned_error(const fsdp_param_group *g)
                       g->context.name);
 }
 
-/* A write while the group is unsharded would change memory that peers read, or leave a copy
- * stale. */
+/* Allow a write of this rank's rows only while the group is sharded. At other times, a write would
+ * change memory that peers read, or make a copy stale. */
 static fsdp_status begin_write(void *self)
 {
     fsdp_param_group *g = self;
@@ -35,8 +35,8 @@ static void end_write(void *self)
     g->writers--;
 }
 
-/* Operations must not write the tensors that they read: these are in a copy, or in the master
- * buffer that all ranks share. */
+/* Operations must not write the tensors that they read, because these are in a copy or in the
+ * master buffer. */
 static fsdp_status refuse_write(void *self)
 {
     const fsdp_param_group *g = self;
@@ -58,8 +58,8 @@ static const fsdp_param *param_at(const fsdp_param_group *g, const fsdp_tensor *
     return NULL;
 }
 
-/* Refuse reads of the parameters of a group that is not unsharded. This is checked on meta, too, so
- * that a plan fails wherever its run would fail. */
+/* Allow reads of the group's parameters only while the group is unsharded. This is checked on meta,
+ * too, so a plan fails where its run would fail. */
 static fsdp_status check_read(void *self, const fsdp_tensor *tensor)
 {
     const fsdp_param_group *g = self;
@@ -112,7 +112,7 @@ void fsdp_param_group_drop_copies(fsdp_param_group *g)
             m->ops->drop(m);
 }
 
-/* Write this rank's rows to the copies that peers read. */
+/* Begin a gather: write this rank's rows to where peers read them. */
 static fsdp_status gather(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
@@ -177,7 +177,7 @@ static void become_unsharded(fsdp_param_group *g)
                               (uint64_t)g->numel * fsdp_dtype_size(dtype));
 }
 
-/* Show all memories of a hidden group again. */
+/* Unshard a hidden group: show its memories again. */
 static void show(fsdp_param_group *g)
 {
     fsdp_param_memory *m;
@@ -238,7 +238,7 @@ bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_
     case FSDP_RESHARD_DEFAULT:
         break;
     }
-    return !is_root; /* The root's backward comes directly after its forward. */
+    return !is_root; /* The root's backward begins directly after its forward. */
 }
 
 void fsdp_param_group_reshard(fsdp_param_group *g)

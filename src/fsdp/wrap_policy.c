@@ -1,6 +1,6 @@
-/* Chooses which modules of a tree become units, as torch/distributed/fsdp/wrap.py does. First all
- * units are chosen, children before parents. Then they are made in the same order. So an error in a
- * policy is found before anything has changed. */
+/* Chooses which modules of a tree become units, as torch/distributed/fsdp/wrap.py does. All units
+ * are chosen first, children before parents. Then they are made. So an error in a policy is found
+ * before anything has changed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,11 +19,15 @@ typedef struct chosen_unit {
 typedef struct plan {
     fsdp_module *root;
     const fsdp_wrap_policy *policy;
-    const fsdp_fully_shard_options *options; /* the caller's options; borrowed */
-    fsdp_fully_shard_options of_root;        /* for the root, as changed by unit_options() */
-    fsdp_fully_shard_options inside;         /* below the root; unit_options() changes a copy */
-    fsdp_fully_shard_options of_joint;       /* for the joint unit, as changed by unit_options() */
-    chosen_unit *units;                      /* [n] children first, without the root */
+    /* Options that the caller gave. Borrowed. */
+    const fsdp_fully_shard_options *options;
+    /* Options of the root. unit_options() may have changed them. */
+    fsdp_fully_shard_options of_root;
+    /* Options of the units below the root. For each unit, unit_options() may change a copy. */
+    fsdp_fully_shard_options inside;
+    /* Options of the joint unit. unit_options() may have changed them. */
+    fsdp_fully_shard_options of_joint;
+    chosen_unit *units; /* [n] Chosen units, children before parents, without the root. */
     size_t n, cap;
 } plan;
 
@@ -48,11 +52,12 @@ enum {
     MAX_CANDIDATES = 64
 };
 
-/* The classes of modules below a root that can be units, in the order of the tree. */
+/* The classes of modules that can be units, among the modules below a root. They are in the order
+ * of the tree. */
 typedef struct candidates {
-    const char *names[MAX_CANDIDATES + 1]; /* NULL-terminated; the first MAX_CANDIDATES classes */
+    const char *names[MAX_CANDIDATES + 1]; /* the first MAX_CANDIDATES classes, then NULL */
     size_t n;
-    const char *refused; /* the class that is refused; it is not in `names` */
+    const char *refused; /* class that the user gave and that is refused; it is not in `names` */
 } candidates;
 
 static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
@@ -65,7 +70,7 @@ static fsdp_status add_candidate(const char *path, fsdp_module *m, void *arg)
     return FSDP_OK;
 }
 
-/* Return an error whose message ends with the classes that the caller may name instead. */
+/* Return an error whose message ends with the classes that the user may give instead. */
 static fsdp_status refuse_class(fsdp_module *root, const char *name, const char *why)
 {
     candidates c = {.refused = name};
@@ -166,9 +171,9 @@ static fsdp_status check_policy(fsdp_module *root, const fsdp_wrap_policy *polic
                : FSDP_OK;
 }
 
-/* --- choosing units --- */
+/* --- choosing by class or by function --- */
 
-/* Set *all to whether m has parameters and all of them are ignored. */
+/* Set *all to true if m has parameters and all of them are ignored, otherwise to false. */
 static fsdp_status is_all_ignored(const fsdp_fully_shard_options *o, fsdp_module *m, bool *all)
 {
     fsdp_parameter_list list;
@@ -189,8 +194,7 @@ static void append_path(fsdp_str *path, const fsdp_module *root, const fsdp_modu
     fsdp_str_printf(path, "%s", m->name);
 }
 
-/* Return the path of m below the root, or NULL when out of memory. The caller must free the
- * path. */
+/* Return the path of m below the root, or NULL when out of memory. The caller owns the path. */
 static char *path_of(const plan *p, const fsdp_module *m)
 {
     fsdp_str text = {0};
@@ -316,8 +320,8 @@ static bool is_leaf(const plan *p, const fsdp_module *m)
     return is_among(m->class_name, given ? given : leaves);
 }
 
-/* Choose units at and below m by their size. Set *wrapped to the number of elements in these units
- * and in joint modules, which are in a unit of their own. */
+/* Choose units by size, at and below m. Set *wrapped to the number of elements that are in chosen
+ * units or in joint modules. */
 static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
 {
     const int64_t given = p->policy->min_num_params;
@@ -342,7 +346,7 @@ static fsdp_status choose_by_size(plan *p, fsdp_module *m, int64_t *wrapped)
     return choose_unit(p, m, &p->inside);
 }
 
-/* --- choosing by the policy --- */
+/* --- choosing as the policy says --- */
 
 static fsdp_status choose_units(plan *p)
 {
@@ -374,8 +378,8 @@ static bool are_neighbours(const fsdp_module *a, const fsdp_module *b)
     return a->parent == b->parent && strcmp(a->class_name, b->class_name) == 0;
 }
 
-/* Beginning at index `at`, find the first chosen module that has the same parent and class as the
- * module of `unit`. Return its index, or p->n if there is none. */
+/* Search p->units from index `at`. Return the index of the first unit whose module has the same
+ * parent and class as the module of `unit`. Return p->n if there is none. */
 static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
 {
     while (at < p->n && !are_neighbours(p->units[at].module, unit->module))
@@ -383,9 +387,10 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* If units[last] is the last module of its unit, fill members [modules_per_unit] with the
- * neighbours that form this unit, and return their number. Otherwise return 0. So a unit is made
- * when its last module is reached, after all units inside its modules. */
+/* Chosen modules that have the same parent and class are neighbours. modules_per_unit of them form
+ * one unit. If units[last] is the last module of its unit, set `members` [modules_per_unit] to all
+ * its modules and return their number. Otherwise return 0. So a unit is made when its last module
+ * is reached, after all units inside its modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
@@ -398,9 +403,9 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Make units of neighbours. If `inside` is set, make only the units inside the joint modules;
- * otherwise make only the others. Neighbours have the same parent, so either all of them are inside
- * the joint modules or none is. */
+/* Make units of neighbours. If `inside` is true, make the units inside joint modules. Otherwise
+ * make the units outside of them. Neighbours have the same parent, so all of them are inside joint
+ * modules or none is. */
 static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
                                    fsdp_device *device)
 {
@@ -432,10 +437,10 @@ static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fs
     return FSDP_OK;
 }
 
-/* The joint unit must be made after the units inside the joint modules and before the units around
- * them. The order of `units` does not ensure this: a module around one joint module may come before
- * a module inside another one. So make the units inside the joint modules first, then the joint
- * unit, then the other units. */
+/* The joint unit must be made after the units inside the joint modules, and before the units around
+ * them. p->units is not in this order. A module around one joint module may come before a module
+ * inside another one. So make the units inside the joint modules first, then the joint unit, then
+ * the other units. */
 static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *device)
 {
     const fsdp_wrap_policy *policy = p->policy;
