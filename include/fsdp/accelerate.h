@@ -8,9 +8,10 @@
  * | `pytorch_model_fsdp_<i>/` | `pytorch_model_fsdp.bin`, `..._1.bin`, ...        |
  * | `optimizer_<i>/`          | `optimizer.bin`, `optimizer_1.bin`, ...           |
  *
- * Both kinds also have `scheduler.bin`, `scheduler_<i>.bin`, `scaler.pt` if the loss is scaled, and
- * `random_states_<rank>.pkl`. Before Accelerate 0.25 the models were called `pytorch_model_<i>/`
- * and `pytorch_model.bin`. Both old and new names can be read.
+ * Folders of both kinds also have `scheduler.bin`, `scheduler_1.bin`, ..., one
+ * `random_states_<rank>.pkl` for each rank, and `scaler.pt` if the loss is scaled. Before version
+ * 0.25, Accelerate saved models as `pytorch_model_<i>/` or `pytorch_model.bin`. This library reads
+ * old and new names.
  *
  *     fsdp_module *models[] = {model};
  *     fsdp_optimizer *optimizers[] = {optimizer};
@@ -26,41 +27,43 @@
 extern "C" {
 #endif
 
-/** The state of a torch.optim.lr_scheduler.LambdaLR. It is the same for all groups of its
- * optimizer. */
+/** The state of a torch.optim.lr_scheduler.LambdaLR. All parameter groups of the optimizer have the
+ * same base_lr and last_lr. */
 typedef struct fsdp_accelerate_scheduler {
-    double base_lr;     /**< initial_lr: the rate that the schedule multiplies */
-    double last_lr;     /**< learning rate of the next step */
+    double base_lr;     /**< torch's initial_lr: learning rate before the schedule's factor is
+                             applied */
+    double last_lr;     /**< current learning rate, which the next optimizer step uses */
     int64_t last_epoch; /**< number of scheduler steps; with Accelerate's defaults this is the
                              number of optimizer steps times the number of ranks */
 } fsdp_accelerate_scheduler;
 
-/** The objects that were passed to accelerator.prepare(), in that order. All pointers are
- * borrowed. */
+/** The objects that are saved or loaded. Models, optimizers and schedulers are in the order in
+ * which they were passed to accelerator.prepare(). All pointers are borrowed. */
 typedef struct fsdp_accelerate_state {
     fsdp_module *const *models; /**< [n_models] */
     size_t n_models;
     fsdp_optimizer *const *optimizers;     /**< [n_optimizers]; optimizer i updates model i */
     size_t n_optimizers;                   /**< at most n_models */
     fsdp_accelerate_scheduler *schedulers; /**< [n_schedulers]; scheduler i belongs to optimizer i;
-                                                load_state overwrites them */
+                                                load_state overwrites the schedulers */
     size_t n_schedulers;                   /**< at most n_optimizers */
     fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
                                    has no scaler.pt. */
-    /** Seed for random_states. save_state writes the states that Python's, NumPy's and PyTorch's
-     * generators have after set_seed(seed). This library's random numbers are functions of seed and
-     * step, so it has no generator state of its own. */
+    /** Seed for the files random_states_<rank>.pkl, to which save_state writes the states that
+     * Python's, NumPy's and PyTorch's generators have after set_seed(seed). This library's random
+     * numbers are functions of seed and step, so it has no random generator whose state could be
+     * saved. */
     uint64_t seed;
 } fsdp_accelerate_state;
 
 /** Zero means default. */
 typedef struct fsdp_accelerate_options {
     fsdp_state_dict_type type;   /**< save_state: sharded or full */
-    bool old_names;              /**< save_state: use `pytorch_model_0` and the like, for
-                                      Accelerate before 0.25 */
-    bool overwrite;              /**< save_state: replace the checkpoint in an existing folder and
-                                      keep the other files there; default: an error unless the
-                                      folder is empty */
+    bool old_names;              /**< save_state: save models as `pytorch_model_<i>`, for Accelerate
+                                      before 0.25 */
+    bool overwrite;              /**< save_state: if the folder has files, replace the checkpoint in
+                                      it and keep all other files; default: fail if the folder has
+                                      files */
     bool keep_optimizer_options; /**< load_state: keep the optimizer's current learning rates and
                                       other options */
 } fsdp_accelerate_options;
@@ -72,8 +75,9 @@ typedef struct fsdp_accelerate_options {
  * @param dir   the same path on all ranks
  * @param group NULL: this rank alone
  * @return FSDP_ERR_UNSUPPORTED for FSDP_STATE_DICT_LOCAL, which Accelerate does not support with
- *         FSDP2; FSDP_ERR_INVALID if `dir` is not empty and overwrite is not set, or if the numbers
- *         of models, optimizers and schedulers do not match; FSDP_ERR_IO if the disk is full
+ *         FSDP2; FSDP_ERR_INVALID if `dir` has files and overwrite is false, or if there are more
+ *         optimizers than models or more schedulers than optimizers; FSDP_ERR_IO if the disk is
+ *         full
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, fsdp_group *group,
@@ -81,15 +85,15 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
 
 /**
  * Accelerator.load_state(): load a folder that Accelerate or fsdp_accelerate_save_state() wrote,
- * sharded or full, on any number of ranks. random_states are not read, because this library does
- * not use such generators.
+ * sharded or full, on any number of ranks. The files random_states_<rank>.pkl are not read, because
+ * this library does not use these random generators.
  *
  * Collective. Each part (a model, an optimizer) is checked on all ranks before its first value
  * changes. If a part fails, the parts before it stay loaded.
  *
- * @return FSDP_ERR_NOT_FOUND naming the file that is missing; FSDP_ERR_UNSUPPORTED for folders with
- *         one file per rank (LOCAL_STATE_DICT, use_dcp=False); FSDP_ERR_FORMAT naming a damaged
- *         file; and the errors of fsdp_dcp_load() and fsdp_set_state_dict()
+ * @return FSDP_ERR_NOT_FOUND if a file is missing; FSDP_ERR_UNSUPPORTED for folders with one file
+ *         per rank (LOCAL_STATE_DICT, use_dcp=False); FSDP_ERR_FORMAT if a file is damaged; and the
+ *         errors of fsdp_dcp_load() and fsdp_set_state_dict(). The message names the file
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_accelerate_load_state(const fsdp_accelerate_state *state, const char *dir, fsdp_group *group,

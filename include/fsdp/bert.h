@@ -1,6 +1,6 @@
 /**
  * @file
- * BERT (Devlin et al. 2019, arXiv 1810.04805): sequence classification and sentence embeddings.
+ * BERT (Devlin et al. 2019, arXiv 1810.04805), for sequence classification and sentence embeddings.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -13,25 +13,25 @@ extern "C" {
 #endif
 
 /**
- * The configuration of a BERT model, as in a Hugging Face config.json.
+ * The configuration of a BERT model. Fields are named like the keys of a Hugging Face config.json.
  *
  * It describes two kinds of models: BertForSequenceClassification, and BertModel, which has no
- * classifier. `architectures` in the file selects one of them; any other name there selects
- * BertForSequenceClassification.
+ * classifier. `architectures` in the file names one of them. If it has any other name, the model is
+ * a BertForSequenceClassification.
  */
 typedef struct fsdp_bert_config {
     int64_t vocab_size, hidden_size, num_hidden_layers, intermediate_size;
     int64_t num_attention_heads;     /**< divides hidden_size */
     int64_t max_position_embeddings; /**< longer sequences are an error */
-    int64_t type_vocab_size;         /**< number of segments */
-    int64_t num_labels; /**< num_labels of the file, or the number of entries of id2label, or 2 if
-                             the file has neither */
+    int64_t type_vocab_size;         /**< number of segments: token_type_ids are less than this */
+    int64_t num_labels; /**< number of classes: num_labels in the file, else the number of entries
+                             of id2label in the file, else 2 */
     double hidden_dropout_prob, attention_probs_dropout_prob;
-    double classifier_dropout; /**< hidden_dropout_prob if the file has null */
+    double classifier_dropout; /**< equals hidden_dropout_prob if the file has null */
     double layer_norm_eps, initializer_range;
     int64_t pad_token_id; /**< the embedding of this id gets no gradient; -1: there is no such id */
     fsdp_hidden_act hidden_act;
-    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
+    fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_bert_config;
 
 /**

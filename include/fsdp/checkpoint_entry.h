@@ -1,6 +1,7 @@
 /**
  * @file
- * One tensor of an open checkpoint file, whatever its format.
+ * Entries of checkpoint files. An entry has name, dtype, shape and bytes of one tensor. It has the
+ * same form for safetensors files and for files written by torch.save.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -9,7 +10,7 @@
 extern "C" {
 #endif
 
-/** One tensor of an open file, borrowed from it. */
+/** One tensor of an open file. The file owns the entry and all that it points to. */
 typedef struct fsdp_checkpoint_entry {
     const char *name;
     const char *path;       /**< the file that contains the tensor */
@@ -17,15 +18,16 @@ typedef struct fsdp_checkpoint_entry {
     const int64_t *shape;   /**< [ndim] */
     int ndim;               /**< 0: a scalar */
     int64_t numel;          /**< product of shape */
-    const void *data;       /**< [bytes], mapped read-only, row-major, little-endian; **may be
-                                 unaligned**: copy it out, do not cast the pointer */
+    const void *data;       /**< [bytes], read-only, row-major, little-endian. It **may be
+                                 unaligned**: copy elements with memcpy(), do not cast the
+                                 pointer */
     size_t bytes;           /**< size of the data; 0 if a dimension is 0 */
 } fsdp_checkpoint_entry;
 
 /**
  * Get the dtype of `entry`'s elements.
- * @return FSDP_ERR_UNSUPPORTED, naming file and tensor, for types that this library cannot compute
- *         with (8-bit floats, bool, ...). Their bytes can still be copied.
+ * @return FSDP_ERR_UNSUPPORTED for a type that this library cannot compute with (8-bit floats,
+ *         bool, ...). The bytes can still be copied.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_checkpoint_entry *entry,
                                                                  fsdp_dtype *dtype);
@@ -33,14 +35,14 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_chec
 /**
  * Check that `entry` has exactly the shape `shape`.
  * @param shape [ndim]
- * @return FSDP_ERR_FORMAT naming file, tensor and both shapes
+ * @return FSDP_ERR_FORMAT if the shapes differ. The message has file, tensor and both shapes
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
     const fsdp_checkpoint_entry *entry, const int64_t *shape, int ndim);
 
 /**
- * Get the bytes of rows [begin, end) along dimension 0, so that a rank reads only the pages of its
- * own shard. A scalar has one row.
+ * Get the bytes of rows [begin, end) along dimension 0, so that a rank can read only the pages of
+ * its shard. A scalar has one row.
  *
  * @param data  out: the first byte of the rows, borrowed; may be unaligned
  * @param bytes out: total size of the rows; 0 if begin == end
@@ -50,7 +52,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_rows(const fsdp_check
                                                                 int64_t begin, int64_t end,
                                                                 const void **data, size_t *bytes);
 
-/** Hints to the operating system about mapped bytes. They cannot fail. */
+/** Hints to the operating system about bytes of a mapped file. They cannot fail. */
 typedef enum fsdp_checkpoint_advice {
     FSDP_CHECKPOINT_WILL_READ, /**< start reading the bytes from the disk */
     FSDP_CHECKPOINT_DONE,      /**< the bytes need not stay in memory */

@@ -1,11 +1,13 @@
 /**
  * @file
- * Data: datasets of token ids, the order in which ranks read them, and batches prepared ahead.
+ * Training data: datasets of token ids, samplers that decide which rank reads which examples, and
+ * loaders that prepare batches ahead.
  *
- * A dataset is map-style (length and access by index). A sampler is a pure function from (epoch,
- * step, micro-step) to indices. A loader prepares the batches of one rank in order, in background
- * threads if requested. Nothing here communicates: every rank computes its own part, and all ranks
- * have the same number of steps by construction.
+ * A dataset has a length and gives examples by index, like torch's map-style datasets. A sampler is
+ * a pure function from (epoch, step, micro-step) to indices. A loader prepares the batches of one
+ * rank in order, in background threads if requested. The functions of this header do not
+ * communicate. Each rank computes which examples it reads, and all ranks have the same number of
+ * steps by construction.
  */
 #pragma once
 #include <stddef.h>
@@ -21,12 +23,14 @@ extern "C" {
 
 /* ---- datasets -------------------------------------------------------------------------------- */
 
-/** One example. Initialise with {0}, reuse it, and free it with fsdp_example_fini(). */
+/** One example. Initialise it with {0}, and free it with fsdp_example_fini(). It can be filled
+ * again and again. */
 typedef struct fsdp_example {
     fsdp_token_list source; /**< input_ids, without padding */
-    /** Token ids, with FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM: labels are not shifted.
-     * An empty list means the source itself. If there is one label more than source tokens, the
-     * last label is the token that follows the source. CLASSIFICATION: the class. */
+    /** SEQ2SEQ, CAUSAL_LM: token ids, with FSDP_IGNORE_INDEX where there is no loss. CAUSAL_LM:
+     * labels are not shifted. An empty list means that the labels are the source itself. If there
+     * is one label more than source tokens, the last label is the token after the source.
+     * CLASSIFICATION: one label, the class. */
     fsdp_token_list labels;
     fsdp_token_list position_ids;   /**< a document begins at each 0; empty: one document */
     fsdp_token_list token_type_ids; /**< empty: all 0 */
@@ -35,8 +39,8 @@ typedef struct fsdp_example {
 /** Free the lists of the example and empty it. */
 FSDP_API void fsdp_example_fini(fsdp_example *example);
 
-/** The random part of an example is a function of these values and the index of the example. {0} is
- * a valid draw. */
+/** Seed and epoch. If an example has a random part, that part is a function of seed, epoch and the
+ * example's index. {0} is a valid draw. */
 typedef struct fsdp_draw {
     uint64_t seed; /**< seed of the run */
     int64_t epoch;
@@ -44,18 +48,18 @@ typedef struct fsdp_draw {
 
 /**
  * The functions of a dataset, like the methods of torch's Dataset. A program with its own data
- * provides them. Several threads call get, draw and texts at the same time.
+ * provides them. Several threads may call `get`, `draw` and `texts` at the same time.
  */
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
-    /** Set the lists of `example`, which are empty, to example `index`, 0 <= index < len. Use
-     * fsdp_token_list_set(). Not called if `draw` is set. */
+    /** Fill the lists of `example` with example `index`, 0 <= index < len. The lists are empty
+     * before; use fsdp_token_list_set(). Not called if `draw` is set. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
-    /** Replaces `get` for examples that differ between epochs. The result must be a function of
-     * index and draw alone. NULL: examples are the same in every epoch. */
+    /** Called instead of `get`, for datasets whose examples differ between epochs. The result must
+     * be a function of `index` and `draw` alone. NULL: examples are the same in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
-    /** Get source and target as text, freed with fsdp_text_free(). NULL: the dataset has no
-     * texts. */
+    /** Get the source and the target of example `index` as texts, which the caller frees with
+     * fsdp_text_free(). NULL: the dataset has no texts. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** Free `self`. NULL: nothing to free. */
     void (*close)(void *self);
@@ -67,23 +71,25 @@ typedef struct fsdp_dataset fsdp_dataset;
 typedef enum fsdp_cleaning {
     FSDP_CLEANING_NONE, /**< the fields are used as they are */
     /**
-     * The cleaning of Hugging Face's WikiHow script followed by that of the tutorial's
-     * summarization_dataset.py. White space at both ends is removed. In summaries ".," becomes ".";
-     * in articles dots, line ends and a comma ("..\n\n,") become ".\n". Then "Example of text:",
-     * "Example of Summary:", line ends, "``" and quotes are removed from summaries and articles,
-     * which joins the last word of a line with the first of the next.
+     * The cleaning of Hugging Face's WikiHow script, followed by that of the tutorial's
+     * summarization_dataset.py:
+     * - White space at both ends of a text is removed.
+     * - In summaries, ".," becomes ".".
+     * - In articles, dots followed by line ends and a comma ("..\n\n,") become ".\n".
+     * - "Example of text:", "Example of Summary:", line ends, "``" and quotes are removed. This
+     *   joins the last word of a line with the first word of the next line.
      */
     FSDP_CLEANING_WIKIHOW,
 } fsdp_cleaning;
 
 /**
- * The rows of a file that are used: datasets.load_dataset(..., split=...).
+ * Which rows of a file the dataset has: datasets.load_dataset(..., split=...).
  *
- * In a CSV file, a row belongs to a split if its `title`, without spaces, is a line of
- * all_train.txt or all_val.txt in the same folder. These are the lists published by WikiHow's
- * authors, which Hugging Face's dataset script downloads. Without these lists, and in files of
- * other formats, the last sixth of the rows, rounded up, is for validation, and the rest is for
- * training.
+ * WikiHow's authors published the lists all_train.txt and all_val.txt, which Hugging Face's dataset
+ * script downloads. If the folder of a CSV file has these lists, a row is for training if its
+ * `title`, without spaces, is a line of all_train.txt, and for validation if it is a line of
+ * all_val.txt. If there are no lists, or if the file has another format, the last sixth of the
+ * rows, rounded up, is for validation, and the rest is for training.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -93,8 +99,8 @@ typedef enum fsdp_split {
 
 /**
  * T5's objective on plain text (Raffel et al. 2020, section 3.1.4). The text is cut into pieces. In
- * each piece, some spans are replaced by one sentinel each. In the target, each sentinel is
- * followed by the tokens that it replaces. Zero means default.
+ * each piece, some spans of tokens are chosen at random, and one sentinel replaces each span. In
+ * the target, the tokens of each span follow its sentinel. Zero means default.
  */
 typedef struct fsdp_span_corruption {
     double noise_density;          /**< fraction of the tokens that is replaced; 0 means 0.15 */
@@ -102,25 +108,27 @@ typedef struct fsdp_span_corruption {
 } fsdp_span_corruption;
 
 /**
- * Compute how many tokens a piece of text must have so that the input made from it has exactly
- * `inputs_length` tokens, and how many tokens its target has. See T5's random_spans_helper, and
- * compute_input_and_target_lengths of run_t5_mlm_flax.py.
+ * Compute how many tokens a piece of text must have to give an input of exactly `inputs_length`
+ * tokens. Also compute how many tokens the piece's target has. The same is done by T5's
+ * random_spans_helper and by compute_input_and_target_lengths in run_t5_mlm_flax.py.
  *
  * A piece of n tokens has n * noise_density noise tokens. The number of spans is the number of
- * noise tokens (or of the other tokens, if there are fewer of them) divided by
- * mean_noise_span_length. Both numbers are rounded half to even and are at least 1, so results for
- * small lengths differ from the reference. The input has the tokens that are not noise, a sentinel
- * for each span, and </s>. The target has the noise tokens, the sentinels, and </s>.
+ * noise tokens or the number of other tokens, whichever is smaller, divided by
+ * mean_noise_span_length. The numbers of noise tokens and of spans are rounded half to even and are
+ * at least 1. The two Python functions have no such minimum, so they give other results for small
+ * lengths. The input has the tokens that are not noise, a sentinel for each span, and </s>. The
+ * target has the noise tokens, the sentinels, and </s>.
  *
  * @param noise          NULL: defaults
- * @param inputs_length  wanted tokens of the input, including </s>
- * @param tokens_length  out: tokens of a piece: the largest number that gives such an input. At
- *                       density 0.5, it is one less if the target would otherwise be longer than
- *                       the input
- * @param targets_length out: tokens of a piece's target, including </s>; may be NULL
- * @param spans          out: number of sentinels in the input, and in the target; may be NULL
- * @return FSDP_ERR_INVALID, naming the value, if the density is not in (0, 1), if the mean is below
- *         1, or if no piece gives an input of exactly this length
+ * @param inputs_length  number of tokens that the input shall have, including </s>
+ * @param tokens_length  out: number of tokens of the piece. If several numbers give such an input,
+ *                       it is the largest of them. At density 0.5, it is one less if the target
+ *                       would otherwise be longer than the input
+ * @param targets_length out: number of tokens of the piece's target, including </s>; may be NULL
+ * @param spans          out: number of spans, and so of sentinels in the input; the target has as
+ *                       many. May be NULL
+ * @return FSDP_ERR_INVALID if the density is not in (0, 1), if the mean length is below 1, or if no
+ *         piece gives an input of exactly inputs_length tokens
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise,
                                                                   int64_t inputs_length,
@@ -130,10 +138,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_span_corruption_lengths(const fsdp_spa
 
 /** Zero means default for every field. */
 typedef struct fsdp_dataset_options {
-    fsdp_task task;                  /**< what the rows are for; determines their form */
+    fsdp_task task;                  /**< what the model is trained to do; the form of the rows
+                                          depends on it */
     const fsdp_tokenizer *tokenizer; /**< for texts; borrowed until the dataset is closed */
-    /** Prepended to each source text after cleaning, e.g. "summarize: ", or to each prompt of
-     * CAUSAL_LM. */
+    /** Text to prepend to each source after cleaning, e.g. "summarize: ". CAUSAL_LM: it is
+     * prepended to each prompt. */
     const char *source_prefix;
     /** SEQ2SEQ: the largest number of tokens of a source, including </s>; longer sources are cut. 0
      * means 512 for texts, as in the tutorial, and no limit for rows of ids. */
@@ -141,52 +150,58 @@ typedef struct fsdp_dataset_options {
     int max_target_length; /**< SEQ2SEQ: the largest number of tokens of a target, including </s>;
                                 longer targets are cut. 0 means 150 for texts, and no limit for rows
                                 of ids */
-    /** SEQ2SEQ, rows of ids: the model's </s>. If a list that ends with </s> is cut, the rest ends
-     * with </s>, too, as when a text is cut. 0: the tokenizer's </s>, if there is a tokenizer. */
+    /** SEQ2SEQ, rows of ids: the model's id of </s>. A list of ids that ends with </s> still ends
+     * with </s> after it has been cut, like a text. 0: the tokenizer's </s>, if there is a
+     * tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
-    /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows lose their
-     * end. 0 means max_positions. Token files are cut into rows of exactly this length, and 0 means
-     * 1024, or max_positions if that is less. */
+    /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows are cut. 0
+     * means max_positions. Token files: the number of tokens of every row. 0 means 1024, or
+     * max_positions if that is less. */
     int64_t max_length;
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
                                 0: unlimited */
     fsdp_split split;
-    int64_t max_samples; /**< use only the first rows (of the split); 0: all */
+    int64_t max_samples; /**< number of rows to use, from the beginning of the split; 0: all rows */
     /** CSV, SEQ2SEQ: pad targets to max_target_length with the tokenizer's pad id, and count the
      * padding in the loss like any token. Scripts that use the ids of
      * tokenizer(padding='max_length') as labels do this. */
     bool pad_targets;
     fsdp_cleaning cleaning; /**< CSV, SEQ2SEQ; setting this is an error for other tasks and for JSON
                                  lines */
-    /** CSV, SEQ2SEQ: leave out empty rows, and rows whose summary has at least 0.75 times as many
-     * characters as the article, as the WikiHow script does. Rows that are left out do not count
-     * towards max_samples. Setting this is an error for other tasks and for JSON lines. */
+    /** CSV, SEQ2SEQ: leave out rows without a summary, and rows whose summary has at least 0.75
+     * times as many characters as the article. The WikiHow script does the same. Rows that are left
+     * out do not count towards max_samples. Setting this is an error for other tasks and for JSON
+     * lines. */
     bool skip_long_summaries;
-    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: NULL means "text" and "headline".
-     * CAUSAL_LM: if both are set, they are prompt and completion. If only source_column is set, it
-     * has texts without a prompt. If both are NULL, "prompt" and "completion" are used if the file
-     * has both, else "text". */
+    /** Columns of CSV, or keys of texts in JSON lines. SEQ2SEQ: a NULL source_column means "text",
+     * and a NULL target_column means "headline". CAUSAL_LM: source_column has prompts, and
+     * target_column has completions. If target_column is NULL, source_column has texts without
+     * prompts. If both columns are NULL, "prompt" and "completion" are used if the file has both,
+     * else "text". */
     const char *source_column, *target_column;
-    int64_t vocab_size; /**< ids must be less than this, which should be the model's vocab_size; 0:
-                             use the tokenizer's, if there is a tokenizer */
-    /** CLASSIFICATION: token_type_ids and class numbers must be less than these; 0: not checked. */
+    int64_t vocab_size; /**< the model's vocab_size; ids must be less than this. 0: the tokenizer's
+                             vocab_size; without a tokenizer, ids are not checked */
+    /** CLASSIFICATION: token_type_ids must be less than type_vocab_size, and classes less than
+     * num_classes; 0: not checked. */
     int64_t type_vocab_size, num_classes;
     /** CLASSIFICATION: [num_classes] names of the classes, which rows may use as labels. The entry
-     * of a class without a name is NULL. If the whole array is NULL, labels are numbers. Borrowed
-     * while the dataset is opened. */
+     * of a class without a name is NULL. If class_names itself is NULL, labels are numbers. Used
+     * only during fsdp_dataset_open(). */
     const char *const *class_names;
     /** If a label is not a class, this text is appended to the error. It should say how to get more
      * classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< if the path is a folder of token files, use its validation files */
+    bool validation; /**< true: from a folder of token files, use the validation files; false: use
+                          all other files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
-     * other. For other files this is an error, unless `validation` is set: validation files may be
-     * of another kind than the training files. */
+     * other. Files of other kinds: setting this is an error if `validation` is false. If
+     * `validation` is true, it has no effect, because validation data may be of another kind than
+     * training data. */
     bool split_documents;
     int32_t document_token;
-    /** SEQ2SEQ: the file has texts, not pairs of source and target. Train on span corruption with
-     * inputs of max_source_length tokens. NULL: the file has pairs. */
+    /** SEQ2SEQ: make examples from plain texts by span corruption, with inputs of max_source_length
+     * tokens. NULL: the file has pairs of source and target. */
     const fsdp_span_corruption *span_corruption;
 } fsdp_dataset_options;
 
@@ -194,61 +209,66 @@ typedef struct fsdp_dataset_options {
  * Open a file of examples. Every row up to max_samples is checked at this time, so bad rows are
  * reported before training. Rows of CSV files are read again and tokenised on access.
  *
- * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark, lines ended
- * by LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; other
- * columns are ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
+ * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark. Lines end
+ * with LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; columns
+ * that are not needed are ignored. wikihowAll.csv (headline,title,text) and wikihowSep.csv
  * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, and the target
  * is `headline`.
  *
  * JSON lines (.jsonl, .json, .ndjson): one object per line. Unknown keys are ignored, and
- * fsdp_dataset_note() names them. Keys that would change the loss (other inputs of a model, weights
- * of the loss) are an error, unless their values have no effect (e.g. a mask of ones). All tasks:
- * "input_ids": [...], and optionally "attention_mask" (only tokens with 1 are kept; padding on
- * either side, no holes).
- * - SEQ2SEQ: "labels": [...]; optionally "position_ids" (must count up by one), and
- *   "decoder_input_ids" and "decoder_attention_mask" if these agree with the labels. Rows of ids
- *   get no prefix, and are cut only if a length is set in the options.
- * - CAUSAL_LM: optionally "labels" (as many as ids and not shifted, FSDP_IGNORE_INDEX where there
- *   is no loss), "position_ids" (0 where a document of a packed row begins, counting up by one from
- *   there), "prompt_length": n (the first n entries of input_ids, including padding before them,
- *   have no loss). Or "prompt_ids": [...] and "completion_ids": [...]. Or texts: "prompt" and
- *   "completion", or "text"; texts are tokenised when the file is opened.
- * - CLASSIFICATION: "label" or "labels": the class; optionally "token_type_ids": [...].
+ * fsdp_dataset_note() lists them. A key that would change the loss (another input of a model, a
+ * weight of the loss) is an error, except if its value has no effect (e.g. a mask of ones). A row
+ * of any task can have ids: "input_ids": [...], and optionally "attention_mask", which may have
+ * zeros only at its ends. Tokens with 0 are left out. The other keys depend on the task:
+ * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
+ *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
+ *   source_prefix is not prepended to ids. Ids are cut only if the options set a length.
+ * - CAUSAL_LM: optionally "labels" (as many as ids, not shifted, with FSDP_IGNORE_INDEX where there
+ *   is no loss); "position_ids" (0 where a document of a packed row begins, counting up by one from
+ *   there); "prompt_length": n (the first n entries of input_ids, including padding before them,
+ *   have no loss). Instead of input_ids, a row can have "prompt_ids": [...] and "completion_ids":
+ *   [...], or texts: "prompt" and "completion", or "text". Texts are tokenised when the file is
+ *   opened.
+ * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
+ *   "position_ids", which must count up by one from 0.
  *
  * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. Prompt
- * and completion are tokenised together, as one text. The prompt is also tokenised alone. The ids
- * at the beginning that both results share get no loss.
+ * and completion are tokenised as one text. The prompt is also tokenised alone, and the ids with
+ * which both results begin get no loss.
  *
- * Token files (.bin), CAUSAL_LM: llm.c's (a header of 256 int32: magic 20240520, version 1, number
- * of tokens, then uint16; or magic 20240801, version 7, then uint32) and nanoGPT's (uint16 only).
- * Row i of a file has max_length tokens, beginning at token i * max_length. The label of each token
- * is the token after it, so a row also needs the token after its last one; a remainder that is too
- * short is left out. A pattern ("data/fineweb_train_*.bin") or a folder selects several files,
- * ordered by the bytes of their names. In a folder, files with the word "val", "valid" or
- * "validation" in their name are for validation. They are used if `validation` is set, and the
- * other files if it is not. Files are mapped. Ids of files above 64 MiB are checked only when they
- * are read.
+ * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
+ * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
+ * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16. Row
+ * i of a file has max_length tokens, beginning at token i * max_length. The label of each token is
+ * the token after it, so a row also needs the token after its last one. A remainder that is too
+ * short for a row is left out. Files are mapped. Ids of files above 64 MiB are checked only when
+ * they are read.
  *
- * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv. If the
- * name of a file does not show the format, the beginning of the file does.
+ * A pattern ("data/fineweb_train_*.bin") or a folder selects several token files, in byte order of
+ * their names. In a folder, files with the word "val", "valid" or "validation" in their name are
+ * for validation. If `validation` is true, these files are used, otherwise all other files.
+ *
+ * If a folder has no token files, its wikihowAll.csv is used, or else its wikihowSep.csv. A file
+ * whose name has none of the endings above is read as JSON lines if it begins like an object, else
+ * as CSV.
  *
  * With span_corruption, the file is a token file, or has texts in source_column (default "text") of
  * CSV or JSON lines. Any other file is plain text with one document per line; blank lines are
- * skipped. Texts are tokenised when the file is opened, eos is added to each, and all ids are
- * concatenated and cut into pieces of the length that gives inputs of exactly max_source_length
- * tokens (fsdp_span_corruption_lengths()). A remainder of a file that is shorter than a piece is
- * left out. The tokenizer's last ids are the sentinels; a piece uses them in descending order. The
- * replaced spans are drawn as in T5's random_spans_noise_mask, again in each epoch. They depend
- * only on seed, epoch and index, because there is no generator with a state.
+ * skipped. Texts are tokenised when the file is opened. eos is appended to each text, and the ids
+ * of all texts are joined and cut into pieces. fsdp_span_corruption_lengths() gives the length of a
+ * piece. A remainder of a file that is shorter than a piece is left out. The tokenizer's last ids
+ * are the sentinels; a piece uses them in descending order. Each epoch replaces other spans. They
+ * are drawn as in T5's random_spans_noise_mask, but depend only on seed, epoch and index, because
+ * there is no generator with a state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
- * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if the list of titles for
- *         options->split (see fsdp_split) is missing but the other list exists; FSDP_ERR_FORMAT
- *         naming the file, the line (the first line of a row), and the missing column or bad token;
- *         FSDP_ERR_INVALID for texts without a tokenizer, if the tokenizer has more ids than
- *         vocab_size or fewer sentinels than a piece has spans, or if the format does not fit the
- *         task
+ * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only the list of titles for the
+ *         other split (see fsdp_split) exists; FSDP_ERR_FORMAT if a column is missing or a row is
+ *         malformed; FSDP_ERR_INVALID if there are texts but no tokenizer, if the tokenizer has
+ *         more ids than vocab_size or fewer sentinels than a piece has spans, or if the format does
+ *         not fit the task; FSDP_ERR_UNSUPPORTED if options->split is set for token files. The
+ *         message names the file and, for a row, its first line
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_open(const char *path,
                                                        const fsdp_dataset_options *options,
@@ -261,8 +281,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable note that lists the unused keys of JSON lines, each with the first line
- * that has it. NULL if all keys are used. Owned by the dataset. */
+/** Get a human-readable text that lists the unused keys of JSON lines, each with the first line
+ * that has it. NULL if all keys are used. The dataset owns the text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
 /** Return the number of examples. */
@@ -278,8 +298,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_get(const fsdp_dataset *datase
                                                       fsdp_example *example);
 
 /**
- * Get example `index` for a given draw; fsdp_dataset_get() uses draw {0}. Most datasets have the
- * same examples in every epoch.
+ * Get example `index` for a given seed and epoch. fsdp_dataset_get() uses draw {0}. Most datasets
+ * have the same examples in every epoch and do not use `draw`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *dataset, int64_t index,
                                                        const fsdp_draw *draw,
@@ -287,9 +307,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
 
 /**
  * Get example `index` as text: the source with its prefix, and the target (the reference for
- * ROUGE). options.cleaning has been applied, and neither text is cut. CAUSAL_LM: the prompt (empty
- * if there is none) and the text after the prompt. JSON lines with ids: the decoded ids, if there
- * is a tokenizer.
+ * ROUGE). The texts are cleaned (fsdp_dataset_options.cleaning) but not cut. CAUSAL_LM: the source
+ * is the prompt (empty if there is none), and the target is the text after it. JSON lines with ids:
+ * the texts are the decoded ids, if there is a tokenizer.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
  * @param target out: freed with fsdp_text_free(); may be NULL
@@ -300,7 +320,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_texts(const fsdp_dataset *data
 
 /** One of the datasets of a mixture. */
 typedef struct fsdp_mixture_part {
-    fsdp_dataset *dataset; /**< must be for the same task as those of the other parts */
+    fsdp_dataset *dataset; /**< for the same task as the datasets of all other parts */
     /** The part's share of the examples is its weight divided by the sum of all weights. If all
      * weights are 0, each part's weight is its number of examples. */
     double weight;
@@ -309,16 +329,17 @@ typedef struct fsdp_mixture_part {
 /**
  * Create one dataset from several, each with its own rate (seqio's Mixture).
  *
- * An epoch has as many examples as all parts together. Each part supplies the share given by its
- * weight, rounded to whole examples and spread evenly over the indices. Each part has epochs of its
- * own, each in a new order: an example is used again only once all other examples of its part have
- * been used. The example at an index is a function of the index and the draw.
+ * An epoch of the mixture has as many examples as all parts together. Each part supplies the share
+ * given by its weight, rounded to whole examples and spread evenly over the indices. Each part has
+ * epochs of its own, each in a new order. So a part supplies all its examples before it supplies
+ * one of them again. The example at an index of the mixture is a function of the index and the
+ * draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
- * @param no_shuffle examples of a part keep their order in every epoch
+ * @param no_shuffle true: in every epoch of a part, its examples keep their order
  * @param out        new dataset, ended by fsdp_dataset_close()
- * @return FSDP_ERR_INVALID naming the part if a weight is negative or not finite, or so small that
- *         its part would supply no example; or if there are more than 2^31 - 1 examples
+ * @return FSDP_ERR_INVALID if a weight is negative, not finite, or so small that its part would
+ *         supply no example, or if there are more than 2^31 - 1 examples
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part *parts,
                                                          size_t count, bool no_shuffle,
@@ -328,26 +349,28 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part
 
 typedef enum fsdp_sampler_kind {
     /**
-     * A step uses a block of A W B positions (A micro-steps, W ranks, batch B). Micro-step a on
-     * rank r uses the positions from (a W + r) B to (a W + r) B + B - 1 of this block. So the
-     * examples of micro-batch m = a W + r do not depend on how m is split into a and r. The last
-     * block of an epoch may be shorter. Then some leaves have fewer rows or none; no example is
-     * repeated, and every rank still does A micro-steps.
+     * A step uses a block of A W B positions of the order of the epoch (A micro-steps, W ranks,
+     * batch size B). Micro-step a on rank r uses the positions from (a W + r) B to (a W + r) B + B
+     * - 1 of this block. So the examples of micro-batch m = a W + r do not depend on how m is split
+     * into a and r. The last block of an epoch may be shorter. Then some micro-batches have fewer
+     * rows or none. No example is repeated, and every rank still does A micro-steps.
      */
     FSDP_SAMPLER_DEFAULT,
     /**
-     * torch's DistributedSampler and a DataLoader over it: rank r uses positions r, r + W, ... in
-     * batches of B. The order is extended by its first examples until W divides its length; with
-     * drop_last it is cut instead. The permutation is this library's, not torch.randperm's.
+     * torch's DistributedSampler with a DataLoader: rank r uses positions r, r + W, ... in batches
+     * of B. If W does not divide the number of samples, the first examples of an epoch are used
+     * again at its end; with drop_last, the remainder is left out. The permutation is this
+     * library's, not torch.randperm's.
      */
     FSDP_SAMPLER_DISTRIBUTED,
 } fsdp_sampler_kind;
 
 /**
  * Decides which examples a rank uses at each step. It has no state: the functions below depend only
- * on these fields, so going to any step costs nothing. The order of an epoch is a permutation of
- * [0, samples), keyed by (seed, epoch) and computed point by point: a Feistel network over the next
- * power of four, repeated until the result is in range (Black & Rogaway 2002).
+ * on the fields of this struct, so going to any step costs nothing. The order of an epoch is a
+ * permutation of [0, samples) that depends on seed and epoch. The example at a position is computed
+ * without a table: a Feistel network over a power of four is applied to the position until the
+ * result is below `samples` (Black & Rogaway 2002).
  */
 typedef struct fsdp_sampler {
     fsdp_sampler_kind kind;
@@ -355,23 +378,26 @@ typedef struct fsdp_sampler {
     int32_t batch_size;   /**< B: rows of a micro-batch on one rank, > 0 */
     int rank, world_size; /**< 0 <= rank < world_size */
     int32_t accumulation; /**< A: micro-steps of a step; 0 means 1 */
-    bool no_shuffle;      /**< use the order of the file in every epoch */
-    bool drop_last;       /**< leave out an incomplete last step (DISTRIBUTED: last batch) */
+    bool no_shuffle;      /**< in every epoch, use the examples in the order of their indices */
+    bool drop_last;       /**< leave out the last step of an epoch if it is incomplete; DISTRIBUTED:
+                               the last batch */
     uint64_t seed;
 } fsdp_sampler;
 
-/** @return FSDP_ERR_INVALID naming a field out of range, or if drop_last leaves no step. */
+/** Check the fields of a sampler. Returns FSDP_ERR_INVALID if one is out of range, or if drop_last
+ * leaves no step. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sampler_check(const fsdp_sampler *sampler);
 
 /** Return the number of optimizer steps of an epoch. It is the same on every rank. Each step has
- * exactly A micro-steps. */
+ * exactly `accumulation` micro-steps. */
 FSDP_API int64_t fsdp_sampler_steps(const fsdp_sampler *sampler);
 
-/** Return the example at `position` of an epoch's order, 0 <= position < samples. */
+/** Return the index of the example at `position` in the order of an epoch, 0 <= position <
+ * samples. */
 FSDP_API int64_t fsdp_sampler_order(const fsdp_sampler *sampler, int64_t epoch, int64_t position);
 
 /**
- * Get this rank's examples of a micro-step.
+ * Get the indices of the examples that this rank uses in a micro-step.
  *
  * @param step       in [0, steps)
  * @param micro_step in [0, A)
@@ -384,10 +410,11 @@ FSDP_API int32_t fsdp_sampler_batch(const fsdp_sampler *sampler, int64_t epoch, 
 /* ---- batches --------------------------------------------------------------------------------- */
 
 /**
- * Pack examples into a batch; seed, epoch, step and micro_batch are left 0.
+ * Pack examples into a batch. Its seed, epoch, step and micro_batch are 0.
  *
  * @param indices [count] into the dataset
- * @param format  the form that the model needs; NULL: SEQ2SEQ with ids 0
+ * @param format  form of the batch, as the model needs it; NULL: SEQ2SEQ with
+ *                decoder_start_token_id 0 and pad_token_id 0
  * @param out     new reference; release with fsdp_batch_release()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_collate(const fsdp_dataset *dataset,
@@ -395,16 +422,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_collate(const fsdp_dataset *dataset,
                                                   const fsdp_batch_format *format,
                                                   fsdp_batch **out);
 
-/** Zero means default, except for the sampler. */
+/** Zero means default, but the sampler must be filled in. */
 typedef struct fsdp_loader_options {
-    fsdp_sampler sampler;     /**< samples 0: use the dataset's length */
+    fsdp_sampler sampler;     /**< if its `samples` is 0, the dataset's length is used */
     fsdp_batch_format format; /**< fsdp_model_info.format of the model */
-    int num_workers;          /**< background threads; 0: fsdp_loader_next() prepares batches */
+    int num_workers;          /**< number of background threads; 0: fsdp_loader_next() prepares the
+                                   batch itself */
     int prefetch_factor;      /**< batches prepared ahead by each worker; 0 means 2, as in torch's
                                    DataLoader */
 } fsdp_loader_options;
 
-/** One rank's batches in order. They do not depend on the number of workers. */
+/** Gives the batches of one rank in order. They do not depend on the number of workers. */
 typedef struct fsdp_loader fsdp_loader;
 
 /**
@@ -414,11 +442,11 @@ typedef struct fsdp_loader fsdp_loader;
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *dataset,
                                                         const fsdp_loader_options *options,
                                                         fsdp_loader **out);
-/** Stops the workers after the batches they are preparing. Accepts NULL. */
+/** Stops each worker after the batch that it is preparing. Accepts NULL. */
 FSDP_API void fsdp_loader_destroy(fsdp_loader *loader);
 
-/** Return the number of optimizer steps of an epoch; fsdp_loader_next() returns A batches for each
- * step. */
+/** Return the number of optimizer steps of an epoch. For each step, fsdp_loader_next() returns as
+ * many micro-batches as the sampler's `accumulation` says. */
 FSDP_API int64_t fsdp_loader_steps(const fsdp_loader *loader);
 
 /** Go to the beginning of an epoch (DistributedSampler.set_epoch). */
@@ -430,10 +458,11 @@ FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step)
 /**
  * Get the next micro-batch. Its seed, epoch, step (over all epochs) and micro_batch are set.
  *
- * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. NULL at the end
- *            of the epoch, and until the next set_epoch or seek.
- * @return the error that occurred while the batch was prepared (naming file and line). Every call
- *         returns it again until the next set_epoch or seek
+ * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. Set to NULL at
+ *            the end of the epoch, and then until the next fsdp_loader_set_epoch() or
+ *            fsdp_loader_seek().
+ * @return the error that occurred while the batch was prepared, with file and line. Further calls
+ *         return the same error until the next fsdp_loader_set_epoch() or fsdp_loader_seek()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_next(fsdp_loader *loader, fsdp_batch **out);
 

@@ -1,13 +1,13 @@
 /**
  * @file
- * Reads and writes Hugging Face weights: safetensors files, which are read by mmap and written
- * tensor by tensor; files of torch.save, which are only read; and directories with several files
- * and an index.
+ * Reads and writes Hugging Face weights. Safetensors files are read with mmap() and written in
+ * pieces of any size. Files of torch.save are only read. A model can be one file, or a directory
+ * with several files and an index.
  *
- * Readers and writers do not use the tensors of this library: their data are bytes, dtypes and
- * shapes. The functions of <fsdp/pretrained.h> move data into and out of the parameters of a
- * module. The format of safetensors files is described at https://huggingface.co/docs/safetensors.
- * This library accepts the same files as version 0.8 of the safetensors library.
+ * Readers and writers do not use fsdp_tensor: their tensors are bytes with a dtype and a shape. The
+ * functions of <fsdp/pretrained.h> copy such bytes into and out of the parameters of a module. The
+ * format of safetensors files is described at https://huggingface.co/docs/safetensors. This library
+ * accepts the same files as version 0.8 of the safetensors library.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -23,27 +23,29 @@ extern "C" {
 typedef struct fsdp_safetensors fsdp_safetensors;
 
 /**
- * Map a file and check its whole header: length, JSON, dtypes, shapes, and that the tensors cover
- * the data without holes, overlaps or a remainder. Does not read the data. Unknown fields are
- * ignored. If a name occurs twice in the header, the last occurrence counts.
+ * Map a file and check its header: length, JSON, dtypes and shapes. Also check that the tensors
+ * cover the data without holes, overlaps or a remainder. The data are not read. Unknown fields are
+ * ignored. If the header has a name twice, the second entry is used.
  *
  * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
  *             shortened while it is open.
- * @return FSDP_ERR_FORMAT naming path and tensor; FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
+ * @return FSDP_ERR_FORMAT if the header is wrong; the message has path and tensor.
+ *         FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_open(const char *path,
                                                            fsdp_safetensors **file);
 FSDP_API void fsdp_safetensors_close(fsdp_safetensors *file); /**< accepts NULL */
 FSDP_API size_t fsdp_safetensors_count(const fsdp_safetensors *file);
-/** Get entry `i`, in byte order of names. */
+/** Get entry `i`. Entries are in byte order of their names. */
 FSDP_API const fsdp_checkpoint_entry *fsdp_safetensors_at(const fsdp_safetensors *file, size_t i);
 /** Find an entry by name; NULL if there is none. O(log n). */
 FSDP_API const fsdp_checkpoint_entry *fsdp_safetensors_find(const fsdp_safetensors *file,
                                                             const char *name);
-/** Get the value of `key` in the header's __metadata__, e.g. "format"; NULL if there is none. */
+/** Get the text of `key`, e.g. "format", in the header's __metadata__; NULL if the key is
+ * missing. */
 FSDP_API const char *fsdp_safetensors_metadata(const fsdp_safetensors *file, const char *key);
 
-/** All tensors of a model, in one file or several. */
+/** The tensors of a model, which are in one open file or in several. */
 typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
 
 /**
@@ -54,19 +56,18 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  * Files named .bin, .pt or .pth have the format of torch.save since PyTorch 1.6. They contain a
  * dict of names and tensors, or a dict that has such a dict under "state_dict", "model_state_dict"
  * or "model". Pickles are read as data: no code is run, and objects that are neither tensors nor
- * plain values (NumPy's scalars, paths, namespaces) are skipped. Values of the state dict that are
+ * plain values are skipped (NumPy's scalars, paths, namespaces). Values of the state dict that are
  * not tensors are ignored. The checksums of the pickle and of storages up to 4 KiB are checked;
- * larger storages are not read at this time. Tensors that are not contiguous (transposed, expanded)
- * are copied when the file is opened. All other tensors point into the mapped file, even if several
- * share a storage.
+ * larger storages are not read when the file is opened. Tensors that are not contiguous
+ * (transposed, expanded) are copied when the file is opened. All other tensors point into the
+ * mapped file, even if several tensors share a storage.
  *
  * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
- *         FSDP_ERR_FORMAT if a file is malformed, lacks a tensor that the index names, or has a
- *         tensor that the index does not name; FSDP_ERR_UNSUPPORTED, with a message that says what
- *         to do in PyTorch, for files of torch.save in the format before 1.6, TorchScript programs,
+ *         FSDP_ERR_FORMAT if a file is malformed or its tensors are not those of the index;
+ *         FSDP_ERR_UNSUPPORTED for torch.save's format before PyTorch 1.6, TorchScript programs,
  *         big-endian data, compressed archives, and files that contain a single object, such as a
- *         whole module
+ *         whole module. The message of FSDP_ERR_UNSUPPORTED says what to do in PyTorch
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_open(const char *path,
                                                           fsdp_checkpoint_reader **reader);
@@ -74,13 +75,14 @@ FSDP_API void fsdp_checkpoint_close(fsdp_checkpoint_reader *reader); /**< accept
 /** Return the path that was opened. */
 FSDP_API const char *fsdp_checkpoint_path(const fsdp_checkpoint_reader *reader);
 FSDP_API size_t fsdp_checkpoint_count(const fsdp_checkpoint_reader *reader);
-/** Get entry `i`, in byte order of names. */
+/** Get entry `i`. Entries are in byte order of their names. */
 FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_at(const fsdp_checkpoint_reader *reader,
                                                          size_t i);
 /** Find an entry by name; NULL if there is none. O(log n). */
 FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_find(const fsdp_checkpoint_reader *reader,
                                                            const char *name);
-/** Like fsdp_checkpoint_find(); FSDP_ERR_NOT_FOUND naming path and tensor if there is none. */
+/** Like fsdp_checkpoint_find(), but returns FSDP_ERR_NOT_FOUND if there is no such entry. The
+ * message has path and tensor. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_get(const fsdp_checkpoint_reader *reader,
                                                          const char *name,
                                                          const fsdp_checkpoint_entry **entry);
@@ -91,8 +93,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_get(const fsdp_checkpoint_r
 typedef struct fsdp_safetensors_spec {
     const char *name;
     fsdp_dtype dtype;
-    const char *dtype_name; /**< for types that fsdp_dtype does not have, e.g. "BOOL"; NULL: the
-                                 name of `dtype` */
+    const char *dtype_name; /**< name of a type that fsdp_dtype does not have, e.g. "BOOL"; NULL:
+                                 the name of `dtype` */
     const int64_t *shape;   /**< [ndim] */
     int ndim;               /**< 0: a scalar */
 } fsdp_safetensors_spec;
@@ -102,22 +104,25 @@ typedef struct fsdp_safetensors_spec {
 typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
 
 /**
- * Begin a file that will become `path`: lay out all tensors as the safetensors library does (by
- * dtype, then by name), reserve the file's size on the disk, and write its header. `__metadata__`
- * is {"format": "pt"}, which older versions of transformers require. Files with equal tensors have
- * equal bytes.
+ * Begin a file that will be renamed to `path`. Lay out all tensors as the safetensors library does
+ * (by dtype, then by name), reserve the file's size on the disk, and write its header.
+ * `__metadata__` is {"format": "pt"}, which older versions of transformers require. Two files with
+ * the same tensors have the same bytes.
  *
  * @param specs  [n], names distinct
  * @param writer out: owned by the caller, ended by fsdp_safetensors_writer_finish() or
- *               fsdp_safetensors_writer_discard(). `path` does not change before finish
- * @return FSDP_ERR_INVALID naming the tensor; FSDP_ERR_IO naming path and bytes if the disk is full
+ *               fsdp_safetensors_writer_discard(). Until fsdp_safetensors_writer_finish(), an
+ *               existing file `path` is unchanged
+ * @return FSDP_ERR_INVALID if a tensor is invalid; the message has its name. FSDP_ERR_IO if the
+ *         disk is full; the message has path and size
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_safetensors_writer_create(const char *path, const fsdp_safetensors_spec *specs, size_t n,
                                fsdp_safetensors_writer **writer);
 
 /**
- * Write bytes [offset_bytes, offset_bytes + bytes) of tensor `name`. One thread at a time.
+ * Write bytes [offset_bytes, offset_bytes + bytes) of tensor `name`. Only one thread at a time may
+ * call this.
  * @return FSDP_ERR_NOT_FOUND for a name that is not in `specs`; FSDP_ERR_INVALID if the bytes are
  *         beyond the tensor's end or were written before; FSDP_ERR_IO
  */
@@ -127,9 +132,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_write(fsdp_safetens
                                                                    const void *data, size_t bytes);
 
 /**
- * Check that every byte was written, sync the file, and rename it to `path`. Frees `writer`, even
- * if it fails; a failure leaves no file behind.
- * @return FSDP_ERR_STATE naming the first incomplete tensor; FSDP_ERR_IO
+ * Check that every byte was written, sync the file, and rename it to `path`. `writer` is freed in
+ * any case. After a failure, the new file is deleted.
+ * @return FSDP_ERR_STATE if a tensor is incomplete; the message has the first such tensor.
+ *         FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_safetensors_writer_finish(fsdp_safetensors_writer *writer);

@@ -1,7 +1,7 @@
 /**
  * @file
- * The activation function between the two matrix products of a feed-forward layer, as a
- * configuration names it.
+ * The activation functions that a configuration can choose for feed-forward layers, between the two
+ * matrix products.
  */
 #pragma once
 

@@ -21,21 +21,24 @@ typedef enum fsdp_llama_family {
 
 /** rope_type: how rotary frequencies are scaled. */
 typedef enum fsdp_rope_type {
-    FSDP_ROPE_DEFAULT, /**< theta^(-2j/K) */
-    FSDP_ROPE_LINEAR,  /**< divided by factor */
-    FSDP_ROPE_LLAMA3   /**< scaled by an amount that depends on the wavelength, as in Llama 3.1 */
+    FSDP_ROPE_DEFAULT, /**< frequency j is theta^(-2j/K), with K = head_dim */
+    FSDP_ROPE_LINEAR,  /**< the default frequencies, divided by `factor` */
+    FSDP_ROPE_LLAMA3   /**< the default frequencies, scaled depending on their wavelength, as in
+                            Llama 3.1 */
 } fsdp_rope_type;
 
-/** rope_parameters, or rope_theta and rope_scaling, of a config.json. */
+/** Rotary embedding: the values of rope_parameters in a config.json, or of rope_theta and
+ * rope_scaling in an older one. */
 typedef struct fsdp_rope_config {
     fsdp_rope_type type;
     double theta;
-    double factor;                            /**< LINEAR, LLAMA3 */
-    double low_freq_factor, high_freq_factor; /**< LLAMA3 */
-    int64_t original_max_position_embeddings; /**< LLAMA3 */
+    double factor;                            /**< used by FSDP_ROPE_LINEAR and _LLAMA3 */
+    double low_freq_factor, high_freq_factor; /**< used by FSDP_ROPE_LLAMA3 */
+    int64_t original_max_position_embeddings; /**< used by FSDP_ROPE_LLAMA3 */
 } fsdp_rope_config;
 
-/** The configuration of a Llama, Mistral or Qwen2 model, as in a Hugging Face config.json. */
+/** The configuration of a Llama, Mistral or Qwen2 model. Fields are named like the keys of a
+ * Hugging Face config.json. */
 typedef struct fsdp_llama_config {
     fsdp_llama_family family;
     int64_t vocab_size, hidden_size, intermediate_size;
@@ -43,17 +46,18 @@ typedef struct fsdp_llama_config {
     int64_t num_key_value_heads;     /**< divides num_attention_heads */
     int64_t head_dim;                /**< even; need not be hidden_size / num_attention_heads */
     int64_t max_position_embeddings; /**< length of sequences in pretraining. Longer sequences are
-                                          allowed; their rotary positions simply go on */
+                                          allowed: rotary positions have no limit */
     int64_t sliding_window; /**< a token attends to itself and the sliding_window - 1 tokens before
-                                 it; 0: to all tokens before it */
+                                 it; 0: to itself and all tokens before it */
     int64_t max_window_layers; /**< the first max_window_layers layers ignore sliding_window */
     fsdp_rope_config rope;
     double rms_norm_eps, initializer_range, attention_dropout;
-    bool attention_bias; /**< q, k, v and o have biases; in Qwen2, q, k and v always have biases */
+    bool attention_bias; /**< the projections q, k, v and o have biases; in Qwen2, q, k and v always
+                              have them */
     bool mlp_bias;
     bool tie_word_embeddings;
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
-    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
+    fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_llama_config;
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 /**
  * @file
- * Models: module trees with Hugging Face's names and class names, and their forwards.
+ * Models. A model is a module tree, whose modules have Hugging Face's names, class names and
+ * forwards.
  *
  * A model is single-device code and does not know about ranks. Build the tree, then give it memory
  * (fsdp_fully_shard() or fsdp_module_to_empty()) and values (fsdp_module_init() or
@@ -12,8 +13,8 @@
  *     ...
  *     fsdp_tensor *loss = fsdp_model_loss(scope, model, 1.0f / (float)batch->label_tokens);
  *
- * The functions here work for any model, like AutoConfig and AutoModel. Each model also has a
- * header of its own.
+ * The functions of this header work for any model, like AutoConfig and AutoModel. Each model also
+ * has a header of its own.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -29,7 +30,7 @@
 extern "C" {
 #endif
 
-/** A kind of model; there is one for each model_type. */
+/** A kind of model, such as T5. There is one for each model_type of config.json. */
 typedef struct fsdp_model_type fsdp_model_type;
 
 /** The configuration of any model. May be copied. */
@@ -43,14 +44,14 @@ typedef struct fsdp_model_config {
     };
 } fsdp_model_config;
 
-/** Properties that programs for any model need. */
+/** Properties of a model, for programs that support every kind of model. */
 typedef struct fsdp_model_info {
     const char *model_type; /**< "llama"; static */
     const char *class_name; /**< class of the root: "LlamaForCausalLM"; static */
     /** transformers' _no_split_modules: classes whose modules become units of their own,
      * NULL-terminated. */
     const char *const *block_classes;
-    fsdp_batch_format format; /**< task and form of the model's batches */
+    fsdp_batch_format format; /**< form of the model's batches */
     int64_t vocab_size;
     int64_t max_positions;                            /**< longest sequence; 0: unlimited */
     int64_t type_vocab_size;                          /**< token_type_ids are less than this; 0: the
@@ -59,15 +60,15 @@ typedef struct fsdp_model_info {
                                                            a classifier */
     int64_t bos_token_id, eos_token_id, pad_token_id; /**< -1: none */
     bool tie_word_embeddings;
-    fsdp_dtype dtype; /**< dtype of the saved weights according to the file */
+    fsdp_dtype dtype; /**< dtype of the saved weights, from config.json */
 } fsdp_model_info;
 
 /**
  * Read `path`, which is a config.json or the directory that contains it. model_type in the file
  * selects the model. Errors name file, key and value.
- * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
- *         FSDP_ERR_UNSUPPORTED for another model, or for an unsupported key that would change the
- *         results.
+ * @return FSDP_ERR_NOT_FOUND if the file or a key is missing; FSDP_ERR_FORMAT if a value is
+ *         impossible; FSDP_ERR_UNSUPPORTED if this library does not have the model, or if a key
+ *         that it does not support would change the results.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_read(const char *path,
                                                             fsdp_model_config *config);
@@ -81,7 +82,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_config_preset(const char *name,
  * Write a config.json that transformers 4 and 5 understand in the same way. The file appears
  * complete or not at all.
  *
- * @param has_own_head the weights contain a separate output embedding (lm_head.weight)
+ * @param has_own_head true: the weights contain an output embedding of their own (lm_head.weight)
  * @param dtype        dtype of the saved weights
  * @param source       path of the original config.json; keys that this function does not set are
  *                     copied from it. NULL: none
@@ -99,13 +100,13 @@ FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
  *
  * @param config copied
  * @param model  out: owned by the caller, ended by fsdp_module_destroy()
- * @return FSDP_ERR_INVALID naming a dimension that is not positive
+ * @return FSDP_ERR_INVALID if a dimension is not positive
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,
                                                        fsdp_module **model);
 /**
  * Get the configuration of a model created by fsdp_model_create().
- * @return FSDP_ERR_INVALID naming the class if `model` is not the root of such a model
+ * @return FSDP_ERR_INVALID if `model` is not the root of such a model
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *model,
                                                            fsdp_model_config *config);
@@ -116,7 +117,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
  * The forward calls the root module by fsdp_module_call(), so the module's hooks run. A batch
  * without rows or labels gives 0, and its backward gives gradients of zero.
  *
- * @param s      a scope whose options have the batch. The batch must be for the model's task and
+ * @param s      a scope whose options contain the batch. The batch must be for the model's task and
  *               must exist until backward has ended
  * @param factor 1 for a sum; 1 / batch->label_tokens for the mean over this batch's labels
  * @return [] float32, owned by s; NULL if s has failed
@@ -124,12 +125,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
 FSDP_API fsdp_tensor *fsdp_model_loss(fsdp_scope *s, fsdp_module *model, float factor);
 
 /** Outputs of a forward: packed rows, owned by the scope. Ts, Tt and n are sizes of the batch (see
- * fsdp_batch), V is the vocabulary, D the model width. */
+ * fsdp_batch), V is the size of the vocabulary, D is the width of the model. */
 typedef struct fsdp_model_outputs {
-    fsdp_tensor *logits;      /**< SEQ2SEQ [Tt, V], CAUSAL_LM [Ts, V], else [n, classes]; NULL if
-                                   the model has no head (BertModel) */
-    fsdp_tensor *last_hidden; /**< [Tt or Ts, D]: after the last norm */
-    fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ [Ts, D]; else NULL */
+    fsdp_tensor *logits;      /**< SEQ2SEQ: [Tt, V]; CAUSAL_LM: [Ts, V]; CLASSIFICATION: [n,
+                                   classes]. NULL if the model has no head (BertModel) */
+    fsdp_tensor *last_hidden; /**< output of the last norm: [Tt, D] for SEQ2SEQ, else [Ts, D] */
+    fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ: [Ts, D]; else NULL */
 } fsdp_model_outputs;
 
 /** Compute the logits of the scope's batch. The batch's labels are not used. Every field of the

@@ -24,46 +24,53 @@ extern "C" {
 typedef struct fsdp_load_options {
     /** transformers' base_model_prefix: the name of the module that is the model without its head,
      * e.g. "bert". Names in files of a model with a head begin with this prefix, and names in files
-     * of the bare model do not. So if the file lacks parameter "bert.x", it is read from "x", and
-     * if the file lacks parameter "x", it is read from "bert.x". NULL: no prefix. */
+     * of the bare model do not. So if the file has no tensor "bert.x", parameter "bert.x" is read
+     * from tensor "x". If the file has no tensor "x", parameter "x" is read from tensor "bert.x".
+     * NULL: no prefix. */
     const char *base_prefix;
-    /** Paths of modules whose parameters are drawn at random if the file lacks them, e.g.
-     * "classifier", a new head. NULL-terminated; NULL: none. */
+    /** Paths of modules, e.g. "classifier" for a new head. If the file has no tensor for a
+     * parameter of such a module, the parameter is drawn at random. NULL-terminated; NULL: none. */
     const char *const *fresh_modules;
-    uint64_t seed; /**< seed of drawn parameters; their values are as in fsdp_module_init() */
-    /** Draw a parameter at random if its tensor in the file has another shape, and list it as
-     * mismatched. Default: such a tensor is an error. Like
-     * from_pretrained(ignore_mismatched_sizes=True). */
+    uint64_t seed; /**< seed of parameters that are drawn; fsdp_module_init() gives the same
+                        values */
+    /** Like from_pretrained(ignore_mismatched_sizes=True): if a parameter's tensor in the file has
+     * another shape, draw the parameter at random and list it as mismatched. Default: such a tensor
+     * is an error. */
     bool ignore_mismatched_sizes;
 } fsdp_load_options;
 
-/** Differences between a file and the module. */
+/** Differences between a checkpoint and the module into which it was loaded. */
 typedef struct fsdp_load_report {
-    char **unexpected; /**< [n_unexpected] names in the file that no parameter has */
+    char **unexpected; /**< [n_unexpected] names of tensors that belong to no parameter */
     size_t n_unexpected;
-    char **fresh; /**< [n_fresh] names of parameters that the file lacks and that were drawn */
+    char **fresh; /**< [n_fresh] names of parameters that were drawn, because the file has no
+                       tensors for them */
     size_t n_fresh;
-    char **mismatched; /**< [n_mismatched] names of parameters whose tensors have another shape */
+    char **mismatched; /**< [n_mismatched] names of parameters that were drawn, because their
+                            tensors have other shapes */
     size_t n_mismatched;
 } fsdp_load_report;
 FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 
 /**
- * Read every parameter of `module` from a checkpoint, converting dtypes. Each rank touches only its
- * own rows. A parameter is found under any of its names, with or without options->base_prefix. As
- * in transformers, LayerNorm's weight and bias are also found under their old names, gamma and
- * beta. If the file has tensors for several names of a tied parameter, they must be equal.
+ * Read every parameter of `module` from a checkpoint. Values are converted to the parameter's
+ * dtype, but a frozen parameter gets the dtype that it has in the checkpoint. A rank reads only the
+ * rows of which it holds a part. A parameter's tensor may have any of the parameter's names, with
+ * or without options->base_prefix. As in transformers, LayerNorm's weight and bias may have their
+ * old names, gamma and beta. If the file has several tensors for a tied parameter, they must be
+ * equal.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all fail and the module is unchanged.
  *
- * @param group   the ranks that load; NULL: this one alone
+ * @param group   the ranks that load; NULL: this rank alone
  * @param options NULL: all defaults
  * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. It does not list
- *                buffers that old versions of transformers stored.
- * @return FSDP_ERR_NOT_FOUND naming a parameter that is not in the file; FSDP_ERR_FORMAT naming
- *         file, tensor and both shapes; FSDP_ERR_UNSUPPORTED for a dtype that is not
- *         floating-point; FSDP_ERR_STATE if the module has no memory.
+ *                buffers that old versions of transformers saved with the weights.
+ * @return FSDP_ERR_NOT_FOUND if the file has no tensor for a parameter; FSDP_ERR_FORMAT if a tensor
+ *         has another shape than its parameter, or if the tensors of a tied parameter differ;
+ *         FSDP_ERR_UNSUPPORTED if a tensor's dtype is not floating-point; FSDP_ERR_STATE if the
+ *         module has no memory. The message has the name of the parameter or tensor.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_checkpoint_reader *reader,
@@ -71,9 +78,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_load_options *options,
                                                       fsdp_load_report *report);
 /**
- * Record the dtypes that frozen parameters of `module` have in the checkpoint. fsdp_fully_shard()
- * then allocates the parameters in these dtypes. Without this call, fsdp_module_load() records
- * them. If the module is already sharded by then, its memory must be allocated again, unit by unit.
+ * Record the dtypes that frozen parameters of `module` have in the checkpoint, before the module is
+ * sharded. fsdp_fully_shard() then allocates these parameters in the recorded dtypes. Without this
+ * call, fsdp_module_load() must allocate their memory a second time, unit by unit.
  *
  * @param options the options of the load that follows; NULL: all defaults
  */
@@ -84,9 +91,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_note_dtypes(fsdp_module *module
 /** Zero means default. */
 typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
-    int64_t max_shard_bytes; /**< largest size of a file, unless one tensor is larger; 0: 50e9 */
-    const char *also_as;     /**< write a tied parameter under this second name, too; NULL: under
-                                  its first name only */
+    int64_t max_shard_bytes; /**< largest size of a file; a larger tensor gets a file of its own; 0:
+                                  50e9 */
+    const char *also_as;     /**< a second name of a tied parameter, which is then written under
+                                  both names; NULL: it is written under its first name only */
 } fsdp_save_options;
 
 /**
@@ -98,7 +106,7 @@ typedef struct fsdp_save_options {
  * ranks fail.
  *
  * @param dir     an existing directory, used by rank 0 only
- * @param group   the ranks that hold the module; NULL: this one alone
+ * @param group   the ranks that hold the module; NULL: this rank alone
  * @param options NULL: all defaults
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const char *dir,
@@ -106,35 +114,37 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_save(fsdp_module *module, const
                                                       const fsdp_save_options *options);
 
 /** @name Models by name
- * from_pretrained() in two steps. The module is sharded between them, so that no rank ever holds
- * the whole model. @{ */
-/** The files of a model. Fields are read-only, except ignore_mismatched_sizes.
- * fsdp_pretrained_close() frees them. */
+ * from_pretrained() in two steps: open and load. The caller shards the module between the two
+ * steps, so that no rank ever holds the whole model. @{ */
+/** An open model: its configuration and weights. All fields but ignore_mismatched_sizes are
+ * read-only. fsdp_pretrained_close() frees what they point to. */
 typedef struct fsdp_pretrained {
     char *dir; /**< folder where the model was found, with config.json, weights and the tokenizer's
                     files */
-    fsdp_model_config config;        /**< its tie_word_embeddings is as in the weights */
+    fsdp_model_config config;        /**< as in config.json, but tie_word_embeddings agrees with the
+                                          weights */
     fsdp_checkpoint_reader *weights; /**< NULL with from_config */
-    /** Draw parameters at random if they have another shape in the weights. Set this between open
-     * and load. */
+    /** Like fsdp_load_options.ignore_mismatched_sizes. Set this between open and load. */
     bool ignore_mismatched_sizes;
-    /** A prefix that all names in the files have and the model's names do not, e.g. "model." if a
-     * LightningModule was saved; NULL: none. Prefixes of DistributedDataParallel, torch.compile,
-     * FSDP1 and activation checkpointing are always removed. */
+    /** A prefix that was removed from all names in the files, because the model's names do not have
+     * it, e.g. "model." if a LightningModule was saved; NULL: none. Prefixes of
+     * DistributedDataParallel, torch.compile, FSDP1 and activation checkpointing are removed, too,
+     * but are not recorded here. */
     char *name_prefix;
 } fsdp_pretrained;
 
 /**
  * Find a model and read its configuration and the headers of its weights. Nothing is downloaded.
  *
- * @param name        a directory, or a hub name ("t5-base", "org/name") in the local Hugging
- *                    Face cache: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
+ * @param name        a directory, or a hub name ("t5-base", "org/name") in the local Hugging Face
+ *                    cache: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
  * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then draws
  *                    all parameters
  * @param pretrained  out: owned by the caller, ended by fsdp_pretrained_close()
- * @return FSDP_ERR_NOT_FOUND naming the folders searched, or a missing file; and the errors of
- *         fsdp_model_config_read() and fsdp_checkpoint_open()
+ * @return FSDP_ERR_NOT_FOUND if the model or one of its files is missing; the message has the
+ *         folders that were searched. Also the errors of fsdp_model_config_read() and
+ *         fsdp_checkpoint_open()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool from_config,
                                                           fsdp_pretrained *pretrained);
@@ -142,7 +152,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool
  * Load the parameters of a module that fsdp_model_create() created from pretrained->config. The
  * module may be sharded. Collective.
  *
- * @param group  the ranks that load; NULL: this one alone
+ * @param group  the ranks that load; NULL: this rank alone
  * @param seed   seed of parameters that are drawn: those of a new head, or all parameters with
  *               from_config
  * @param report out: freed with fsdp_load_report_free(); empty with from_config; NULL if not wanted

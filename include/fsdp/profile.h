@@ -1,7 +1,7 @@
 /**
  * @file
- * A profiler for training steps, like torch.profiler: a trace of a few steps for chrome://tracing
- * and https://ui.perfetto.dev, and time by category.
+ * A profiler for training steps, like torch.profiler. It makes a trace of a few steps, for
+ * chrome://tracing and https://ui.perfetto.dev, and adds up the time of these steps by category.
  *
  *     fsdp_profile_options options = {.path = "trace.json", .first_step = 3, .n_steps = 3};
  *     FSDP_TRY(fsdp_profile_create(group, &options, &profile));
@@ -25,34 +25,36 @@ extern "C" {
 
 typedef struct fsdp_profile fsdp_profile;
 
-/** The window is the range of steps that is profiled. Zero means default. */
+/** Selects the steps that are profiled, which are called the window. Zero means default. */
 typedef struct fsdp_profile_options {
     const char *path;   /**< trace file, which rank 0 writes after the last step of the window. It
-                             appears complete or not at all. NULL: no file. Rank 0's value is used.
-                             Copied. */
-    int64_t first_step; /**< first step of the window, counted from 0 */
+                             appears complete or not at all. NULL: no file. Copied. Ignored on other
+                             ranks. */
+    int64_t first_step; /**< first step of the window; the first call of fsdp_profile_step_begin()
+                             begins step 0 */
     int64_t n_steps;    /**< number of steps in the window; 0: 3 */
-    size_t max_events;  /**< each rank keeps this many of its newest events for the file, 96 bytes
-                             each; 0: 65536. The times by category include all events. */
+    size_t max_events;  /**< number of events (96 bytes each) that each rank keeps for the file: the
+                             newest ones; 0: 65536. The times by category include all events. */
 } fsdp_profile_options;
 
-/** Time of one category. Categories do not overlap. The last row is the whole step, and the other
- * rows add up to it. */
+/** Time of one category. Categories do not overlap. The last row is the whole step: the sum of all
+ * other rows. */
 typedef struct fsdp_profile_row {
     const char *name; /**< "matmul", "attention", "other operations", "optimizer",
                            "sharding itself", "waiting for peers", "data", "unexplained rest",
                            "step"; static */
-    double ms;        /**< per step, mean over ranks */
-    double share;     /**< fraction of the step, 0 to 1 */
-    double cpu_ms;    /**< CPU time of the rank's own thread in ms; other processes do not affect
-                           it */
-    double cpu_share; /**< cpu_ms as a fraction of the step, 0 to 1 */
+    double ms;        /**< wall-clock time of the category in one step, in ms, as the mean over
+                           steps and ranks */
+    double share;     /**< ms as a fraction of the step's ms, 0 to 1 */
+    double cpu_ms;    /**< CPU time of the thread that runs the steps, otherwise like ms; other
+                           processes do not affect it */
+    double cpu_share; /**< cpu_ms as a fraction of the step's cpu_ms, 0 to 1 */
 } fsdp_profile_row;
 
 /**
  * Create a profiler. Collective over `group`.
  * @param group   borrowed; NULL: this rank alone
- * @param options NULL: all defaults, which compute sums and write no file
+ * @param options NULL: all defaults: times by category, but no file
  * @param profile out: owned by the caller, ended by fsdp_profile_destroy()
  * @return FSDP_ERR_IO on all ranks if rank 0 cannot write `path`; FSDP_ERR_INVALID for a negative
  *         step; FSDP_ERR_NOMEM.
@@ -64,10 +66,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_create(fsdp_group *group,
 FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
- * Begin a step on the calling thread, which must be the same for all steps. If `profile` is NULL,
- * this has no effect. If a step of the window was begun but not ended, it counts as failed, and the
- * window restarts with the new step.
- * @return FSDP_ERR_STATE if this thread is in a step of another profile; FSDP_ERR_NOMEM.
+ * Begin a step on the calling thread, which must be the same for all steps. If the previous step is
+ * in the window and was not ended, it counts as failed, and the window restarts with the new step.
+ * If `profile` is NULL, this has no effect.
+ * @return FSDP_ERR_STATE if the calling thread is in a step of another profiler; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**
@@ -78,7 +80,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profi
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile);
 
 /** Get the time by category: [*n] rows, which are the same on all ranks. *n is 0 before the window
- * has ended. Borrowed. */
+ * has ended. The profiler owns the rows. */
 FSDP_API const fsdp_profile_row *fsdp_profile_rows(const fsdp_profile *profile, size_t *n);
 /** Print the rows as a table, followed by the most expensive operations by name on this rank.
  * Prints nothing before the window has ended. FSDP_ERR_IO if writing to `out` fails. */

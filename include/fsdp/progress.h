@@ -20,23 +20,23 @@ extern "C" {
 
 typedef enum fsdp_progress_colour {
     FSDP_PROGRESS_PLAIN,
-    FSDP_PROGRESS_BLUE,  /**< the tutorials' training bar */
-    FSDP_PROGRESS_GREEN, /**< the tutorials' validation bar */
+    FSDP_PROGRESS_BLUE,  /**< colour of the tutorials' training bar */
+    FSDP_PROGRESS_GREEN, /**< colour of the tutorials' validation bar */
 } fsdp_progress_colour;
 
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
-    FSDP_PROGRESS_LINES, /**< a line after each tenth of the steps, but at most one every 3 s and at
-                              least one every 30 s */
-    FSDP_PROGRESS_OFF,   /**< nothing, for ranks other than 0 */
+    FSDP_PROGRESS_LINES, /**< print a line when another tenth of the steps is done, but not within 3
+                              s of the last line. Also print a line after 30 s without one */
+    FSDP_PROGRESS_OFF,   /**< print nothing; for ranks other than 0 */
 } fsdp_progress_style;
 
 /** Zero means default. */
 typedef struct fsdp_progress_options {
     FILE *file;              /**< borrowed; NULL: stderr */
     const char *description; /**< copied; NULL: none */
-    int64_t total;           /**< steps to do; 0: unknown */
+    int64_t total;           /**< number of steps of the whole bar; 0: unknown */
     fsdp_progress_colour colour;
     fsdp_progress_style style;
     int64_t line_steps; /**< LINES: print a line every `line_steps` steps; 0: as described at
@@ -46,7 +46,7 @@ typedef struct fsdp_progress_options {
 typedef struct fsdp_progress fsdp_progress;
 
 /**
- * Create a bar and draw it empty.
+ * Create a bar. In style BAR, draw it empty.
  * @param progress out: owned by the caller, ended by fsdp_progress_destroy()
  * @return FSDP_ERR_NOMEM
  */
@@ -54,8 +54,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_op
                                                           fsdp_progress **progress);
 /** Draw the last state, end the line and free the bar. Accepts NULL. */
 FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
-/** Advance the bar by `steps`. `postfix` ("loss=2.345") is shown at the end of the bar until a
- * later call gives another one; NULL keeps the current one. Accepts a NULL progress. */
+/** Advance the bar by `steps`. The format `postfix`, e.g. "loss=%.3f", gives a text that is shown
+ * at the end of the bar. NULL: the text of the last call stays. Has no effect if `progress` is
+ * NULL. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
 /** Print a line above the bar, like tqdm.write(). A newline is added. */

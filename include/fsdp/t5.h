@@ -13,17 +13,17 @@ extern "C" {
 #endif
 
 /**
- * The configuration of a T5 (Raffel et al. 2020, arXiv 1910.10683), as in a Hugging Face
- * config.json.
+ * The configuration of a T5 (Raffel et al. 2020, arXiv 1910.10683). Most fields are named like the
+ * keys of a Hugging Face config.json.
  *
  * v1.0 has feed_forward_proj "relu". Its head is tied to the embedding, and the decoder's output is
- * multiplied by d_model^-0.5 before the head. v1.1 (also FLAN) has "gated-gelu" and a separate head
- * without scaling.
+ * multiplied by d_model^-0.5 before the head. v1.1 (also FLAN) has feed_forward_proj "gated-gelu".
+ * Its head is separate, and the decoder's output is not scaled.
  *
- * `tie_word_embeddings: false` in a config.json means a separate head without scaling. But in a
- * v1.1 config.json that transformers 5 saved, `scale_decoder_outputs` is false and
- * `tie_word_embeddings` is true. Then only the weights show whether the head is tied: it is tied if
- * there is no lm_head.weight, or if lm_head.weight equals the embedding.
+ * If `tie_word_embeddings` in config.json is false, the head is separate, and the decoder's output
+ * is not scaled. But transformers 5 saves v1.1 with `tie_word_embeddings` true and
+ * `scale_decoder_outputs` false. The weights then decide: the head is tied if there is no
+ * lm_head.weight, or if lm_head.weight equals the embedding.
  */
 typedef struct fsdp_t5_config {
     int64_t vocab_size, d_model, d_ff;
@@ -34,22 +34,23 @@ typedef struct fsdp_t5_config {
     double dropout_rate;                     /**< [0, 1) */
     double layer_norm_epsilon;               /**< > 0 */
     double initializer_factor;               /**< >= 0 */
-    bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); else relu(wi x) */
-    bool scale_decoder_outputs;              /**< multiply by d_model^-0.5 before the head */
-    bool tie_word_embeddings; /**< whether a new model has a tied head; for saved weights, this
-                                   follows from the weights */
+    bool is_gated_act;                       /**< gelu_new(wi_0 x) * (wi_1 x); false: relu(wi x) */
+    bool scale_decoder_outputs;              /**< multiply the decoder's output by d_model^-0.5
+                                                  before the head */
+    bool tie_word_embeddings;                /**< new models get a tied head. fsdp_pretrained_open()
+                                                  sets this from the weights */
     int64_t pad_token_id, eos_token_id, decoder_start_token_id; /**< below vocab_size */
     bool is_mt5; /**< model_type "mt5": like v1.1, but with other class names (MT5Block), and the
                       head's input is never scaled */
-    fsdp_dtype dtype; /**< dtype of the saved weights according to the file; default float32 */
+    fsdp_dtype dtype; /**< dtype of the saved weights, from config.json; default float32 */
 } fsdp_t5_config;
 
 /**
  * Read `path`, which is a config.json or the directory that contains it. Errors name file, key and
  * value.
- * @return FSDP_ERR_NOT_FOUND for a missing file or key, FSDP_ERR_FORMAT for an impossible value,
- *         FSDP_ERR_UNSUPPORTED for another model, or for an unsupported key that would change the
- *         results.
+ * @return FSDP_ERR_NOT_FOUND if the file or a key is missing; FSDP_ERR_FORMAT if a value is
+ *         impossible; FSDP_ERR_UNSUPPORTED if the model is not a T5, or if a key that this library
+ *         does not support would change the results.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config);
 
@@ -64,11 +65,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_preset(const char *name,
 
 /**
  * Write a config.json that transformers 4 and 5 understand in the same way. The file appears
- * complete or not at all. If the head is tied but its input is not scaled, save lm_head.weight,
- * too. Only with that weight can transformers 4 load such a model correctly; transformers 5 ties
- * the head if the two weights are equal.
+ * complete or not at all. If the head is tied but its input is not scaled, the caller must save
+ * lm_head.weight, too. Without that weight, transformers 4 would not load such a model correctly.
+ * transformers 5 ties the head if lm_head.weight equals the embedding.
  *
- * @param has_lm_head the weights contain lm_head.weight
+ * @param has_lm_head true: the weights contain lm_head.weight
  * @param dtype       dtype of the saved weights
  * @param source      path of the original config.json; keys that this function does not set are
  *                    copied from it. NULL: none
@@ -89,8 +90,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);
-/** Get the configuration of a model created by fsdp_t5_create(); borrowed. tie_word_embeddings is
- * the value with which the model was built. */
+/** Get the configuration of a model created by fsdp_t5_create(). The model owns it. Its
+ * tie_word_embeddings is the value with which the model was built. */
 FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 
 /**
@@ -109,7 +110,8 @@ FSDP_API fsdp_tensor *fsdp_t5_loss(fsdp_scope *s, fsdp_module *model, float fact
  * fsdp_batch), V is the vocabulary, D is d_model. */
 typedef struct fsdp_t5_outputs {
     fsdp_tensor *logits;              /**< [Tt, V] */
-    fsdp_tensor *last_hidden;         /**< [Tt, D]: after the last norm, before the scaling */
+    fsdp_tensor *last_hidden;         /**< [Tt, D]: output of the last norm, before it is scaled for
+                                           the head */
     fsdp_tensor *encoder_last_hidden; /**< [Ts, D] */
 } fsdp_t5_outputs;
 
@@ -117,7 +119,7 @@ typedef struct fsdp_t5_outputs {
  * Compute the logits of the scope's batch. The decoder's inputs are the batch's decoder_input_ids.
  * The batch's labels are not used.
  *
- * @return NULL in every field if s has failed
+ * @return the outputs; every field is NULL if s has failed
  */
 FSDP_API fsdp_t5_outputs fsdp_t5_logits(fsdp_scope *s, fsdp_module *model);
 

@@ -1,11 +1,13 @@
 /**
  * @file
- * Tokenizers: text to ids and back, like transformers' T5Tokenizer and LlamaTokenizer (Llama 2).
+ * Tokenizers convert text to ids and back, like transformers' T5Tokenizer and LlamaTokenizer (Llama
+ * 2).
  *
- * The pieces are SentencePiece's (T5's spiece.model, unigram; Llama 2's tokenizer.model, BPE with
- * byte fallback). The ids of T5's sentinels <extra_id_0> .. <extra_id_99> come after those of the
- * pieces, in descending order: with 32,000 pieces, <extra_id_0> is 32099 and <extra_id_99> is
- * 32000. An open tokenizer does not change, so several threads may use it at the same time.
+ * The pieces of a tokenizer come from a SentencePiece model: T5's spiece.model (unigram) or Llama
+ * 2's tokenizer.model (BPE with byte fallback). The ids of T5's sentinels <extra_id_0> ..
+ * <extra_id_99> come after the ids of the pieces, in descending order: with 32,000 pieces,
+ * <extra_id_0> is 32099 and <extra_id_99> is 32000. An open tokenizer does not change, so several
+ * threads may use it at the same time.
  */
 #pragma once
 #include <stddef.h>
@@ -19,15 +21,16 @@ extern "C" {
 
 typedef struct fsdp_tokenizer fsdp_tokenizer;
 
-/** A list of ids that grows as needed. Start with {0}. The caller owns and reuses it, so a loop
- * over texts does not allocate. */
+/** A list of ids that grows as needed. Initialise it with {0}. A loop over texts can use one list
+ * for all of them, so that it seldom allocates. */
 typedef struct fsdp_token_list {
     int32_t *ids;
-    size_t len, cap; /**< number of ids in use, and number of ids allocated */
+    size_t len, cap; /**< len: number of ids in the list; cap: number of ids for which there is
+                          memory */
 } fsdp_token_list;
 
-/** Replace the contents of the list by a copy of ids [count]. FSDP_ERR_NOMEM leaves it unchanged.
- */
+/** Replace the contents of the list by a copy of ids [count]. On FSDP_ERR_NOMEM, the list is
+ * unchanged. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_token_list_set(fsdp_token_list *list, const int32_t *ids,
                                                          size_t count);
 /** Free the memory of the list and empty it. */
@@ -35,26 +38,27 @@ FSDP_API void fsdp_token_list_fini(fsdp_token_list *list);
 
 /** Flags of fsdp_tokenizer_decode(). */
 enum {
-    FSDP_DECODE_SKIP_SPECIAL = 1, /**< leave out <pad>, </s>, <unk> and <extra_id_*> */
-    FSDP_DECODE_SKIP_UNKNOWN = 2, /**< leave out unknown ids, as the tokenizers library does: a
-                                       model with a padded vocabulary (T5's 32128) may generate
-                                       them */
+    FSDP_DECODE_SKIP_SPECIAL = 1, /**< leave out <s>, </s>, <pad>, <unk> and <extra_id_*> */
+    FSDP_DECODE_SKIP_UNKNOWN = 2, /**< leave out ids outside [0, vocab_size), as the tokenizers
+                                       library does. A model with a padded vocabulary (T5's 32128)
+                                       may generate such ids */
 };
 
 /**
  * Open a tokenizer of T5 or Llama 2.
  *
  * The number of T5's sentinels is extra_ids in a tokenizer_config.json next to the model, or 100
- * without that file. Llama 3's tokenizer.model has another format and is not supported. Tokens that
- * tokenizer_config.json or added_tokens.json add to the model are recognised in texts, but encoding
- * them is an error.
+ * without that file. Llama 3's tokenizer.model has another format and is not supported.
+ * tokenizer_config.json or added_tokens.json may add tokens to the model. A text that contains such
+ * a token cannot be encoded, except if the token is also a special token or a piece of the model.
  *
  * @param path a folder with a spiece.model or tokenizer.model (a Hugging Face model directory), or
  *             such a file
  * @param out  new tokenizer, ended by fsdp_tokenizer_close()
- * @return FSDP_ERR_NOT_FOUND if there is neither folder nor file; FSDP_ERR_UNSUPPORTED if the
- *         folder has only a tokenizer.json, or the model is neither unigram nor BPE;
- *         FSDP_ERR_FORMAT if the file is not a SentencePiece model or has no </s> or <unk>.
+ * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no model;
+ *         FSDP_ERR_UNSUPPORTED if the folder has only a tokenizer.json, or if the model is neither
+ *         unigram nor BPE; FSDP_ERR_FORMAT if the file is not a SentencePiece model, or if the
+ *         model has no </s> or no <unk>.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_open(const char *path, fsdp_tokenizer **out);
 
@@ -64,15 +68,15 @@ FSDP_API void fsdp_tokenizer_close(fsdp_tokenizer *tokenizer);
 /**
  * Append the ids of a text and </s> to `list`.
  *
- * Special tokens in the text (<pad>, </s>, <unk>, <extra_id_7>) become their ids. The parts of the
- * text between them are encoded separately.
+ * A special token in the text (e.g. </s> or <extra_id_7>) becomes its id. The parts of the text
+ * between special tokens are encoded separately.
  *
  * @param text       [length] bytes of UTF-8; need not end in NUL
- * @param max_length largest number of ids to append, including </s>: the text's ids are cut to
- *                   max_length - 1; 0: no limit
- * @return FSDP_ERR_INVALID if the text is not UTF-8 (naming the byte) or max_length is negative;
- *         FSDP_ERR_UNSUPPORTED if it contains an added token (see fsdp_tokenizer_open()). After an
- *         error the list is unchanged
+ * @param max_length largest number of ids to append, including </s>. If the text has more than
+ *                   max_length - 1 ids, the rest is left out. 0: no limit
+ * @return FSDP_ERR_INVALID if the text is not UTF-8 or max_length is negative; FSDP_ERR_UNSUPPORTED
+ *         if the text contains an added token (see fsdp_tokenizer_open()). After an error, the list
+ *         has the same ids as before
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer,
                                                            const char *text, size_t length,
@@ -84,7 +88,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer 
  * @param ids   [count]
  * @param flags FSDP_DECODE_*, or 0
  * @param text  out: NUL-terminated, freed with fsdp_text_free()
- * @return FSDP_ERR_INVALID naming an id outside [0, vocab_size), unless FSDP_DECODE_SKIP_UNKNOWN is
+ * @return FSDP_ERR_INVALID if an id is outside [0, vocab_size) and FSDP_DECODE_SKIP_UNKNOWN is not
  *         set
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer *tokenizer,
@@ -94,15 +98,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tokenizer_decode(const fsdp_tokenizer 
 /** Free a text that this library returned. Accepts NULL. */
 FSDP_API void fsdp_text_free(char *text);
 
-/** Return the number of pieces and sentinels: 32,100 for T5. A model's vocab_size may be larger
- * (32,128), but not smaller. */
+/** Return the number of pieces and sentinels together: 32,100 for T5. The vocab_size of a model may
+ * be larger (T5: 32,128), but not smaller. */
 FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
-/** Return the number of sentinels <extra_id_0> ..., whose ids are the last ones, in descending
- * order. T5: 100. */
+/** Return the number of sentinels <extra_id_0>, <extra_id_1>, ...; T5: 100. The sentinels have the
+ * largest ids, in descending order. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
-/** Return the id of <s>; Llama: 1. A text that a model is to continue begins with <s>. -1 if the
- * tokenizer has no <s> (T5), or if add_bos_token in its tokenizer_config.json is false.
- * fsdp_tokenizer_encode() does not add <s>. */
+/** Return the id of <s>; Llama: 1. Return -1 if the tokenizer has no <s> (T5), or if add_bos_token
+ * in its tokenizer_config.json is false. fsdp_tokenizer_encode() does not add <s>. If a model shall
+ * continue a text, the caller must put <s> before the text. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's
  * first input. */

@@ -1,4 +1,5 @@
-/* The help text of --isa, an option of several commands; see fsdp_kernels_cpu_open(). */
+/* The help text of --isa, which several commands share. fsdp_kernels_cpu_open() describes the
+ * values. */
 #pragma once
 
 #define FSDP_ISA_HELP                                                                              \

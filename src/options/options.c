@@ -1,6 +1,7 @@
-/* Parses the command line and the environment, and applies all sources in order of precedence.
- * Names are in options_names.c, values in options_value.c, YAML in options_yaml.c, and help and
- * other output in options_help.c. */
+/* Parses the command line and the environment, and applies all sources in order of precedence. The
+ * other files of this folder find options by name (options_names.c), convert values
+ * (options_value.c), read YAML (options_yaml.c), and print help and configuration
+ * (options_help.c). */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +17,9 @@ typedef struct command_line {
     int argc;
     char **argv;
     int at;                   /* index of the next word */
-    fsdp_option_given *given; /* in the order of the command line */
+    fsdp_option_given *given; /* values of flags, in the order of the command line */
     size_t n_given, cap;
-    const char **files; /* values of --config */
+    const char **files; /* the arguments of all --config flags */
     size_t n_files, files_cap;
 } command_line;
 
@@ -30,7 +31,8 @@ static fsdp_status add_file(command_line *line, const char *path)
     return FSDP_OK;
 }
 
-/* Return the next word as a value, or NULL if there is none or if it begins with "--". */
+/* Return the next word and go to the word after it. Return NULL if there is no next word or if it
+ * begins with "--". */
 static const char *next_value(command_line *line)
 {
     if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)
@@ -176,8 +178,8 @@ static fsdp_status set_defaults(fsdp_options *options, void *target)
     return FSDP_OK;
 }
 
-/* Return the name of an option's environment variable, owned by the caller: "FSDP_BATCH_SIZE" for
- * the option "batch-size". */
+/* Return the name of an option's environment variable, e.g. "FSDP_BATCH_SIZE" for "batch-size". The
+ * caller owns the text. */
 static char *env_name(const fsdp_options_spec *spec, const fsdp_option *option)
 {
     if (option->env)
@@ -248,8 +250,8 @@ static fsdp_status set_all(fsdp_options *options, command_line *line, void *targ
     return options->action == FSDP_OPTIONS_RUN ? fsdp_options_check(options, target) : FSDP_OK;
 }
 
-/* Join the tables `table` and `compat` of the spec into one, so that one index identifies any
- * row. */
+/* Join the tables `table` and `compat` of the spec into one table, so that one index identifies any
+ * option. */
 static fsdp_status join_tables(fsdp_options *options, const fsdp_options_spec *spec)
 {
     options->spec = spec;

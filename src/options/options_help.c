@@ -1,4 +1,5 @@
-/* Text output generated from the option table: --help and --print-config. */
+/* Makes the texts of --help and --print-config, and the list of options that were given but have no
+ * effect. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,8 @@ enum {
     MIN_COLUMNS = 60
 };
 
-/* Append `text`, wrapped to `columns` columns, and a newline. The text starts at column `at`; later
- * lines are indented by `indent`. Columns are counted in code points, so that accents do not
+/* Append `text`, wrapped to `columns` columns, and a newline. Its first line starts at column `at`,
+ * all later lines at column `indent`. A code point counts as one column, so that accents do not
  * shorten lines. */
 static void append_wrapped(fsdp_str *out, const char *text, int at, int indent, int columns)
 {
@@ -53,7 +54,8 @@ static const char *metavar(const fsdp_option *option)
     return option->metavar ? option->metavar : by_type[option->type];
 }
 
-/* Append the left column, such as "-n, --nproc-per-node N". One-letter aliases come first. */
+/* Append the left column of an option, such as "-n, --nproc-per-node N". One-letter aliases come
+ * first. */
 static void append_left(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "  ");
@@ -69,7 +71,7 @@ static void append_left(fsdp_str *out, const fsdp_option *option)
         fsdp_str_printf(out, " %s", metavar(option));
 }
 
-/* Append the right column: help text, allowed values, default and other names. */
+/* Append the right column of an option: help text, allowed values, default and other names. */
 static void append_right(fsdp_str *out, const fsdp_option *option)
 {
     fsdp_str_printf(out, "%s", option->help ? option->help : "");
@@ -119,8 +121,8 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append those options of a table that have no effect. One heading serves all tables. *any is true
- * once the heading has been appended. */
+/* Append the options of a table that have `no_effect`. If *any is false, append the heading before
+ * the first of them and set *any to true. So several tables share one heading. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -233,7 +235,8 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append "name: value" in such a form that a file with this line gives the same setting. */
+/* Append "name: value". Read back from a file, the line gives the option the same value. If
+ * `by_default` is true, the line is a comment. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {
@@ -288,8 +291,8 @@ char *fsdp_options_print(const fsdp_options *options, const void *target)
     return fsdp_str_take(&out);
 }
 
-/* Return the reason why option `i` has no effect, for the notes to the user. Returns NULL if it has
- * an effect, or if neither a flag nor a file gave it. */
+/* Return the reason why option `i` has no effect, if a flag or file gave the option. Return NULL if
+ * the option has an effect, or if no flag and no file gave it. */
 static const char *without_effect(const fsdp_options *options, size_t i)
 {
     return options->sources[i].origin > FSDP_ORIGIN_ENV ? fsdp_options_without_effect(options, i)
@@ -302,8 +305,8 @@ static bool is_without_effect_for(const fsdp_options *options, size_t i, const c
     return own && strcmp(own, reason) == 0;
 }
 
-/* Return whether an option before option `i` has no effect for the same reason. If so, the note
- * about that earlier option also names option `i`. */
+/* Return true if an option before option `i` has no effect for the same reason. The line for that
+ * earlier option also lists option `i`. */
 static bool is_noted(const fsdp_options *options, size_t i, const char *reason)
 {
     for (size_t k = 0; k < i; k++)

@@ -1,5 +1,5 @@
-/* Finds options by name or alias. A dash and an underscore are the same. Errors suggest the nearest
- * name. */
+/* Finds options by name or alias, and makes the error for an unknown name. A dash and an underscore
+ * count as the same character. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,8 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
-/* Collect the names and aliases of all options, truncated to OPTION_NAME_BYTES, for suggestions. */
+/* Collect the names and aliases that an error may suggest, each truncated to OPTION_NAME_BYTES.
+ * Unsupported options (fsdp_option.instead) are left out. Return the number of names. */
 static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
                             size_t room)
 {

@@ -1,5 +1,5 @@
-/* Option values: parsing and checking text, storing it in the command's struct, and formatting
- * values as text. */
+/* Parses and checks the text of an option's value, stores the value in the command's struct, and
+ * formats values as text. */
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -64,7 +64,7 @@ bool fsdp_option_choice_matches(const char *choice, const char *word)
     }
 }
 
-/* Append the shortest decimal that reads back as the same double. */
+/* Append the shortest decimal that reads back as the same double, or "null" for NAN. */
 static void append_double(fsdp_str *out, double value)
 {
     char text[32] = "null";
@@ -144,8 +144,7 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If a choice has no effect, its text `no_effect` also explains why other values are
-     * refused. */
+    /* If a CHOICE has `no_effect`, that text also explains why other words are refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
@@ -238,7 +237,7 @@ static fsdp_status number_from_text(const fsdp_option *option, const char *text,
     return read && in_bounds(&option->bounds, *real) ? FSDP_OK : wrong_value(option, text);
 }
 
-/* Return a copy of text [length] without leading and trailing spaces, owned by the caller. */
+/* Return a copy of text [length] without leading and trailing spaces. The caller owns the copy. */
 static char *trimmed(const char *text, size_t length)
 {
     while (length && isspace((unsigned char)*text))
@@ -248,7 +247,8 @@ static char *trimmed(const char *text, size_t length)
     return fsdp_strndup(text, length);
 }
 
-/* Split "a, b,c" into owned items. An empty text is an empty list; an empty item is an error. */
+/* Split a text such as "a, b,c" into items, which `options` owns. An empty text gives an empty
+ * list; an empty item is an error. */
 static fsdp_status split_list(fsdp_options *options, const fsdp_option *option, const char *text,
                               fsdp_option_list *list)
 {
@@ -294,9 +294,9 @@ static fsdp_status store_bool(const fsdp_option *option, const fsdp_option_given
     return FSDP_OK;
 }
 
-/* Return whether `text` is a spelling of one of the option's choices, and set *index to that
- * choice. Text that begins with a digit never matches here, even if it is a spelling of a choice.
- * The caller reads it as an integer. */
+/* If `text` is a spelling of one of the option's choices, set *index to that choice and return
+ * true. A text that begins with a digit never matches, because the caller reads it as an
+ * integer. */
 static bool word_from_text(const fsdp_option *option, const char *text, int *index)
 {
     for (int i = 0; option->choices && option->choices[i] && !isdigit((unsigned char)*text); i++)
@@ -337,7 +337,7 @@ static fsdp_status store_bool_or_int(const fsdp_option *option, const fsdp_optio
     return FSDP_OK;
 }
 
-/* Convert the given value and store it in `place`, which has room for the option's type. */
+/* Convert the value `given` and store it at `place`, which has room for the option's type. */
 static fsdp_status store_value(fsdp_options *options, const fsdp_option *option,
                                const fsdp_option_given *given, void *place)
 {
@@ -404,8 +404,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Return whether the given text is the option's default in any spelling. `place` contains the
- * converted value. */
+/* Return true if the value `given` is the option's default. Its text may be another spelling of the
+ * default. `place` contains the converted value. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -425,8 +425,8 @@ static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_opt
     }
 }
 
-/* Return the error for an unsupported value. It contains option->instead, which says what to use
- * instead. */
+/* Return the error for an unsupported value. The message contains option->instead, which says what
+ * to use instead. */
 static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_option_given *given)
 {
     const bool is_switch = option->type == FSDP_OPTION_BOOL;
@@ -435,7 +435,7 @@ static fsdp_status refuse_unsupported(const fsdp_option *option, const fsdp_opti
                       *value ? " is " : "", option->instead);
 }
 
-/* Return whether the value at `place` counts as not given (see fsdp_option.false_is_silence). */
+/* Return true if the value at `place` counts as not given (see fsdp_option.false_is_silence). */
 static bool is_silence(const fsdp_option *option, const fsdp_option_given *given, const void *place)
 {
     return option->false_is_silence && given->origin < FSDP_ORIGIN_FLAG && !given->negated &&
@@ -450,8 +450,8 @@ typedef union any_value {
     fsdp_option_list list;
 } any_value;
 
-/* Return whether the value at `place` is the option's default. For an option without a default,
- * this is 0, false, an empty text or an empty list. */
+/* Return true if the value at `place` is the option's default. If the option has no default, return
+ * true for 0, false, an empty text or an empty list. */
 static bool is_default(fsdp_options *options, const fsdp_option *option, const void *place)
 {
     any_value value = {0};
@@ -466,9 +466,9 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
-/* Return whether the value asks for nothing; see fsdp_options_asked_for(). In files and the
- * environment, this is every default, because files list all options. If a flag gave the value,
- * only two kinds of default ask for nothing: the default of a switch, and a default that is 0 or
+/* Return true if the value at `place` asks for nothing; see fsdp_options_asked_for(). The default
+ * in a file or environment variable asks for nothing, because files list all options. The default
+ * given by a flag asks for nothing in two cases: the option is a switch, or the default is 0 or
  * empty. A flag of type CHOICE or DTYPE always asks for something. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)

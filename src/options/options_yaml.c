@@ -1,5 +1,5 @@
-/* Reads the file of --config FILE.yaml. Its keys are option names. Keys of nested maps are only
- * headings, so the innermost key names the option. A sequence is the value of a list option. null
+/* Reads the YAML file of --config. Its keys are option names. A key whose value is a map is only a
+ * heading; the options are the keys in that map. A sequence is the value of a list option. null
  * leaves an option unchanged. */
 #include "src/options/options_parse.h"
 
@@ -14,8 +14,9 @@
 
 enum {
     MAX_DEPTH = 16,
-    MAX_PAIRS = 10000, /* maximum number of keys; nested aliases can multiply them */
-    HEAD_BYTES = 512   /* bytes that are examined if a file is not YAML */
+    MAX_PAIRS = 10000, /* maximum number of pairs (key and value); nested aliases can multiply
+                          them */
+    HEAD_BYTES = 512   /* bytes from which explain_file() recognises the kind of a file */
 };
 
 typedef struct yaml_reader {
@@ -24,7 +25,8 @@ typedef struct yaml_reader {
     const char *path;
     yaml_document_t document;
     int pairs; /* number of pairs read so far */
-    int *seen; /* [spec->count]: line on which this file set the option; 0: not set yet */
+    int *seen; /* [spec->count] line of each option in this file; 0: the option has not occurred
+                  yet */
 } yaml_reader;
 
 static int line_of(const yaml_node_t *node)
@@ -115,8 +117,8 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Read a map and its nested maps. The depth is limited, because an alias in a map may refer to that
- * same map. */
+/* Read a map and the maps in it. The depth is limited, because a map may contain an alias of
+ * itself. */
 static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)
@@ -151,7 +153,8 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
                       parser->problem ? parser->problem : "not YAML");
 }
 
-/* Read the document of a file, which must be the only one. An empty file counts as an empty map. */
+/* Read the document of a file. A second document is an error. An empty file counts as an empty
+ * map. */
 static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
 {
     if (!yaml_parser_load(parser, &r->document))
@@ -176,8 +179,8 @@ static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
     return status;
 }
 
-/* Return `status` or, if the file is recognised as another kind of file than YAML, an error that
- * names this kind. */
+/* If `status` is FSDP_ERR_FORMAT and the file is recognised as another kind of file than YAML,
+ * return an error that names this kind. Otherwise return `status`. */
 static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path)
 {
     char head[HEAD_BYTES];
@@ -189,7 +192,8 @@ static fsdp_status explain_file(fsdp_status status, FILE *file, const char *path
     return other == FSDP_OK ? status : other;
 }
 
-/* Read the options from `file`. If it is NULL, r->path is not a path but the YAML text itself. */
+/* Read the options from `file`. If `file` is NULL, r->path is not a path but the YAML text
+ * itself. */
 static fsdp_status read_options(yaml_reader *r, FILE *file)
 {
     yaml_parser_t parser;

@@ -1,5 +1,5 @@
-/* The only C++ file. It catches every exception and converts the library's status into
- * fsdp_status. */
+/* Implements sentencepiece.h with libsentencepiece. This is the only C++ file of the project. It
+ * catches every exception, and converts each status of the library into an fsdp_status. */
 #include "src/text/sentencepiece.h"
 
 #include <cstdlib>
@@ -14,8 +14,8 @@ extern "C" {
 #include "src/base/alloc.h"
 }
 
-/* Declared weak because some builds of the library lack this function. The installed header does
- * not declare it. */
+/* Declared here because the installed header does not declare it, and weak because some builds of
+ * the library do not have it. */
 namespace sentencepiece
 {
 namespace logging
@@ -28,7 +28,7 @@ struct fsdp_sentencepiece {
     sentencepiece::SentencePieceProcessor processor;
 };
 
-/* Runs `body`, which returns a status, and converts what it throws into a status. */
+/* Call `body` and return its status. If it throws an exception, return an error instead. */
 template <typename Body> static fsdp_status guarded(const char *what, Body body) noexcept
 {
     try {
@@ -45,7 +45,7 @@ template <typename Body> static fsdp_status guarded(const char *what, Body body)
 fsdp_status fsdp_sentencepiece_load(const void *model, size_t bytes, fsdp_sentencepiece **out)
 {
     return guarded("loading", [&]() -> fsdp_status {
-        /* The library returns errors as a status, and would also write them to stderr. */
+        /* Without this, the library would also print each error to stderr. */
         const int fatal_only = 3;
         if (sentencepiece::logging::SetMinLogLevel)
             sentencepiece::logging::SetMinLogLevel(fatal_only);

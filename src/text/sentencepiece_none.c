@@ -1,5 +1,5 @@
-/* For builds without libsentencepiece: loading a model fails, so the other functions are never
- * reached. */
+/* Implements sentencepiece.h for builds without libsentencepiece. Loading a model fails, so no
+ * other function is ever called. */
 #include "src/text/sentencepiece.h"
 
 #include "src/base/assert.h"

@@ -1,9 +1,9 @@
-/* The rules of T5 and Llama 2 around SentencePiece, as in the fast tokenizers of transformers:
- * special tokens are cut out of the raw text first, each part between them is encoded as a separate
- * text, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text and
- * finds the words. Words that have more than one piece, none of them a byte piece, are then split
- * again by unigram.c; unigram.h explains why. For Llama's BPE model the library's pieces are used
- * as they are. */
+/* Converts text to ids and back as the fast tokenizers of transformers do for T5 and Llama 2.
+ * Encoding first finds the special tokens in the raw text. Each part between them is encoded as a
+ * separate text, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text
+ * and splits it into words and pieces. If a word has several pieces and none of them is a byte
+ * piece, unigram.c splits the word again; unigram.h explains why. For Llama's BPE model, the
+ * library's pieces are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -20,19 +20,22 @@
 #include "src/text/utf8.h"
 
 enum {
-    EXTRA_IDS = 100,                    /* T5's sentinels */
-    EXTRA_IDS_MAX = 1000000,            /* keeps ids far below INT32_MAX */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* the largest known model takes 17 MB */
+    EXTRA_IDS = 100,                    /* default number of sentinels, as in T5 */
+    EXTRA_IDS_MAX = 1000000,            /* largest number of sentinels; keeps ids far below
+                                           INT32_MAX */
+    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* limit for a model file; the largest known one has 17
+                                           MB */
 };
 
 struct fsdp_tokenizer {
     char *path; /* of the model file */
     fsdp_sentencepiece *sp;
     fsdp_unigram *unigram;      /* NULL: BPE */
-    int32_t pieces, vocab_size; /* ids of sentinels are in [pieces, vocab_size) */
+    int32_t pieces, vocab_size; /* pieces: number of pieces; the sentinels have the ids [pieces,
+                                   vocab_size) */
     int32_t bos_id, pad_id, eos_id, unk_id;
-    bool no_bos; /* texts do not begin with <s> */
-    /* Tokens that encoding does not support: a text that contains one is refused. */
+    bool no_bos; /* fsdp_tokenizer_bos_id() returns -1, because texts do not begin with <s> */
+    /* Added tokens that encoding does not support. A text that contains one is refused. */
     fsdp_added_tokens added;
 };
 
@@ -59,8 +62,8 @@ void fsdp_text_free(char *text)
 
 /* ---- finding the model ---- */
 
-/* Sets *model to the path of the SentencePiece model in a folder, or to NULL if there is none. The
- * caller owns it. */
+/* Set *model to the path of the SentencePiece model in a folder, or to NULL if the folder has none.
+ * The caller owns *model. */
 static fsdp_status find_in_folder(const char *folder, char **model)
 {
     static const char *const names[] = {"spiece.model", "tokenizer.model"};
@@ -96,8 +99,8 @@ static fsdp_status missing_model_error(const char *folder)
                       folder);
 }
 
-/* Sets *model to `path` itself if it is a file, else to the model in that folder. The caller owns
- * it. */
+/* Set *model to the path of the SentencePiece model: `path` itself if that is a file, else the
+ * model in the folder `path`. The caller owns *model. */
 static fsdp_status find_model(const char *path, char **model)
 {
     if (fsdp_path_is_directory(path)) {
@@ -116,8 +119,8 @@ static fsdp_status find_model(const char *path, char **model)
 
 /* ---- reading the model's type ---- */
 
-/* Reads a varint of Protocol Buffers, least significant bits first. Returns false if the bytes end
- * before the varint does. */
+/* Read a varint of Protocol Buffers (least significant bits first) at *p, and move *p behind it.
+ * Return false if the bytes end before the varint does. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
     *value = 0;
@@ -131,8 +134,9 @@ static bool read_varint(const unsigned char **p, const unsigned char *end, uint6
 }
 
 typedef struct field {
-    uint64_t number, value;       /* value of a varint field, else 0 */
-    const unsigned char *p, *end; /* content of a length-delimited field, else NULL */
+    uint64_t number, value;       /* value: that of a varint field; 0 for other fields */
+    const unsigned char *p, *end; /* content of a length-delimited field; p is NULL for other
+                                     fields */
 } field;
 
 static bool read_field(const unsigned char **p, const unsigned char *end, field *out)
@@ -170,9 +174,9 @@ enum {
     MODEL_BPE = 2
 };
 
-/* Reads ModelProto.trainer_spec.model_type. The library loads models of every type and does not
- * report the type. Fails with FSDP_ERR_UNSUPPORTED unless the type is unigram or BPE. Malformed
- * bytes are left for the library to report. */
+/* Read ModelProto.trainer_spec.model_type, because the library loads models of every type and does
+ * not report the type. Return FSDP_ERR_UNSUPPORTED if the type is neither unigram nor BPE.
+ * Malformed bytes are not an error here; the library will report them. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -220,15 +224,15 @@ static fsdp_status load_model(fsdp_tokenizer *tokenizer, uint64_t *type)
 
 /* ---- special tokens ---- */
 
-/* Returns the length of `name` if text begins with it, else 0. */
+/* Return the length of `name` if `text` begins with `name`, else 0. */
 static size_t match_prefix(const char *text, size_t left, const char *name)
 {
     size_t length = strlen(name);
     return left >= length && memcmp(text, name, length) == 0 ? length : 0;
 }
 
-/* Matches "<extra_id_0>", "<extra_id_1>" and so on; a number must not have leading zeros. Returns
- * the length, or 0 if there is no match. */
+/* If `text` begins with "<extra_id_0>", "<extra_id_1>" or so on, set *number and return the length
+ * of this sentinel, else return 0. The number must not have leading zeros. */
 static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, int32_t *number)
 {
     size_t digits = match_prefix(text, left, "<extra_id_"), i = digits;
@@ -244,8 +248,8 @@ static size_t match_extra_id(const char *text, size_t left, int32_t extra_ids, i
     return i + 1;
 }
 
-/* Matches the special token at the start of `text`, which begins with '<'. Returns its length, or
- * 0. */
+/* If `text` begins with a special token, set *id to the token's id and return its length, else
+ * return 0. `text` must begin with '<'. */
 static size_t match_special(const fsdp_tokenizer *tokenizer, const char *text, size_t left,
                             int32_t *id)
 {
@@ -274,8 +278,8 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 
 /* ---- other files in the model's folder ---- */
 
-/* Whether encoding cannot produce an added token: it is neither a special token nor a normal piece
- * of the model. */
+/* Return true if encoding never produces the added token (text, id), that is, if it is neither a
+ * special token nor a normal piece of the model. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -299,7 +303,7 @@ static fsdp_status read_config(fsdp_tokenizer *tokenizer, bool unigram, fsdp_jso
     return fsdp_added_tokens_decoder(&tokenizer->added, config, is_not_encoded, tokenizer);
 }
 
-/* Reads `folder`/`name`; *doc stays NULL if there is no such file. */
+/* Read the file `folder`/`name`. If it does not exist, *doc stays NULL. */
 static fsdp_status read_json_if_exists(const char *folder, const char *name, fsdp_json **doc)
 {
     char *path = fsdp_path_join(folder, name);
@@ -310,9 +314,9 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
     return status;
 }
 
-/* Reads two settings from tokenizer_config.json: the number of sentinels and whether texts begin
- * with <s>. If a unigram model's file does not give the number, it is 100, as in T5; mT5's file
- * gives 0. Also reads the added tokens from that file and from added_tokens.json. */
+/* Read tokenizer_config.json and added_tokens.json. The first has the number of sentinels and says
+ * whether texts begin with <s>. If it has no number, a unigram model has 100 sentinels, as in T5.
+ * (mT5's file has the number 0.) Both files may have added tokens. */
 static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
@@ -389,16 +393,17 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* U+2581, which represents a space in pieces. */
+/* U+2581. It represents a space in pieces. */
 static const char space_mark[] = "\xE2\x96\x81";
 
-/* The word that is being collected: pieces up to the next space mark. */
+/* The word whose pieces are being collected. It ends before the next piece that begins with a space
+ * mark. */
 typedef struct word {
     const fsdp_tokenizer *tokenizer;
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    /* The word has byte pieces, whose names are in `text` instead of the word's bytes. */
+    /* The word has byte pieces. `text` then contains their names instead of their bytes. */
     bool has_bytes;
 } word;
 
@@ -428,7 +433,7 @@ static fsdp_status add_piece(void *arg, const char *piece, size_t length, int32_
     return w->text.failed ? fsdp_error_nomem() : FSDP_OK;
 }
 
-/* Encodes text that is between special tokens. */
+/* Encode a part of a text that is between special tokens. */
 static fsdp_status encode_part(word *w, const char *text, size_t length)
 {
     if (length == 0)
@@ -437,7 +442,7 @@ static fsdp_status encode_part(word *w, const char *text, size_t length)
     return finish_word(w);
 }
 
-/* Fails if `text` begins with an added token. */
+/* Return an error if `text` begins with an added token. */
 static fsdp_status check_no_added_token(const fsdp_tokenizer *tokenizer, const char *text,
                                         size_t left)
 {
@@ -501,13 +506,14 @@ fsdp_status fsdp_tokenizer_encode(const fsdp_tokenizer *tokenizer, const char *t
 /* The text that is being decoded. */
 typedef struct decoding {
     const fsdp_tokenizer *tokenizer;
-    fsdp_str text, bytes; /* bytes: those of byte pieces that are not yet in `text` */
+    fsdp_str text, bytes; /* bytes: bytes of byte pieces that have not been appended to `text`
+                             yet */
     bool first;           /* nothing has been decoded yet */
 } decoding;
 
-/* Appends a piece, with spaces in place of its space marks. The first piece of the text loses
- * marks: all of them with a unigram model, only one with BPE, where a piece may be several
- * spaces. */
+/* Append a piece, and replace its space marks by spaces. In the first piece of a text, marks are
+ * removed instead: all of them with a unigram model, and only one with a BPE model, whose pieces
+ * may have several marks. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;
@@ -522,8 +528,8 @@ static void append_piece(decoding *d, const char *piece)
     fsdp_str_append(&d->text, piece, strlen(piece));
 }
 
-/* Appends the text of consecutive byte pieces if it is UTF-8. Otherwise each byte becomes U+FFFD,
- * as in the ByteFallback of tokenizers. */
+/* Append the bytes of consecutive byte pieces to the text if they are UTF-8. Otherwise append
+ * U+FFFD for each byte, like ByteFallback in the tokenizers library. */
 static void flush_bytes(decoding *d)
 {
     if (d->bytes.len && fsdp_utf8_valid_length(d->bytes.data, d->bytes.len) == d->bytes.len)

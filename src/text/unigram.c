@@ -1,5 +1,6 @@
-/* A trie of pieces, and the Viterbi recurrence over byte positions. The trie's nodes are in
- * breadth-first order, so the children of a node are contiguous; they are sorted by byte. */
+/* Finds the best path through a word with a trie of all pieces and the Viterbi recurrence over byte
+ * positions. The trie's nodes are in breadth-first order, so the children of a node are contiguous.
+ * Children are sorted by byte. */
 #include "src/text/unigram.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 typedef struct node {
     uint32_t first_child;
-    int32_t id; /* of the piece that ends here, or -1 */
+    int32_t id; /* id of the piece that ends at this node, or -1 */
     uint16_t children;
     uint8_t byte; /* the byte on the edge to this node */
 } node;
@@ -29,7 +30,8 @@ typedef struct entry {
     int32_t id;
 } entry;
 
-/* The pieces below one node: entries [first, end), whose first `depth` bytes are equal. */
+/* The pieces below one node. They are entries [first, end), and their first `depth` bytes are
+ * equal. */
 typedef struct range {
     uint32_t first, end, depth;
 } range;
@@ -44,7 +46,8 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
     return (uint8_t)e->piece[depth];
 }
 
-/* Visits the nodes in order and appends the children of each with their ranges. */
+/* Visit the nodes in order. For each node, append its children to the nodes, and their ranges to
+ * `ranges`. */
 static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
 {
     range *ranges = NULL;
@@ -128,8 +131,8 @@ void fsdp_unigram_destroy(fsdp_unigram *unigram)
 /* The best path that ends at a byte position. */
 typedef struct best {
     double score;
-    uint32_t start; /* where the path's last piece starts */
-    int32_t id;     /* of the path's last piece; -1: no path ends here */
+    uint32_t start; /* byte at which the last piece of the path starts */
+    int32_t id;     /* id of the last piece of the path; -1: no path ends here */
 } best;
 
 static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_t byte)
@@ -147,7 +150,8 @@ static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_
     return NULL;
 }
 
-/* If paths have equal scores, the first is kept, which is the one with the longest last piece. */
+/* Replace *at by the path (score, start, id) if that has a higher score. If the scores are equal,
+ * keep *at, whose last piece is longer. */
 static void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
@@ -160,8 +164,9 @@ static size_t character_length(char first)
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/* With a corrupted model, the normaliser may end a word in the middle of a character. The bytes
- * that are left then count as a character, so that a path always reaches the end. */
+/* Set ends[i] to the best path that ends at byte i, for every i. With a corrupted model, the
+ * normaliser may end a word in the middle of a character. The remaining bytes then count as a
+ * character, so that a path always reaches the end. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {
@@ -204,7 +209,7 @@ fsdp_status fsdp_unigram_encode(const fsdp_unigram *unigram, const char *word, s
     if (!FSDP_GROW(list->ids, list->cap, list->len + count)) {
         status = FSDP_ERR_NOMEM;
     } else {
-        /* Fill in the ids backwards, then merge runs of unknown ids. */
+        /* Fill in the ids from the last to the first, then merge runs of unknown ids. */
         int32_t *ids = list->ids + list->len;
         size_t at = count;
         for (size_t end = length; end > 0; end = ends[end].start)

@@ -1,11 +1,12 @@
-/* Implements the Unicode Standard's table of well-formed UTF-8 byte sequences (table 3-7): for each
- * first byte, a length and a range of the second byte. */
+/* Checks UTF-8 by table 3-7 of the Unicode Standard, "Well-Formed UTF-8 Byte Sequences". For each
+ * first byte, the table gives the length of the sequence and the range of the second byte. */
 #include "src/text/utf8.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* Returns the length of the sequence that starts at p; 0 if it is ill-formed or truncated. */
+/* Return the length of the sequence of two to four bytes that starts at p, or 0 if it is ill-formed
+ * or truncated. */
 static size_t sequence_length(const unsigned char *p, size_t left)
 {
     unsigned char first = p[0], low = 0x80, high = 0xBF;

@@ -1,4 +1,4 @@
-/* UTF-8 is checked once, where text enters the program from a file. */
+/* Checks and counts UTF-8. Text is checked once, when it enters the program from a file. */
 #pragma once
 #include <stddef.h>
 

@@ -16,7 +16,8 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* NULL: the time is added up only by category */
+    fsdp_trace_entry *entry; /* sum by name to which the span's time is added; NULL: it is added
+                                only to the sum of the category */
     int64_t begin_ns;
 } open_span;
 
@@ -24,7 +25,8 @@ struct fsdp_trace {
     fsdp_trace_event *events; /* [max_events], a ring: event i is at i % max_events */
     fsdp_trace_sample *samples;
     size_t max_events, max_samples;
-    uint64_t n_events, n_samples; /* recorded so far, overwritten ones included */
+    uint64_t n_events, n_samples; /* numbers of events and samples recorded so far, including those
+                                     that were overwritten */
     open_span stack[MAX_DEPTH];
     int depth;                 /* may exceed MAX_DEPTH; spans beyond it are not recorded */
     int64_t mark_ns, mark_cpu; /* wall-clock and CPU time at the end of the last piece */
@@ -74,7 +76,8 @@ static int64_t cpu_clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Copy `text` to `at`, but not beyond `end`. Characters that would break JSON become '_'. */
+/* Copy `text` to `at`, but not beyond `end`. Characters that would break JSON become '_'. Return
+ * the end of the copy. */
 static char *copy_text(char *at, const char *end, const char *text)
 {
     for (; *text && at < end; text++)
@@ -99,9 +102,10 @@ static bool is_operation(fsdp_trace_category category)
            category == FSDP_TRACE_OPERATION;
 }
 
-/* Find or create the entry of a name. Names are static strings, so pointers are compared instead of
- * texts. If two files use the same name, it has two entries, which are merged when they are
- * printed. Returns NULL if the table is full, and for modules, whose names are not static. */
+/* Find or create the entry for a name and detail. They are static strings, so pointers are compared
+ * instead of texts. If two source files have the same name, it gets two entries, which are merged
+ * when they are printed. Return NULL if the table is full or if the category is FSDP_TRACE_REST,
+ * whose names are not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {
@@ -127,7 +131,8 @@ static void add_time(fsdp_trace_sum *sum, int64_t wall_ns, int64_t cpu_ns)
     sum->cpu_ns += cpu_ns;
 }
 
-/* End the piece that began at the mark, and add its time to the category and the entry. */
+/* End the piece that began at t->mark_ns. Add its time to the sums of the category and of the
+ * entry. Return the current time. */
 static int64_t end_piece(fsdp_trace *t, fsdp_trace_category category, fsdp_trace_entry *entry)
 {
     int64_t now = fsdp_clock_ns(), cpu = cpu_clock_ns();
@@ -235,8 +240,8 @@ void fsdp_trace_step_end(fsdp_trace *trace)
 
 /* --- reading a trace --- */
 
-/* Return the place of item i, counted from the oldest item that is left, in a ring of `max` places
- * to which `n` items were written; SIZE_MAX if there is no such item. */
+/* Return the place of item i in a ring of `max` places to which `n` items were written. Item 0 is
+ * the oldest one that has not been overwritten. Return SIZE_MAX if there is no item i. */
 static size_t place_of(uint64_t n, size_t max, size_t i)
 {
     uint64_t kept = n < max ? n : max;

@@ -5,7 +5,7 @@
 
 #include "src/base/assert.h"
 
-/* The names of the tracks of a process. A track's number is its index. */
+/* Names of the tracks of a rank. The index of a name is the track's number. */
 static const char *const tracks[] = {"compute", "collectives", "optimizer", "data"};
 static const int track_of[FSDP_TRACE_CATEGORIES] = {[FSDP_TRACE_OPTIMIZER] = 2,
                                                     [FSDP_TRACE_SHARDING] = 1,
@@ -22,8 +22,8 @@ static double us(int64_t ns)
     return (double)ns * 1e-3;
 }
 
-/* Print a name entry: that of the process for i = 0, that of track i - 1 otherwise. Returns its
- * length, or 0 if there is no such track. */
+/* Print an entry that gives a name: for i = 0 to the process, else to track i - 1. Return the
+ * length of the text, or 0 if there is no track i - 1. */
 static int print_name(size_t i, int rank, char *text, size_t size)
 {
     if (i == 0)

@@ -4,24 +4,26 @@
 #pragma once
 #include "src/trace/trace.h"
 
-/* How much of one trace has been written; {0} at the beginning. */
+/* Shows how much of a trace has been written. Initialise it with {0}. */
 typedef struct fsdp_trace_cursor {
     size_t names, events, samples; /* numbers of entries written so far */
 } fsdp_trace_cursor;
 
 enum {
-    FSDP_TRACE_JSON_MIN = 1024 /* minimum size of the buffer in bytes; no entry is longer */
+    FSDP_TRACE_JSON_MIN = 1024 /* minimum size of `text` in bytes; no entry needs more */
 };
 
-/* The beginning and end of a file. Entries come between them, each with a comma before it. */
+/* The beginning and the end of a file. The entries are between them; the text of each entry begins
+ * with a comma. */
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
-/* Write as many complete entries of `trace` as fit into text [size >= FSDP_TRACE_JSON_MIN]. Returns
- * the number of bytes, or 0 if no entries are left. Times are relative to base_ns. There are
- * n_counters counters; counter i has the name counters[i]. */
+/* Write as many complete entries of `trace` as fit into text [size], beginning at *cursor, and
+ * advance *cursor. size >= FSDP_TRACE_JSON_MIN. Return the number of bytes, or 0 if no entry is
+ * left. Times are relative to base_ns. There are n_counters counters; counter i has the name
+ * counters[i]. */
 size_t fsdp_trace_json(const fsdp_trace *trace, int rank, int64_t base_ns,
                        const char *const *counters, size_t n_counters, fsdp_trace_cursor *cursor,
                        char *text, size_t size);
-/* Return the earliest time in the trace, or INT64_MAX if the trace is empty. */
+/* Return the earliest time of an event or sample, or INT64_MAX if the trace is empty. */
 int64_t fsdp_trace_begin_ns(const fsdp_trace *trace);
