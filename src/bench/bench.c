@@ -1,4 +1,4 @@
-/* See bench.h. */
+/* The work of one rank in `fsdp bench train`; see bench.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,10 @@ enum {
     MAX_MEMORY_STEPS = 50,
     RATE_TRIES = 8
 };
-static const double MEMORY_SECONDS = 1.5; /* how long steps run while memory is sampled */
-static const double RATE_SECONDS = 0.15;  /* how long each shape of matrix product is measured */
+/* Steps run for about this long while memory is sampled. */
+static const double MEMORY_SECONDS = 1.5;
+/* Each shape of matrix product is measured for about this long. */
+static const double RATE_SECONDS = 0.15;
 
 /* --- running steps --- */
 
@@ -37,11 +39,11 @@ typedef struct run {
     fsdp_tape *tape;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    int32_t *ids;          /* [batch, source + n_labels]; each row has its source ids, then its
-                              label ids */
-    int32_t n_labels;      /* labels of a row; 0 for causal models, whose labels are the source
-                              ids */
-    fsdp_profile *profile; /* NULL: none */
+    /* [batch, source + n_labels]. Each row has its source ids, followed by its label ids. */
+    int32_t *ids;
+    /* Labels in a row. It is 0 for causal models, whose labels are the source ids. */
+    int32_t n_labels;
+    fsdp_profile *profile; /* NULL: nothing is profiled */
     double loss, grad_norm;
     double forward_s, backward_s, clip_s, optimizer_s; /* times in the last step */
 } run;
@@ -53,8 +55,8 @@ static fsdp_status open_profile(run *r)
     if (!c->profile && !c->breakdown)
         return FSDP_OK;
     FSDP_TRY(fsdp_profile_choose_steps("--profile-steps", c->profile_steps, 0, c->steps, &options));
-    if (!c->profile_steps && options.first_step == 0) { /* skip the first step, which allocates the
-                                                           memory that later steps reuse */
+    /* Do not profile the first step: it allocates the memory that later steps reuse. */
+    if (!c->profile_steps && options.first_step == 0) {
         options.first_step = 1;
         options.n_steps = c->steps - 1;
     }
@@ -103,8 +105,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Draw random token ids for a row. They are 2 or more, because 0 and 1 are T5's padding and end of
- * sequence. For classification, the label is a random class. */
+/* Draw random token ids for a row. They are 2 or more, because in T5 the ids 0 and 1 are padding
+ * and end of sequence. For a classification model, the label is a random class. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
@@ -159,7 +161,7 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
     return status;
 }
 
-/* Run one step. *took does not include the time spent making the batch. */
+/* Run one step. *took is set to its duration, without the time that making the batch takes. */
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
@@ -209,8 +211,8 @@ typedef struct used {
     double cpu_s, faults, waited_s;
 } used;
 
-/* Get the processor time and the page faults of the process since it began, and the time spent
- * waiting for peers since the group was created. */
+/* Get the processor time and the minor page faults of the process since it began. Get the time
+ * spent waiting for peers since the group was created. */
 static used used_so_far(const fsdp_group *group)
 {
     struct rusage u = {0};
@@ -264,7 +266,8 @@ static fsdp_status timed_steps(run *r, fsdp_bench_result *result)
     return status;
 }
 
-/* Run steps that are not timed, while memory is sampled. Rank 0 decides their number. */
+/* Run steps that are not timed, during which the launching process samples memory. Rank 0 decides
+ * how many steps all ranks run. */
 static fsdp_status memory_steps(run *r, double step_s)
 {
     double n = ceil(MEMORY_SECONDS / step_s), took;
@@ -275,8 +278,8 @@ static fsdp_status memory_steps(run *r, double step_s)
     return FSDP_OK;
 }
 
-/* Measure the largest matrix products of the run's steps, each on one thread. Set *gflops to the
- * mean over the ranks of each rank's highest rate. */
+/* Measure matrix products in the largest shapes of a step, each on one thread. Each rank takes its
+ * highest rate. *gflops is set to the mean of these rates over the ranks. */
 static fsdp_status measure_products(run *r, const fsdp_model_work *work, double *gflops)
 {
     const fsdp_bench_config *c = r->config;
@@ -293,8 +296,9 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Measure the rate of matrix products. Products alone cannot be slower than whole steps. If they
- * seem to be slower, other processes used the cores during the measurement, so it is repeated. */
+/* Measure the rate of matrix products. Products alone cannot be slower than a whole step. If a
+ * measurement says so, other processes used the cores meanwhile, so it is repeated, RATE_TRIES
+ * times in all. *gflops is set to the highest rate. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;
@@ -397,9 +401,9 @@ fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
     return status;
 }
 
-/* --- the report --- */
+/* --- the JSON report --- */
 
-/* Set a value that needs only three decimal places: a rate, MiB or ms. */
+/* Set a value for which three decimal places are enough: a rate, or a number of MiB or ms. */
 static void set(fsdp_json_node object, const char *key, double value)
 {
     fsdp_json_set_f64(object, key, round(value * 1000.0) / 1000.0);
@@ -415,8 +419,8 @@ static double mib(int64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Set the time of a category. The key is the name with underscores: "waiting for peers" becomes
- * waiting_for_peers. */
+/* Set the time of a category. The key is the name of the category with underscores: for "waiting
+ * for peers" it is waiting_for_peers. */
 static void set_row(fsdp_json_node object, const char *name, double ms)
 {
     char key[64];

@@ -1,4 +1,4 @@
-/* See bench_collectives.h. */
+/* The work of one rank in `fsdp bench collectives`; see bench_collectives.h. */
 #include "src/bench/bench_collectives.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "src/tensor/device.h"
 
 enum {
-    ALIGN = 64, /* alignment in bytes of each rank's part */
+    ALIGN = 64, /* each rank's part begins at a multiple of this many bytes */
     ROUNDS = 3,
     MAX_CALLS = 100000, /* maximum number of calls in one round */
     MAX_RANKS = 64
@@ -24,14 +24,16 @@ typedef struct bench {
     const fsdp_bench_collectives_config *config;
     fsdp_group *group;
     fsdp_device *device;
-    fsdp_shared_buffer *shared; /* [ranks][max_bytes], a lane for each rank */
-    float *give, *get;          /* [max_bytes] each; all elements of give are rank + 1 */
+    fsdp_shared_buffer *shared; /* [ranks][max_bytes]: one lane for each rank */
+    float *give, *get;          /* [max_bytes] each; all elements of `give` are rank + 1 */
     int rank, ranks;
-    size_t bytes;  /* size that is measured; a multiple of ALIGN x ranks */
-    uint32_t call; /* number of the current call, the same on all ranks; it orders the phases */
+    size_t bytes; /* the size that is being measured; a multiple of ALIGN x ranks */
+    /* Number of the current call, the same on all ranks. It is in the fsdp_phase_info of each
+     * phase, so ranks that are in different calls get an error. */
+    uint32_t call;
 } bench;
 
-/* --- one call of each collective --- */
+/* --- the collectives that are measured --- */
 
 static fsdp_status begin(bench *b, fsdp_phase phase, fsdp_comm_kind kind)
 {
@@ -50,8 +52,7 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum the lanes of all ranks into `get`. Only bytes [first, first + bytes) of each lane are
- * summed. */
+/* Sum bytes [first, first + bytes) of the lanes of all ranks into `get`. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -111,7 +112,7 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* Reduce `get` in place, so its values grow from call to call. */
+/* This reduces `get` in place, so the values in it grow from call to call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -123,9 +124,9 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* The expected first and last elements of the result after the first call. */
+/* The first and the last element that the result must have after the first call. */
 typedef enum expected {
-    OWN,        /* both are rank + 1, like all elements of `give` */
+    OWN,        /* both are rank + 1, as in `give` */
     EACH_RANKS, /* the first is 1, the last is `ranks` */
     SUM,        /* both are the sum over all ranks */
     FIRST_RANKS
@@ -187,7 +188,7 @@ static fsdp_status check_result(const bench *b, const measurement *m)
                       (double)first, (double)last);
 }
 
-/* Run `n` calls. *seconds is the time of one call on the slowest rank. */
+/* Run n calls. *seconds is set to the duration of one call on the slowest rank. */
 static fsdp_status time_calls(bench *b, const measurement *m, int n, double *seconds)
 {
     FSDP_TRY(fsdp_barrier(b->group));
@@ -206,13 +207,15 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Measure one collective. Check the result of the first call. Time the second call, to find how
- * many calls fill a round. Then take the median of the rounds. */
+/* Measure one collective. The first call shows whether its result is right. The duration of the
+ * second call determines how many calls fill a round. *seconds is set to the median over the
+ * rounds. */
 static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    fill_buffer(b->get, held, (float)(b->rank + 1)); /* all_reduce_copied() reduces it in place */
+    /* all_reduce_copied() reduces this buffer in place. */
+    fill_buffer(b->get, held, (float)(b->rank + 1));
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);
     FSDP_TRY(time_calls(b, m, 1, &once));
@@ -250,8 +253,8 @@ static size_t rounded(const bench *b, int64_t bytes)
     return (n ? n : 1) * unit;
 }
 
-/* Check that the buffers of all ranks fit into the memory of the host. The scratch memory of the
- * copied collectives is not counted, because it is small. */
+/* Fail if the buffers of all ranks do not fit into the memory of the host. The copied collectives
+ * also use some scratch memory, which is small and not counted. */
 static fsdp_status check_memory(const bench *b, size_t bytes)
 {
     const double wanted = 3.0 * (double)bytes * b->ranks,

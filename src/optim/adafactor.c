@@ -1,19 +1,21 @@
-/* Adafactor as transformers.optimization.Adafactor computes it (Shazeer & Stern 2018).
+/* Adafactor (Shazeer & Stern 2018), as transformers.optimization.Adafactor computes it.
  *
- * Every parameter is treated as rows of `cols` elements. A matrix has such rows, and a tensor of
- * more dimensions consists of several matrices. Each element of a vector is a row of its own, and a
- * vector has no column state. An update needs statistics of whole tensors, such as RMS(p). They are
- * computed in two rounds, as Note [Row sums] in row_sums.h describes, with one gather for all
- * parameters in each round:
+ * Every parameter is treated as rows of `cols` elements. A tensor of more than two dimensions is
+ * treated as several matrices. In a vector, each element is a row of its own, and there is no
+ * column state.
  *
- *     begin    add up over rows: p^2, the new exp_avg_sq_row and, for the columns of a matrix,
- *              g^2 + eps
- *              first gather: RMS(p), exp_avg_sq_col, the mean of exp_avg_sq_row
- *              compute u from these, and add up u^2 over rows
- *              second gather: RMS(u)
+ * The update u of a parameter p depends on statistics of whole tensors, such as RMS(p). They are
+ * computed in two rounds, as Note [Row sums] in row_sums.h describes. Each round has one gather for
+ * all parameters of a group of ranks. g is the gradient:
+ *
+ *     begin    for each row: sum of p^2, and the new exp_avg_sq_row;
+ *              for each column of a matrix: sum of g^2 + eps1
+ *              first gather: gives RMS(p), exp_avg_sq_col and the mean of exp_avg_sq_row
+ *              for each row: compute u from these, and the sum of u^2
+ *              second gather: gives RMS(u)
  *     apply    compute u once more, and update p
  *
- * u is computed twice and never kept, since it would be as large as the gradients. */
+ * u is computed twice and never stored, since it would be as large as the gradients. */
 #include <math.h>
 
 #include "src/base/alloc.h"
@@ -63,7 +65,7 @@ static fsdp_status check_options(const fsdp_optimizer_options *options)
     FSDP_TRY(fsdp_optimizer_check_range("adafactor", "eps2", o->eps2, (double)INFINITY));
     FSDP_TRY(
         fsdp_optimizer_check_range("adafactor", "weight_decay", o->weight_decay, (double)INFINITY));
-    if (!(o->beta1 < 1.0)) /* if beta1 < 0, there is no first moment */
+    if (!(o->beta1 < 1.0)) /* a negative beta1 means that there is no first moment */
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: beta1 is %g, not below 1", o->beta1);
     if (!(o->clip_threshold > 0.0))
         return fsdp_error(FSDP_ERR_INVALID, "adafactor: clip_threshold is %g, not above 0",
@@ -118,19 +120,21 @@ static double own_lr(const fsdp_optimizer_options *options, int64_t step, fsdp_t
     return rate_of(&options->adafactor, step, (float)rms);
 }
 
-/* --- a step --- */
+/* --- what a step needs --- */
 
-/* A parameter as rows of `cols` elements, and what its step needs. */
+/* A parameter in a step. */
 typedef struct part {
     const fsdp_step_item *item;
     const fsdp_adafactor_options *options;
-    int64_t n_matrices, rows, cols; /* this rank's matrices: number, and size of each */
-    int64_t numel;                  /* of the whole parameter */
-    bool is_vector, is_matrix;      /* 1 dimension; 2 dimensions */
-    float rms;                      /* of the whole parameter */
-    float row_mean;                 /* if is_matrix: mean of exp_avg_sq_row over the whole
-                                     * parameter */
-    float divisor;                  /* max(1, RMS(u) / clip_threshold) */
+    /* This rank has n_matrices matrices of [rows, cols]. A vector counts as one matrix with
+     * cols = 1. */
+    int64_t n_matrices, rows, cols;
+    int64_t numel;             /* number of elements of the whole parameter */
+    bool is_vector, is_matrix; /* is_vector: 1 dimension; is_matrix: 2 dimensions */
+    float rms;                 /* RMS(p) of the whole parameter */
+    float row_mean;            /* if is_matrix: mean of exp_avg_sq_row over the whole
+                                * parameter */
+    float divisor;             /* max(1, RMS(u) / clip_threshold) */
 } part;
 
 typedef struct work {
@@ -138,14 +142,15 @@ typedef struct work {
     part *parts;
     size_t n;
     float grad_scale;
-    fsdp_row_sum *first, *second; /* [n], for the two rounds */
+    fsdp_row_sum *first, *second; /* [n] for the first round, [n] for the second */
     fsdp_row_sums moments, updates;
     fsdp_tensor *row_values; /* F64; one value for each row of a parameter */
-    fsdp_tensor *factors;    /* F32: factors of a matrix's rows, then of its columns */
+    fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 
-/* Indices of the numbers that a row contributes to the first round. Those of a matrix's columns
- * begin at COLUMNS. A parameter that is not a matrix has only PARAM_SQUARES. */
+/* Indices of the numbers that a row contributes to the sums of the first round. For a matrix, one
+ * number for each column follows at COLUMNS. A parameter that is not a matrix has only
+ * PARAM_SQUARES. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
@@ -157,7 +162,7 @@ static void describe_part(const fsdp_step_item *item, part *p, fsdp_row_sum *fir
 {
     const fsdp_tensor *local = item->local;
     const int64_t *shape = fsdp_parameter_shape(item->parameter);
-    int64_t inner = 1; /* number of rows in each entry of dimension 0 */
+    int64_t inner = 1; /* rows in each entry of dimension 0 */
     *p = (part){.item = item,
                 .options = &item->options->adafactor,
                 .n_matrices = 1,
@@ -188,8 +193,8 @@ static int64_t rows_of(const part *p)
     return p->n_matrices * p->rows;
 }
 
-/* Returns the RMS of a whole tensor from its sum of squares, as _rms in transformers computes
- * it. */
+/* Returns the RMS of a whole tensor, given the sum of its squares. Computed as _rms in
+ * transformers. */
 static float rms_of(const part *p, double squares)
 {
     return p->numel ? (float)(sqrt(squares) / sqrt((double)p->numel)) : 0.0f;
@@ -217,7 +222,8 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of a matrix, separately for each segment of rows that this rank has. */
+/* Computes the column sums of a matrix for the first round. Each of this rank's segments of rows
+ * (row_sums.h) has its own sums. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -231,8 +237,8 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Updates exp_avg_sq_col of a tensor that consists of several matrices. Each matrix is entirely on
- * one rank. */
+/* Updates exp_avg_sq_col of a tensor that consists of several matrices. This needs no gather, since
+ * each matrix is entirely on one rank. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -272,7 +278,7 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Reads the totals of the first round. Every rank stores the state RMS and, for a matrix,
+/* Uses the totals of the first round. Every rank stores the state RMS and, for a matrix,
  * exp_avg_sq_col, even if the rank has no rows. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
@@ -299,9 +305,10 @@ static float mean_of(const float *x, int64_t n)
     return (float)(sum / (double)n);
 }
 
-/* Sets *mean to the mean of a matrix's exp_avg_sq_row, by which exp_avg_sq_row is divided for the
- * row factors. If the parameter is a single matrix, the first round has computed the mean. If a
- * tensor has several matrices, it is computed here. */
+/* Sets *mean to the mean of exp_avg_sq_row over the rows of one matrix. The row factors are
+ * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the first
+ * round has computed the mean. If it consists of several matrices, this function computes it. For a
+ * vector, *mean is 1. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -312,8 +319,8 @@ static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, fl
     return FSDP_OK;
 }
 
-/* Computes the factors of a matrix's rows and columns (_approx_sq_grad), and sets the fields of
- * `args` that u needs. */
+/* Computes the row factors and column factors of a matrix (_approx_sq_grad in transformers). Sets
+ * the fields of `args` from which a kernel computes u. */
 static fsdp_status compute_factors(const work *w, const part *p, int64_t matrix,
                                    fsdp_adafactor_args *args)
 {
@@ -360,7 +367,7 @@ static fsdp_status take_updates(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* --- the functions of the class --- */
+/* --- the functions of fsdp_whole_step --- */
 
 static void end(void *arg)
 {
@@ -377,7 +384,7 @@ static void end(void *arg)
     fsdp_free(w);
 }
 
-/* Allocates scratch for the largest parameter. */
+/* Allocates row_values and factors, large enough for any of the parameters. */
 static fsdp_status create_scratch(work *w)
 {
     int64_t values = 0, factors = 0;
@@ -412,8 +419,8 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` while all states except exp_avg are open for writing. exp_avg and the parameter are
- * written later, by apply(). */
+/* Calls `write` while all states except exp_avg are open for writing. apply() writes exp_avg and
+ * the parameter later. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);
@@ -424,8 +431,8 @@ static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
     return status;
 }
 
-/* Runs one round: calls `put` to store this rank's rows, gathers once, and calls `take` to read the
- * totals. */
+/* Runs one round for all parameters. First `put` stores the sums of this rank's rows. After one
+ * gather, `take` uses the totals. */
 static fsdp_status run_round(const work *w, fsdp_row_sums *sums, round_fn *put, round_fn *take)
 {
     bool computes = w->device->kernels;

@@ -1,9 +1,10 @@
-/* The global norm of gradients, with the same bits at any world size, and clipping by norm or by
- * value.
+/* Clipping of gradients by their global norm or by value. The norm has the same bits at any world
+ * size.
  *
- * For each of its own rows, a rank computes the sum of |x|^p, or the largest |x| for the infinity
- * norm. Note [Row sums] in row_sums.h describes how these numbers are combined into one for each
- * whole tensor. The numbers of the tensors are then combined in the order of their names. */
+ * For each of its rows of a gradient, a rank computes the sum of |x|^p; for the infinity norm, the
+ * largest |x|. Note [Row sums] in row_sums.h describes how the numbers of all rows are combined
+ * into one number for each whole tensor. The numbers of the tensors are then combined in the order
+ * of the parameters' names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,11 @@
 #include "src/trace/trace.h"
 
 typedef struct grad_norm {
-    double type;                 /* p */
-    fsdp_named_parameter *named; /* [n] parameters with a gradient, sorted by name */
+    double type;                 /* p of the norm */
+    fsdp_named_parameter *named; /* [n] the parameters that have a gradient, sorted by name */
     fsdp_row_sum *items;         /* [n] */
     size_t n;
-    fsdp_device *device; /* NULL: n is 0 */
+    fsdp_device *device; /* NULL if n is 0 */
     double total;
 } grad_norm;
 
@@ -36,8 +37,8 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* Whether p is cut along dimension 0. If it is cut along another dimension, no rank has a whole
- * row, and each rank contributes one number for its part. */
+/* Returns true if p is sharded along dimension 0. If it is sharded along another dimension, no rank
+ * has a whole row, so each rank contributes one number for its whole part. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return fsdp_parameter_shard(p).dim == 0;
@@ -66,7 +67,7 @@ static fsdp_status collect_gradients(const fsdp_parameter_list *list, grad_norm 
     return FSDP_OK;
 }
 
-/* Adds x to *sum. For the infinity norm, sets *sum to the larger of *sum and x. */
+/* Adds x to *sum. For the infinity norm, sets *sum to the larger of *sum and x instead. */
 static void add_to_norm(const grad_norm *norm, double *sum, double x)
 {
     if (!isinf(norm->type))
@@ -75,15 +76,15 @@ static void add_to_norm(const grad_norm *norm, double *sum, double x)
         *sum = x > *sum || isnan(x) ? x : *sum; /* NaN stays NaN */
 }
 
-/* Combines n rows into rows[0]. */
+/* Combines the numbers of n rows into one, in rows[0]. */
 static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 {
     for (int64_t r = 1; r < n; r++)
         add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* Computes one number for each row that this rank has. `scratch` has room for the rows of any one
- * tensor. */
+/* Computes one number for each row of a gradient that this rank has, and stores the sums of these
+ * numbers in `sums`. `scratch` has room for the rows of any one tensor. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -116,7 +117,7 @@ static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }
 
-/* Returns a tensor's sum, or its largest magnitude. On meta there are no values, and the result is
+/* Returns the combined number of a whole tensor. On meta there are no values, and the result is
  * 0. */
 static double sum_of(const fsdp_row_sum *s)
 {
@@ -142,8 +143,9 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
     return true;
 }
 
-/* Fails if the norm is not finite. The message names the first parameter, in the model's order,
- * whose gradient is not finite. Its name is the best hint at where the problem began. */
+/* Fails if the norm is not finite. The message names the first parameter of `list` whose gradient
+ * is not finite. `list` is in the order of the model, so this name is the best hint at where the
+ * problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))
@@ -155,7 +157,8 @@ static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list
     return fsdp_error(FSDP_ERR_NUMERIC, "the norm of gradients is infinite");
 }
 
-/* Computes the norm. If `to_check` is not NULL, also checks it: see check_finite(). */
+/* Computes the norm. If `to_check` is not NULL, fails if the norm is not finite; see
+ * check_finite(). */
 static fsdp_status compute_norm(grad_norm *norm, const fsdp_parameter_list *to_check)
 {
     fsdp_row_sums sums = {0};

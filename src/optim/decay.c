@@ -1,4 +1,4 @@
-/* Selects the parameters that weight decay applies to. */
+/* Divides the parameters of a model into those that weight decay applies to and all others. */
 #include <ctype.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 #include "src/base/alloc.h"
 
-/* Whether the dot-separated part [part, part + n) is "norm" or ends in "_norm". */
+/* Returns true if [part, part + n), a part of a name between dots, is "norm" or ends in "_norm". */
 static bool is_norm(const char *part, size_t n)
 {
     static const char norm[] = "_norm";
@@ -16,7 +16,8 @@ static bool is_norm(const char *part, size_t n)
     return n >= length && strncmp(part + n - length, norm, length) == 0;
 }
 
-/* Whether `lower` matches a pattern of transformers' Trainer.get_decay_parameter_names. */
+/* Returns true if `lower`, a parameter's name in lower case, matches one of the patterns in
+ * transformers' Trainer.get_decay_parameter_names. */
 static bool is_bias_or_norm(const char *lower)
 {
     if (strstr(lower, "bias") || strstr(lower, "layernorm") || strstr(lower, "rmsnorm"))

@@ -1,5 +1,6 @@
-/* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler: a rank sees only its
- * own rows of the gradients, so all ranks must learn if one of them found an infinity or NaN. */
+/* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler. A rank sees only its
+ * own rows of the gradients. If one rank finds an infinity or NaN, all ranks must skip the step, so
+ * they all-reduce what they found. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -9,22 +10,22 @@
 #include "src/tensor/tensor.h"
 
 typedef enum stage {
-    STAGE_READY,    /* neither unscaled nor stepped since the last update */
-    STAGE_UNSCALED, /* unscaled since the last update */
+    STAGE_READY,    /* neither unscale nor step was called since the last update */
+    STAGE_UNSCALED, /* unscale was called since the last update */
     STAGE_STEPPED
 } stage;
 
-/* The scaler's state for one optimizer since the last update. An optimizer without an entry is
- * ready. */
+/* What has happened to one optimizer since the last update. An optimizer that has no entry is in
+ * STAGE_READY. */
 typedef struct progress {
-    const fsdp_optimizer *optimizer; /* borrowed until update */
+    const fsdp_optimizer *optimizer; /* borrowed until the next update */
     stage stage;
     bool found_inf;
 } progress;
 
 struct fsdp_grad_scaler {
     fsdp_grad_scaler_state state;
-    fsdp_group *group; /* borrowed; NULL: the groups of the parameters */
+    fsdp_group *group; /* borrowed; NULL: the groups that the parameters are sharded over */
     bool disabled;
     /* [n_optimizers]: the optimizers used since the last update (PyTorch's
      * _per_optimizer_states). */
@@ -117,7 +118,8 @@ fsdp_status fsdp_grad_scaler_set_state(fsdp_grad_scaler *s, const fsdp_grad_scal
 
 /* --- unscale --- */
 
-/* Sets *finite to false if an element is not finite. */
+/* Multiplies a gradient by `factor`. Sets *finite to false if an element of the result is not
+ * finite. */
 static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
 {
     const fsdp_device *device = grad->storage->device;
@@ -134,7 +136,8 @@ static fsdp_status unscale_tensor(fsdp_tensor *grad, float factor, bool *finite)
     return FSDP_OK;
 }
 
-/* Unscales this rank's rows of all gradients. On meta there are no values. */
+/* Multiplies this rank's rows of all gradients by `factor`. Sets *finite to false if an element of
+ * a result is not finite. */
 static fsdp_status unscale_all(const fsdp_parameter_list *parameters, float factor, bool *finite)
 {
     for (size_t i = 0; i < parameters->n; i++) {
@@ -150,7 +153,7 @@ static fsdp_status max_over_group(fsdp_group *group, float *found)
     return group ? fsdp_all_reduce(group, found, 1, FSDP_DTYPE_F32, FSDP_REDUCE_MAX) : FSDP_OK;
 }
 
-/* Whether parameter i is the first one of its process group in the list. */
+/* Returns true if no parameter before i in the list has the same process group. */
 static bool begins_group(const fsdp_parameter_list *parameters, size_t i)
 {
     const fsdp_group *group = fsdp_parameter_group(parameters->items[i].parameter);
@@ -171,7 +174,8 @@ static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_paramete
     return FSDP_OK;
 }
 
-/* Sets *p to the progress of this optimizer. The pointer is valid until the next call. */
+/* Sets *p to the entry of this optimizer, which is added if there is none. The pointer is valid
+ * until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -230,7 +234,8 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* Growth that would overflow float32, the type of the scale in PyTorch, is skipped. */
+/* Grows the scale after growth_interval updates without inf. If the scale would overflow float32,
+ * its type in PyTorch, it stays as it is. */
 static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);
@@ -241,8 +246,8 @@ static void grow_scale(fsdp_grad_scaler_state *state)
         state->scale = (double)grown;
 }
 
-/* Returns whether at least one optimizer was used, and the gradients of all that were used have
- * been checked. */
+/* Returns true if at least one optimizer was used since the last update, and all optimizers that
+ * were used have unscaled gradients. */
 static bool all_are_unscaled(const fsdp_grad_scaler *s)
 {
     bool all = s->n_optimizers > 0;

@@ -1,5 +1,5 @@
-/* Learning rates as pure functions of the number of finished steps: a resumed run needs no state.
- */
+/* Learning-rate schedules. The rate depends only on the number of finished steps, so a schedule has
+ * no state that a checkpoint would have to contain. */
 #include <math.h>
 
 #include <fsdp/optim.h>
@@ -43,7 +43,8 @@ fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *s)
     return FSDP_OK;
 }
 
-/* Returns lr * gamma^n, by n multiplications, so that the bits equal those of PyTorch's StepLR. */
+/* Returns lr * gamma^n. It multiplies n times, so that the result has the same bits as that of
+ * PyTorch's StepLR. */
 static double stepped(double lr, double gamma, int64_t n)
 {
     for (int64_t i = 0; i < n && lr != 0.0 && gamma != 1.0; i++)
@@ -51,14 +52,15 @@ static double stepped(double lr, double gamma, int64_t n)
     return lr;
 }
 
-/* Returns the fraction of lr - min_lr that remains at step `at`: from 1 after warmup to 0 at
+/* Returns the factor of lr - min_lr in the rate at step `at`. It is 1 at the end of warmup and 0 at
  * total_steps. */
 static double decay(const fsdp_lr_schedule *s, int64_t at)
 {
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    /* the caller has rounded `at` down to whole units, so it may be before the end of warmup */
+    /* The caller has rounded `at` down to a multiple of unit_steps, so it may be before the end of
+     * warmup. */
     if (at <= s->warmup_steps)
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);
@@ -72,8 +74,8 @@ static double decay(const fsdp_lr_schedule *s, int64_t at)
     return 0.5 * (1.0 + cos(pi * progress));
 }
 
-/* As in transformers, the timescale is the number of warmup steps, or 10000 if there is no
- * warmup. */
+/* Returns the factor of lr at step `at`. As in transformers, the timescale is the number of warmup
+ * steps, or 10000 if there is no warmup. */
 static double inverse_sqrt(const fsdp_lr_schedule *s, int64_t at)
 {
     double timescale = s->warmup_steps ? (double)s->warmup_steps : 10000.0;

@@ -1,13 +1,14 @@
-/* The part that all optimizers share: groups of parameters, state, and the loop over parameters in
- * a step.
+/* What all optimizers share: parameter groups, state, and the loop over parameters in a step.
  *
- * A step first checks everything that can fail, so that a rank fails before it communicates. Then
- * it updates the parameters one after another, with statistics of whole tensors if the algorithm
- * needs any. Master weights are written between begin_write and end_write. The master weights of a
- * unit may be in one storage that all ranks map, and a write to it is one phase. So consecutive
- * parameters that share a storage are written in one phase: a unit then costs one wait instead of
- * one for each parameter. The order of writes is the same on all ranks, and a rank without rows
- * takes part in each. */
+ * A step first checks everything that can fail, so that a rank fails before it communicates. If the
+ * algorithm needs statistics of whole tensors, the step computes them next. It then updates the
+ * parameters one after another.
+ *
+ * The master weights of a unit may be in one storage that all ranks map. A write to such a storage
+ * is one phase, for which the ranks wait for each other. Consecutive parameters that share a
+ * storage are therefore written in one phase: a unit costs one wait instead of one for each
+ * parameter. The order of writes is the same on all ranks, and a rank without rows takes part in
+ * each phase. */
 #include <math.h>
 #include <string.h>
 
@@ -22,8 +23,7 @@
 #include "src/trace/trace.h"
 
 enum {
-    /* Number of elements of a bfloat16 master weight that are updated at a time, in float32
-     * scratch. */
+    /* A bfloat16 master weight is updated in parts of this many elements, in float32 scratch. */
     SCRATCH_ELEMENTS = 1 << 18
 };
 
@@ -37,7 +37,7 @@ struct fsdp_optimizer {
     const fsdp_optimizer_class *class;
     fsdp_optimizer_options *groups;
     size_t n_groups, cap_groups;
-    fsdp_parameter_list list; /* names owned, parameters borrowed */
+    fsdp_parameter_list list; /* the names are owned, the parameters borrowed */
     size_t cap_list;
     entry *entries; /* [list.n] */
     size_t cap_entries;
@@ -69,8 +69,8 @@ static int64_t find_parameter(const fsdp_optimizer *o, const fsdp_parameter *p)
     return -1;
 }
 
-/* Fails if `class` needs whole rows but p, which is trained, is sharded in a dimension other than
- * 0. */
+/* Fails if `class` needs whole rows, and p is a trainable parameter that is sharded along a
+ * dimension other than 0. */
 static fsdp_status check_placement(const fsdp_optimizer_class *class,
                                    const fsdp_optimizer_options *options,
                                    const fsdp_named_parameter *p)
@@ -169,8 +169,8 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Sets `shape` to the shape of a state tensor. `of` is the shape of its parameter. Returns the
- * state's number of dimensions. */
+/* Sets `shape` to the shape of a state tensor of a parameter, and returns its number of dimensions.
+ * The parameter has `ndim` dimensions and the shape `of`. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -212,7 +212,8 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     return FSDP_OK;
 }
 
-/* Gives `state` the placements of `local`. The column state of a matrix is replicated instead. */
+/* Gives `state` the placements of `local`. The exception is FSDP_STATE_COLUMNS of a matrix, which
+ * is replicated. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
     if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
@@ -225,8 +226,9 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state of zeros. It is offloaded if the parameter is. Exceptions are the small states of
- * an optimizer that has `whole`, because its steps read them for all parameters at once. */
+/* Creates a state of zeros. It is offloaded if the parameter is offloaded. The exceptions are the
+ * small states of an optimizer that has `whole`: its steps read these states of all parameters at
+ * once, so they stay in memory. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -252,7 +254,7 @@ static fsdp_status create_state(const fsdp_tensor *local, bool whole_step, fsdp_
     return FSDP_OK;
 }
 
-/* --- what a step needs --- */
+/* --- checks before a step --- */
 
 static fsdp_status prepare_state(const fsdp_optimizer *o, size_t i, const fsdp_tensor *local)
 {
@@ -276,7 +278,8 @@ static fsdp_status check_memory(const fsdp_optimizer *o, size_t i)
     return fsdp_error(FSDP_ERR_STATE, "parameter %s has no memory", o->list.items[i].name);
 }
 
-/* Checks one parameter that has a gradient, and creates its state. */
+/* Checks one parameter that has a gradient, creates its state if it has none, and adds it to the
+ * items of the step. */
 static fsdp_status prepare_parameter(fsdp_optimizer *o, size_t i, fsdp_tensor *grad)
 {
     const char *name = o->list.items[i].name;
@@ -312,10 +315,10 @@ static fsdp_status prepare_all(fsdp_optimizer *o)
     return FSDP_OK;
 }
 
-/* --- element-wise update --- */
+/* --- element-wise updates --- */
 
-/* Updates a parameter that is not float32 through `scratch`: widens, updates and rounds
- * SCRATCH_ELEMENTS elements at a time. */
+/* Updates a parameter that is not float32. SCRATCH_ELEMENTS elements at a time are widened into
+ * `scratch`, updated, and rounded. */
 static void update_widened(const fsdp_optimizer *o, const fsdp_step_item *item, fsdp_update u,
                            float *scratch)
 {
@@ -364,7 +367,7 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 /* --- a step --- */
 
 /* What the updates of a step need. Element-wise updates use grad_scale and scratch. An optimizer
- * with `whole` passes grad_scale to begin, which sets `work`. */
+ * with `whole` passes grad_scale to its begin(), which sets `work`. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -401,8 +404,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* Returns the end of a run of items that begins at `begin` and shares one fsdp_tensor_key(): the
- * items of a unit, or a single item. */
+/* Returns the end of the run of items that begins at `begin` and shares one fsdp_tensor_key(). A
+ * run is the items of a unit, or a single item. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -412,9 +415,9 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Moves items with the same fsdp_tensor_key() next to each other, after the first of them.
- * Otherwise, if parameters with and without weight decay are in different groups, a step
- * would go through all units twice. Items that have a key of their own keep their order. */
+/* Moves items that have the same fsdp_tensor_key() next to each other, after the first of them.
+ * Without this, a step would go through all units twice if parameters with and without weight decay
+ * were in different groups. Items that share their key with no other item keep their order. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -467,7 +470,7 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Updates items [begin, end), which share one fsdp_tensor_key(), while the next item is
+/* Updates items [begin, end), which share one fsdp_tensor_key(). Meanwhile, item `end` is
  * prefetched. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
@@ -543,8 +546,8 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns the learning rate that the optimizer computed for the first parameter of the group that
- * has taken a step. */
+/* Returns the learning rate that the optimizer computed itself: that of the latest step of the
+ * first parameter in the group that has taken a step; 0 if none has. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

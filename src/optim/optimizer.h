@@ -1,14 +1,18 @@
-/* The internals of optimizers. optimizer.c has what optimizers share: groups, state, write guards,
- * and master weights that are not float32. Each algorithm is a const table (adamw.c, sgd.c,
- * adafactor.c).
+/* The internals of optimizers. optimizer.c has what all optimizers share: groups, state, the
+ * writing of parameters, and master weights that are not float32. Each algorithm is a const table
+ * of functions (adamw.c, sgd.c, adafactor.c).
  *
- * A new optimizer needs a file here with its table; its options below and in <fsdp/optim.h>; its
- * kernel in src/kernels/kernels.h, cpu/isa/optim.c and fake/table_testing.c; its keys in
- * src/state_dict/groups.c (and optimizer.c if steps are counted in another way); for `fsdp train`
- * src/train_config/config.h, config_table.c, config.c, config_effect.c (flags that need another
- * flag), optimizer.c, checkpoint_state.c and checkpoint_foreign.c; for `fsdp verify`
- * src/verify/verify_training.h and .c; tests in tests/optim, tests/kernels/test_optim.c and
- * tests/state_dict/state_case.c. */
+ * A new optimizer needs:
+ *     - a file in this folder with its table;
+ *     - its options, below and in <fsdp/optim.h>;
+ *     - its kernel, in src/kernels: kernels.h, cpu/isa/optim.c and fake/table_testing.c;
+ *     - its keys in state dicts, in src/state_dict: groups.c, and optimizer.c if it counts steps in
+ *       another way;
+ *     - for `fsdp train`, its flags in src/train_config: config.h, config_table.c, config.c, and
+ *       config_effect.c for flags that need another flag;
+ *     - for `fsdp train`, in src/train: optimizer.c, checkpoint_state.c and checkpoint_foreign.c;
+ *     - for `fsdp verify`, in src/verify: verify_training.h and verify_training.c;
+ *     - tests: tests/optim, tests/kernels/test_optim.c and tests/state_dict/state_case.c. */
 #pragma once
 #include <fsdp/optim.h>
 
@@ -18,17 +22,18 @@ enum {
     FSDP_MAX_OPTIMIZER_STATE = 5
 };
 
-/* Consecutive elements of one parameter, all float32. */
+/* The arguments of an element-wise update: n consecutive elements of one parameter. All arrays
+ * except `copy` are float32. */
 typedef struct fsdp_update {
     const fsdp_device *device;
     int64_t n;
-    float *param; /* NULL: the parameter is in `halves` */
+    float *param; /* NULL: the parameter's values are in `halves` */
     fsdp_halves halves;
     float *state[FSDP_MAX_OPTIMIZER_STATE];
     const float *grad;
-    void *copy; /* where the result is also stored, rounded to copy_dtype; NULL: nowhere */
+    void *copy; /* where the new values are also stored, rounded to copy_dtype; NULL: nowhere */
     fsdp_dtype copy_dtype;
-    int64_t step; /* number of steps of the parameter, including this one */
+    int64_t step; /* steps that the parameter has taken, including this one */
     float grad_scale;
 } fsdp_update;
 
@@ -38,62 +43,71 @@ typedef union fsdp_optimizer_options {
     fsdp_adafactor_options adafactor;
 } fsdp_optimizer_options;
 
-/* A parameter that has a gradient in a step. All pointers are borrowed. `local`, `grad` and `state`
- * have been checked to match. An element of `state` is NULL if the parameter has no such state. */
+/* A parameter that has a gradient in a step. All pointers are borrowed. optimizer.c has checked
+ * that `local`, `grad` and `state` have matching shapes. An element of `state` is NULL if the
+ * parameter has no such state. */
 typedef struct fsdp_step_item {
-    size_t index; /* in the optimizer's list */
+    size_t index; /* index in the optimizer's list of parameters */
     fsdp_parameter *parameter;
-    const fsdp_optimizer_options *options; /* of its group */
+    const fsdp_optimizer_options *options; /* options of its group */
     fsdp_tensor *local, *grad;
     fsdp_tensor *const *state; /* [FSDP_MAX_OPTIMIZER_STATE] */
-    int64_t step;              /* steps of the parameter including this one */
+    int64_t step;              /* steps that the parameter has taken, including this one */
 } fsdp_step_item;
 
-/* The shape of a float32 state tensor, relative to the shape of its parameter. A state that has the
- * parameter's dimension 0 is sharded like the parameter. */
+/* The shape of a float32 state tensor, relative to the shape of its parameter. If the state has
+ * dimension 0 of the parameter, it is sharded like the parameter. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* there is no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
-    /* The parameter's shape without the second-to-last dimension. For a matrix, every rank has the
-     * whole state. */
+    /* The parameter's shape without the second-to-last dimension. The state of a matrix is not
+     * sharded: every rank has all of it. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
 
-/* There are two kinds of step. `update` computes each element from that element's gradient and
- * state, so optimizer.c may pass it any part of this rank's rows. `whole` needs statistics of whole
- * tensors. */
+/* The table of an algorithm. There are two kinds of step. `update` computes each element from the
+ * gradient and the state of this element alone, so optimizer.c may pass it any part of this rank's
+ * rows. `whole` is for algorithms that need statistics of whole tensors. */
 typedef struct fsdp_optimizer_class {
     const char *const *state_names; /* [FSDP_MAX_OPTIMIZER_STATE], NULL after the last */
     const char *(*name)(const fsdp_optimizer_options *options);
     fsdp_status (*check)(const fsdp_optimizer_options *options);
-    /* The shape of state k for a parameter of ndim dimensions. */
+    /* Returns the shape of state k of a parameter with ndim dimensions. */
     fsdp_state_shape (*state_shape)(const fsdp_optimizer_options *options, int ndim, int k);
-    /* Returns the address of the learning rate, or NULL if the optimizer computes its own. */
+    /* Returns the address of the learning rate in `options`, or NULL if the optimizer computes its
+     * own rate. */
     double *(*lr)(fsdp_optimizer_options *options);
-    /* Returns the rate that the optimizer computed in the latest step of a parameter. Not called if
-     * lr() never returns NULL. */
+    /* Returns the learning rate that the optimizer computed itself in the latest step of a
+     * parameter, which was step number `step`. Called only if lr() returns NULL. */
     double (*own_lr)(const fsdp_optimizer_options *options, int64_t step,
                      fsdp_tensor *const *state);
     void (*update)(const fsdp_optimizer_options *options, const fsdp_update *u);
-    const struct fsdp_whole_step *whole; /* NULL: `update` is used */
+    const struct fsdp_whole_step *whole; /* NULL: the steps use `update` */
 } fsdp_optimizer_class;
 
-/* begin is called once for all items and is collective. It may change states but not parameters; it
- * begins and ends the writing of states itself. It allocates memory before it changes anything, so
- * nothing has changed if it fails for lack of memory. apply is called for each item in turn, while
- * the item's storage is open for writing. end destroys `work`, also after a failed begin. */
+/* A step with statistics of whole tensors.
+ *
+ * begin() is called once for all items. It is collective. It may change states but not parameters,
+ * and it opens and closes the states for writing itself. If it fails for lack of memory, it has
+ * changed nothing, because it allocates memory first.
+ *
+ * apply() is called for each item in turn, while the storage and the states of the item are open
+ * for writing.
+ *
+ * end() destroys `work`. It is called even if begin() has failed. */
 typedef struct fsdp_whole_step {
     fsdp_status (*begin)(const fsdp_step_item *items, size_t n, float grad_scale, void **work);
     fsdp_status (*apply)(void *work, size_t i);
     void (*end)(void *work);
 } fsdp_whole_step;
 
-/* The next two functions begin and end the writing of an item's states. State k is included if bit
- * 1 << k of `which` is set. */
+/* A mask of all states, for the next two functions. */
 static const unsigned FSDP_ALL_STATES = (1u << FSDP_MAX_OPTIMIZER_STATE) - 1;
+/* Begin writing those states of an item whose bits are set in `which`; state k has bit 1 << k. */
 FSDP_MUST_CHECK fsdp_status fsdp_step_item_begin_state(const fsdp_step_item *item, unsigned which);
+/* End the write that fsdp_step_item_begin_state() began with the same `which`. */
 void fsdp_step_item_end_state(const fsdp_step_item *item, unsigned which);
 
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_create(const fsdp_optimizer_class *class,
@@ -104,18 +118,17 @@ FSDP_MUST_CHECK fsdp_status fsdp_optimizer_add_group(const fsdp_optimizer_class 
                                                      fsdp_optimizer *optimizer,
                                                      const fsdp_parameter_list *parameters,
                                                      const fsdp_optimizer_options *options);
-/* A helper for `check` of an fsdp_optimizer_class. Fails with FSDP_ERR_INVALID unless `value` is
- * finite, at least 0 and below `below`. */
+/* Fail with FSDP_ERR_INVALID unless `value` is finite, at least 0 and below `below`. This is a
+ * helper for fsdp_optimizer_class.check(). */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_range(const char *optimizer, const char *name,
                                                        double value, double below);
-/* Return the gradient that a step or clipping uses; NULL for a parameter that is frozen or has no
- * gradient. */
+/* Return the gradient that optimizer steps and clipping use. It is NULL if the parameter is frozen
+ * or has no gradient. */
 fsdp_tensor *fsdp_optimizer_gradient(const fsdp_parameter *parameter);
-/* fsdp_optimizer_group_of() returns the group of a parameter, or -1 if it has none.
- * fsdp_optimizer_group_options() returns the options of a group, or NULL if there is no such
- * group. */
+/* Return the number of the group that contains the parameter, or -1 if no group does. */
 int fsdp_optimizer_group_of(const fsdp_optimizer *optimizer, const fsdp_parameter *parameter);
+/* Return the options of a group, or NULL if there is no such group. Borrowed. */
 fsdp_optimizer_options *fsdp_optimizer_group_options(fsdp_optimizer *optimizer, int group);
-/* Fail unless the options are within the algorithm's bounds. */
+/* Fail with FSDP_ERR_INVALID if an option is outside the algorithm's bounds. */
 FSDP_MUST_CHECK fsdp_status fsdp_optimizer_check_options(const fsdp_optimizer *optimizer,
                                                          const fsdp_optimizer_options *options);

@@ -1,4 +1,4 @@
-/* See row_sums.h. */
+/* Sums over the rows of sharded tensors; see row_sums.h. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "src/tensor/tensor.h"
 
 enum {
-    MAX_DEPTH = 64 /* of a tree whose rows are counted in int64_t */
+    MAX_DEPTH = 64 /* depth of a tree with up to INT64_MAX rows */
 };
 
 /* --- segments --- */
@@ -39,8 +39,8 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Returns how many numbers each rank sends for the item. It is the number that the rank with the
- * most segments needs. */
+/* Returns how many numbers each rank sends for the item. All ranks send the same number, which is
+ * that of the rank with the most segments. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;
@@ -60,9 +60,9 @@ static double join_two(fsdp_reduce_op op, double left, double right)
     return right > left || isnan(right) ? right : left; /* NaN if one of them is NaN */
 }
 
-/* --- memory --- */
+/* --- memory of the sums --- */
 
-/* Whether item i is the first one of its process group. */
+/* Returns true if no item before i has the same process group. */
 static bool begins_group(const fsdp_row_sums *sums, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -80,7 +80,8 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* Sets `own` and `total` of all items. The numbers that are sent for a group are contiguous. */
+/* Sets `own` and `total` of all items. The numbers that a rank sends to one group are
+ * contiguous. */
 static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
 {
     for (size_t first = 0; first < sums->n; first++) {
@@ -133,9 +134,10 @@ void fsdp_row_sums_close(fsdp_row_sums *sums)
     *sums = (fsdp_row_sums){0};
 }
 
-/* --- adding up --- */
+/* --- adding up the rows --- */
 
-/* Returns the sum (or the maximum) of a segment of n rows; n is a power of two. */
+/* Returns the sum, or for FSDP_REDUCE_MAX the maximum, of a segment of n rows. n is a power of
+ * two. */
 static double sum_segment(fsdp_reduce_op op, const double *rows, int64_t n)
 {
     if (n == 1)
@@ -153,10 +155,10 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
     }
 }
 
-/* Joins the segments of all ranks in the order of rows. Whenever the last two segments have equal
- * size, they become one segment of twice the size, as a carry does in binary counting. `parts`
- * points to the first rank's numbers for the column; the next rank's numbers follow `stride`
- * numbers later. */
+/* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
+ * Whenever the last two segments have the same size, they become one segment of twice the size,
+ * like a carry in binary counting. `parts` points to the numbers of rank 0 for this column. Those
+ * of the next rank follow `stride` numbers later. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {
@@ -183,8 +185,7 @@ static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const doub
     return depth ? sum[0] : 0.0;
 }
 
-/* Computes the totals of a group's items from `gathered`, which has `stride` numbers from each
- * rank. */
+/* Computes the totals of the items of one group. `gathered` has `stride` numbers from each rank. */
 static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const double *gathered,
                        int64_t stride)
 {
@@ -201,7 +202,8 @@ static void join_group(const fsdp_row_sums *sums, const fsdp_group *group, const
 fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums)
 {
     void *memory;
-    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory)); /* waits for kernels that write to `own` */
+    /* fsdp_tensor_host() waits for kernels that write to `own`. */
+    FSDP_TRY(fsdp_tensor_host(sums->memory, &memory));
     if (!memory)
         return FSDP_OK;
     for (size_t i = 0; i < sums->n; i++) {

@@ -1,5 +1,5 @@
-/* See <fsdp/profile.h>. This file handles the window of profiled steps, sums over ranks, and writes
- * the trace file. */
+/* The profiler of training steps; see <fsdp/profile.h>. This file runs the window of profiled steps
+ * and writes the trace file. profile_report.c computes times by category and by name. */
 #include "src/profile/profile.h"
 
 #include <errno.h>
@@ -17,19 +17,21 @@
 
 enum {
     MAX_EVENTS = 65536,
-    CHUNK_BYTES = 1 << 16 /* size of the pieces in which ranks send their traces to rank 0 */
+    CHUNK_BYTES = 1 << 16 /* ranks send their traces to rank 0 in pieces of this many bytes */
 };
 
 struct fsdp_profile {
-    fsdp_group *group; /* NULL: one rank */
+    fsdp_group *group; /* NULL: this rank alone */
     fsdp_trace *trace;
-    char *path;                   /* used on rank 0 only */
-    int32_t writes;               /* whether rank 0 has a path; the same on all ranks */
-    char *chunk;                  /* [CHUNK_BYTES] */
-    size_t max_events;            /* capacity of the trace */
-    int64_t first, n_steps, step; /* step: number of steps that have begun */
+    char *path;        /* used on rank 0 only */
+    int32_t writes;    /* true if rank 0 has a path; the same on all ranks */
+    char *chunk;       /* [CHUNK_BYTES] */
+    size_t max_events; /* the number of events that the trace has room for */
+    /* The window is steps [first, first + n_steps). `step` is the number of steps that have
+     * begun. */
+    int64_t first, n_steps, step;
     fsdp_profile_row rows[FSDP_PROFILE_ROWS];
-    bool done; /* rows are valid */
+    bool done; /* the window has ended, and `rows` has the times by category */
 };
 
 /* --- options --- */
@@ -85,7 +87,7 @@ static bool is_first(const fsdp_profile *p)
     return !p->group || fsdp_group_rank(p->group) == 0;
 }
 
-/* Check that the file can be written, because otherwise the failure could come after hours of
+/* Fail if rank 0 cannot write the file. Without this check, the run would fail only after hours of
  * training. */
 static fsdp_status check_path(const fsdp_profile *p)
 {
@@ -114,8 +116,8 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Send rank 0's p->writes to all ranks. If `mine` is a failure on any rank, all ranks return a
- * failure. p may be NULL on a rank where `mine` is a failure. Collective. */
+/* Send p->writes of rank 0 to all ranks. If `mine` is a failure on any rank, return a failure on
+ * all ranks. On a rank where `mine` is a failure, p may be NULL. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));
@@ -153,8 +155,8 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the trace file --- */
 
-/* Send the trace of rank `from` to rank 0 in pieces, by broadcasts in which all ranks take part.
- * *status is the status of writing the file on rank 0. If writing fails, rank 0 still takes part in
+/* Send the trace of rank `from` to rank 0. All ranks take part in broadcasts of its pieces. On rank
+ * 0, *status is the result of writing the file. After a failed write, rank 0 still takes part in
  * the broadcasts, so that its peers do not wait forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
@@ -214,13 +216,13 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* Start the window of profiled steps again. The last step failed before its end, so the sums
- * contain only part of it. */
+/* Restart the window of profiled steps with the next step. The last step failed before its end, so
+ * the sums contain only a part of it. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;
     FSDP_TRY(fsdp_trace_create(p->max_events, &fresh));
-    fsdp_trace_destroy(p->trace); /* also detaches it from this thread */
+    fsdp_trace_destroy(p->trace); /* this also detaches it from this thread */
     p->trace = fresh;
     p->first = p->step;
     return FSDP_OK;

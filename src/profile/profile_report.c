@@ -1,4 +1,4 @@
-/* See profile_report.h. */
+/* Tables of the time in a profile; see profile_report.h. */
 #include "src/profile/profile_report.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "src/base/assert.h"
 #include "src/report/table.h"
 
-/* The categories in the order of the table's rows. */
+/* The categories and their names, in the order of the rows of the table. */
 static const struct {
     fsdp_trace_category category;
     const char *name;
@@ -29,7 +29,7 @@ static double part(double value, double whole)
 fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS])
 {
-    double times[FSDP_TRACE_CATEGORIES][2]; /* in ns; [0]: wall-clock time, [1]: processor time */
+    double times[FSDP_TRACE_CATEGORIES][2]; /* ns; [0] is wall-clock time, [1] is processor time */
     const fsdp_trace_sum *sums = fsdp_trace_sums(trace);
     fsdp_profile_row step = {.name = "step"};
     for (int i = 0; i < FSDP_TRACE_CATEGORIES; i++) {
@@ -78,7 +78,7 @@ fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROW
     return status;
 }
 
-/* --- by name --- */
+/* --- time by name of operation --- */
 
 static bool same_text(const char *a, const char *b)
 {
@@ -91,14 +91,15 @@ static bool same_name(const fsdp_trace_entry *a, const fsdp_trace_entry *b)
            same_text(a->detail, b->detail);
 }
 
-/* Compare two entries for qsort(): the most expensive entry comes first. */
+/* Compare two entries for qsort(), so that the most expensive entry comes first. */
 static int by_time(const void *a, const void *b)
 {
     const fsdp_trace_entry *x = a, *y = b;
     return (x->sum.wall_ns < y->sum.wall_ns) - (x->sum.wall_ns > y->sum.wall_ns);
 }
 
-/* Merge entries with equal texts, and return the number of entries that are left. */
+/* Merge entries that have the same category, name and detail. Return the number of entries that are
+ * left. */
 static size_t merge(fsdp_trace_entry *entries, size_t n)
 {
     size_t kept = 0;

@@ -1,4 +1,5 @@
-/* The time in a profile, by category and by name. */
+/* The time in a profile: by category (fsdp_profile_row) and by name of operation
+ * (fsdp_profile_name). */
 #pragma once
 #include <stdio.h>
 
@@ -7,24 +8,26 @@
 #include "src/trace/trace.h"
 
 enum {
-    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1, /* a row for each category and one for the whole
-                                                      step */
+    /* One row for each category, and one for the whole step. */
+    FSDP_PROFILE_ROWS = FSDP_TRACE_CATEGORIES + 1,
     FSDP_PROFILE_NAMES = 14
 };
 
-/* The sum of all trace entries with one name on this rank. */
+/* The operation with one name, detail and category on this rank: sums over its trace entries. */
 typedef struct fsdp_profile_name {
-    const char *name, *detail; /* static; detail may be NULL */
-    const char *category;      /* static */
-    double calls, ms, cpu_ms;  /* per step */
+    const char *name, *detail; /* static strings; detail may be NULL */
+    const char *category;      /* static string */
+    double calls, ms, cpu_ms;  /* means per step; ms is wall-clock time, cpu_ms is processor time */
 } fsdp_profile_name;
 
-/* Make the rows. They are means over the steps of the trace and over the ranks. Collective. */
+/* Compute the rows of the table by category. They are means over the steps of the trace and over
+ * the ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_rows(const fsdp_trace *trace, fsdp_group *group,
                                                    fsdp_profile_row rows[FSDP_PROFILE_ROWS]);
 FSDP_MUST_CHECK fsdp_status fsdp_profile_print_rows(const fsdp_profile_row rows[FSDP_PROFILE_ROWS],
                                                     FILE *out);
-/* Get the names of the most expensive operations on this rank, in descending order of time. */
+/* Get the FSDP_PROFILE_NAMES most expensive operations on this rank, in descending order of
+ * wall-clock time. *n is set to their number, which may be smaller. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_make_names(const fsdp_trace *trace,
                                                     fsdp_profile_name names[FSDP_PROFILE_NAMES],
                                                     size_t *n);

@@ -1,17 +1,18 @@
-/* The computations on rows between the products of attention: scale, bias, mask, softmax, dropout
- * and their gradients. Lanes outside a row's visible keys are computed from whatever the padded
- * panels contain. They are then replaced, so they do not affect results. */
+/* Attention's computations on rows of scores, between the matrix products: scale, bias, mask,
+ * softmax, dropout and their gradients (attention.h). A row is processed in whole vectors. Lanes
+ * outside the row's visible keys contain undefined values, which are replaced before they can
+ * affect a result. */
 #include "src/kernels/cpu/attention.h"
 
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 
 enum {
-    KEEP_KEYS = 64 /* random bits of dropout are generated for a multiple of this many keys */
+    KEEP_KEYS = 64 /* dropout generates random bits for a multiple of this many keys */
 };
 
-/* The visible columns [begin, end) of a block's row, and [first, last), which is that range widened
- * to multiples of FSDP_LANES. */
+/* Columns of one row of a block. The visible columns are [begin, end). [first, last) is this range,
+ * widened to multiples of FSDP_LANES. */
 typedef struct span {
     int begin, end, first, last;
 } span;
@@ -30,11 +31,12 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* Note [Bias strips]. The differences key - query in a block form a range of rows - 1 + padded_keys
- * values. The strip has the bias of each difference, so a row's biases can be loaded as vectors:
- * row r, column j has strip[rows - 1 - r + j]. strip_range() sets *lowest to the difference of
- * entry 0, and [*begin, *end) to the entries that have an element in the position bias. The other
- * entries belong to padding. */
+/* Note [Bias strips]. The bias of a score depends only on the difference of positions,
+ * key - query - shift. In a block, this difference has rows - 1 + padded_keys values. A bias strip
+ * is an array with an entry for each of them, in ascending order, so the biases of a row are
+ * contiguous: those of row r begin at entry rows - 1 - r. strip_range() sets *lowest to the
+ * difference of entry 0. It sets [*begin, *end) to the entries whose difference has an element in
+ * the position bias. The other entries belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -58,15 +60,15 @@ static const float *make_bias_strip(const fsdp_attention_block *b)
     return b->bias_strip;
 }
 
-/* Whether the vector at column j has columns outside the span. Only the first and the last vector
- * of a span can have them. */
+/* Returns true if the vector at column j has columns outside [s->begin, s->end). Only the first and
+ * the last vector of a span can have such columns. */
 FSDP_INLINE bool is_edge(const span *s, int j)
 {
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* Sets bits[j], for j < n, to the 16 random bits that decide, as in fsdp_kernels.dropout, whether
- * key `key` + j of a row is kept. `key` is a multiple of 16. */
+/* Sets bits[j], for j < n, to the 16 random bits for key `key` + j of a row. They decide, as in
+ * fsdp_kernels.dropout, whether dropout keeps the element. `key` is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -75,7 +77,6 @@ static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, i
                        (n + KEEP_KEYS - 1) / KEEP_KEYS * KEEP_KEYS);
 }
 
-/* The parameters of dropout. */
 typedef struct keep_rule {
     float factor;      /* 1 / (1 - p); kept elements are multiplied by it */
     int32_t threshold; /* see fsdp_drop_threshold() */
@@ -86,8 +87,9 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
-/* Returns the dropout factors of columns [j, j + FSDP_VEC) of a span. `bits` caches the random bits
- * of the current FSDP_BLOCK columns. */
+/* Returns the factors by which dropout multiplies columns [j, j + FSDP_VEC). The caller goes
+ * through a span in order. Between calls, `bits` caches the random bits of the current FSDP_BLOCK
+ * columns. */
 FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
@@ -121,7 +123,7 @@ static char *panel_row(const fsdp_attention_block *b, void *panel, int64_t row)
     return (char *)panel + (size_t)(row * b->padded_keys) * fsdp_dtype_size(b->panel_dtype);
 }
 
-/* Sets all columns of a panel's row to zero except [s->first, s->last). */
+/* Sets the columns outside [s->first, s->last) in a panel's row to zero. */
 static void zero_outside(const fsdp_attention_block *b, void *panel, int64_t row, const span *s)
 {
     size_t size = fsdp_dtype_size(b->panel_dtype);
@@ -138,7 +140,8 @@ static void zero_padded_rows(const fsdp_attention_block *b, void *panel)
 
 /* --- forward --- */
 
-/* x = scale x + bias inside the span, -infinity outside. Returns the maximum. */
+/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity in
+ * the other columns of the span. Returns the maximum. */
 static float scale_row(const fsdp_attention_block *b, const span *s, float *x, const float *bias)
 {
     fsdp_vec most = fsdp_vec_set(-INFINITY), scale = fsdp_vec_set(b->scale),
@@ -154,15 +157,15 @@ static float scale_row(const fsdp_attention_block *b, const span *s, float *x, c
     return fsdp_vec_max_lane(most);
 }
 
-/* Sums of a row's exponentials before dropout. `exact` is the sum of the f32 values, `stored` the
- * sum of the values as they are rounded for P. The output is divided by `stored`, so that the
- * rounded weights add up to one. */
+/* Two sums of a row's exponentials before dropout. `exact` adds the f32 values. `stored` adds the
+ * values as P stores them, that is, rounded to the panel's dtype. The output is divided by
+ * `stored`, so that the weights in P add up to one. */
 typedef struct row_sums {
     float exact, stored;
 } row_sums;
 
-/* P = e^(x - maximum), with dropout. There is an inlined copy for each dtype, with and without
- * dropout. */
+/* Computes a row of P = e^(x - maximum), with dropout if `drops` is true. Callers pass constants
+ * for `dtype` and `drops`, so the compiler makes a copy of the function for each combination. */
 FSDP_INLINE row_sums exponentials_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                      const span *s, int64_t row, const float *x, float maximum)
 {
@@ -204,8 +207,8 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN, so it is -infinity both for a row of only NaN and for a row that
-         * sees no key. The sum distinguishes them. */
+        /* The maximum ignores NaN. So it is -infinity for a row that sees no key, but also for a
+         * row of only NaN. The sum is 0 only if the row sees no key. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);
@@ -218,8 +221,8 @@ static void forward(const fsdp_attention_block *b)
 
 /* --- backward --- */
 
-/* Computes P and dS of a row. If d_bias is not NULL, adds dS to d_bias[column]. There is an inlined
- * copy for each dtype, with and without dropout. */
+/* Computes P and dS of a row. If d_bias is not NULL, adds the dS of column j to d_bias[j]. Callers
+ * pass constants for `dtype` and `drops`, as for exponentials_as(). */
 FSDP_INLINE void backward_row_as(fsdp_dtype dtype, bool drops, const fsdp_attention_block *b,
                                  const span *s, int64_t row, const float *bias, float *d_bias)
 {
@@ -275,7 +278,7 @@ static void backward(const fsdp_attention_block *b)
         memset(b->d_bias_strip, 0, (size_t)length * sizeof(float));
     for (int64_t row = 0; row < b->rows; row++) {
         span s = visible_span(b, row);
-        int64_t at = b->rows - 1 - row; /* index of column 0 in the strips */
+        int64_t at = b->rows - 1 - row; /* the row's column 0 in the bias strips */
         if (b->lse[row] == -INFINITY)
             s = (span){0};
         backward_row(b, &s, row, strip ? strip + at : NULL,
@@ -293,7 +296,7 @@ static void backward(const fsdp_attention_block *b)
         b->d_bias[lowest + j] += b->d_bias_strip[j];
 }
 
-/* --- rows of outputs --- */
+/* --- store and dot: rows of tensors, not of scores --- */
 
 static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src, int64_t src_ld,
                   const float *factors, float factor, int64_t rows, int64_t width)

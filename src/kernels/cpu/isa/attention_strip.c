@@ -1,6 +1,7 @@
-/* Softmax and its gradient on strips of eight queries with AVX-512; see Note [Strips] in
- * attention_tiles.h. With bf16 tiles, P and dS are bf16, which needs AVX512-BF16. With widening
- * tiles they are f32, and bf16 tensors are read and written without AVX512-BF16. */
+/* Softmax of attention and its gradient, on strips of queries, with AVX-512; see Note [Strips] in
+ * attention_tiles.h. If the tiles multiply bf16, P and dS are bf16, and the CPU must have
+ * AVX512-BF16. If the tiles widen bf16 or the tensors are f32, P and dS are f32, and AVX512-BF16 is
+ * not needed. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -11,16 +12,18 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    QUAD = 4, /* rows packed together; one column of them takes two lanes in bf16, four in f32 */
-    COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel */
+    /* Rows that are packed together. One column of them takes two lanes of 4 bytes in bf16, and
+     * four in f32. */
+    QUAD = 4,
+    COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel for AMX */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit as in vec.h)
- * computes 2 to the power of the fractional part of x. Its error is 2.6e-6 if the result will be
- * rounded to bf16; otherwise it is 2e-9 before rounding to f32. */
+/* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit, as in
+ * vec.h) computes 2 to the power of the fractional part of x. For bf16, where the result will be
+ * rounded to bf16, its error is 2.6e-6. For f32, its error is 2e-9 before the rounding to f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -58,7 +61,8 @@ FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
 
 /* --- forward --- */
 
-/* x = scale x + bias in the row's visible columns, -infinity elsewhere. Returns the maximum. */
+/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity
+ * elsewhere. Returns the maximum. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -82,9 +86,9 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return _mm512_reduce_max_ps(_mm512_max_ps(most[0], most[1]));
 }
 
-/* Sums of the rows' exponentials before dropout. `exact` has the sums of the f32 values, `stored`
- * the sums of the values as they are rounded for P. The output is divided by `stored`, so that the
- * rounded weights add up to one. */
+/* Two sums of each row's exponentials before dropout. `exact` adds the f32 values. `stored` adds
+ * the values as P stores them, that is, rounded to the dtype of P. The output is divided by
+ * `stored`, so that the weights in P add up to one. */
 typedef struct row_sums {
     float exact[16], stored[16];
 } row_sums;
@@ -135,8 +139,8 @@ FSDP_INLINE void exponentials_f32(const fsdp_attention_strip *s, int row, float 
     sums->exact[row] = sums->stored[row] = _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
 }
 
-/* Each step is done for all rows before the next step, so that the latency of one row is hidden by
- * the others. */
+/* Does each step for all rows before the next step. The rows are independent of each other, so the
+ * CPU computes on one row while it waits for results of another. */
 BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float *lse,
                                 float *inverse)
 {
@@ -146,8 +150,8 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
     for (int row = 0; row < s->rows; row++)
         maximum[row] = scale_row(s, row, s->scores + row * s->ld);
     for (int row = 0; row < s->rows; row++) {
-        /* A row that sees no key has the maximum -infinity. With 0 instead, its exponentials are 0,
-         * not NaN. */
+        /* If a row sees no key, its maximum is -infinity. Subtracting 0 instead makes its
+         * exponentials 0. Subtracting -infinity would make them NaN. */
         float most = maximum[row] == -INFINITY ? 0.0f : maximum[row];
         if (bf16)
             exponentials_bf16(s, row, most, (uint16_t *)p + row * p_ld, &sums);
@@ -167,13 +171,15 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 
 /* --- backward --- */
 
-/* Stores sixteen columns of four rows to two tiles. The lanes of a tile are [pair of rows][8 keys]
- * for bf16, [row][8 keys] for f32. */
+/* Stores four rows of sixteen columns (keys) to two tiles of eight keys each. The lanes of a tile
+ * are [pair of rows][8 keys] for bf16, [row][8 keys] for f32. With `part`, only the first `rows`
+ * rows exist. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
 {
-    __m512i out[2][2]; /* [tile][half of the rows] */
+    /* [tile][half of the four rows]; for bf16, out[tile][0] has all four */
+    __m512i out[2][2];
     int halves = dtype == FSDP_DTYPE_BF16 ? 1 : 2;
     if (dtype == FSDP_DTYPE_BF16) {
         const __m512i lower =
@@ -197,14 +203,16 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
             int left = dtype == FSDP_DTYPE_BF16 ? (rows + 1) / 2 : rows - 2 * i;
             if (!part || left >= 2)
                 _mm512_storeu_si512(at, out[tile][i]);
-            else if (left == 1) /* one lane is left; those after it belong to the next tile */
+            else if (left == 1)
+                /* Only one row (f32) or pair of rows (bf16) is left. The memory after it belongs to
+                 * the next tile. */
                 _mm256_storeu_si256((__m256i *)(void *)at, _mm512_castsi512_si256(out[tile][i]));
         }
     }
 }
 
-/* Stores two rows of sixteen columns, as round_two() returned them, to one row of a panel for AMX.
- * A lane of the panel has one column of both rows. */
+/* Stores two rows of sixteen columns to one row of a panel for AMX. `rounded` has both rows, as
+ * round_two() returns them. Each lane of the panel gets one column of both rows. */
 FSDP_INLINE void put_pair(char *to, __m512i rounded)
 {
     const __m512i pairs =
@@ -213,9 +221,10 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, rounded));
 }
 
-/* Returns a row of dS, shifted right by 7 - row columns. Column j of row r belongs to entry j - r
- * of the bias table, so after the shift a lane belongs to the same entry in all rows. `before` has
- * the sixteen columns to the left of `now`. */
+/* Returns sixteen columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
+ * belongs to entry j - r of the bias table. So after the shift, a lane belongs to the same entry in
+ * all rows, and the rows can be added. `now` has the columns before the shift, and `before` has the
+ * sixteen columns to the left of them. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -228,8 +237,10 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Computes P and dS of columns [j, j + 16). Without `part`, all rows exist, all columns are
- * visible, and no element is dropped. */
+/* Computes P and dS of columns [j, j + 16) and stores them as `g` says. If `biased` and g->d_bias
+ * is not NULL, also adds dS to g->d_bias. A caller may pass part = false only if all rows exist,
+ * all these columns are visible in all rows, and no element is dropped. before[r] is dS of row r in
+ * the sixteen columns to the left; it is replaced by dS of these columns. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,
@@ -284,8 +295,8 @@ FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, 
         UNROLL
         for (int i = 0; i < QUAD && dtype == FSDP_DTYPE_F32; i++)
             _mm512_storeu_ps(rows + i * g->d_s_ld * size, d_s[i]);
-        /* In a tile without AMX, each pair of rows (bf16) or each row (f32) takes 8 lanes of 4
-         * bytes, one for each key. */
+        /* Without AMX, each pair of rows (bf16) or each row (f32) takes 8 lanes of a tile, one for
+         * each key. A lane has 4 bytes. */
         if (amx) {
             const int64_t at = j / COLUMNS * g->tile_bytes + quad / 2 * PANEL_ROW + j % COLUMNS * 4;
             UNROLL
@@ -373,7 +384,7 @@ static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_
     }
 }
 
-/* --- rows of outputs --- */
+/* --- dot and store: rows of tensors, not of scores --- */
 
 static void dot_widened(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                         int64_t rows, int64_t width)
@@ -414,8 +425,8 @@ FSDP_INLINE BF16_TARGET void store_as(bool use_bf16, void *dst, fsdp_dtype dtype
 {
     int64_t size = dtype == FSDP_DTYPE_F32 ? 4 : 2;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, in this strip or the next one. The hardware prefetcher
-         * does not predict them, since rows are short and far apart. */
+        /* Prefetch the next rows of dst, which are in this strip or in the next one. The hardware
+         * prefetcher does not predict them, since rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);
@@ -442,7 +453,7 @@ BF16_TARGET static void store_widened(void *dst, fsdp_dtype dtype, int64_t dst_l
     store_as(false, dst, dtype, dst_ld, src, src_ld, factors, factor, rows, width);
 }
 
-/* Processes sixteen rows of dst at a time, as 16 x 16 squares of src that are transposed. */
+/* Transposes src in squares of 16 x 16 elements, sixteen rows of dst at a time. */
 BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
                                      int64_t src_ld, float factor, int64_t rows, int64_t width)
 {
@@ -453,7 +464,7 @@ BF16_TARGET static void store_turned(void *dst, fsdp_dtype dtype, int64_t dst_ld
             __m512i x[16];
             const __mmask16 lanes = lanes_in(0, 0, (int)fsdp_min_i64(width - j, 16));
             const char *ahead = (const char *)dst + ((i + 16) * dst_ld + j) * size;
-            for (int r = 0; r < 16; r++) /* prefetches the next rows, as store_as() does */
+            for (int r = 0; r < 16; r++) /* prefetch the next rows of dst, as in store_as() */
                 __builtin_prefetch(ahead + r * dst_ld * size, 1);
             const __mmask16 there = lanes_in(0, 0, (int)fsdp_min_i64(rows - i, 16));
             UNROLL

@@ -1,5 +1,6 @@
-/* Softmax and its gradient on strips of eight queries with AVX2; see Note [Strips] in
- * attention_tiles.h. P and dS are float32 for every dtype of the tensors, as in the AVX2 tiles. */
+/* Softmax of attention and its gradient, on strips of eight queries, with AVX2; see Note [Strips]
+ * in attention_tiles.h. The AVX2 tiles widen bf16, so P and dS are float32 for every dtype of the
+ * tensors. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -15,8 +16,8 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* 2^x for x between -126 and 127; 0 for smaller x, NaN for NaN. The polynomial is the one that
- * attention_strip.c uses for float32. */
+/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. The polynomial is the
+ * one that attention_strip.c uses for f32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -34,7 +35,8 @@ FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
     return (fsdp_vec)(y & (fsdp_vecu)(seen | (x != x)));
 }
 
-/* Returns a mask of the lanes that dropout keeps: lane i if bit i is set. */
+/* Returns a mask: lane i is all ones if bit i is set, and zero otherwise. A set bit means that
+ * dropout keeps the element. */
 FSDP_INLINE fsdp_veci lanes_of(uint32_t bits)
 {
     const fsdp_veci bit = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -48,7 +50,8 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 
 /* --- forward --- */
 
-/* x = scale x + bias in the row's visible columns, -infinity elsewhere. Returns the maximum. */
+/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity
+ * elsewhere. Returns the maximum. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -71,7 +74,8 @@ FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
     return fsdp_vec_max_lane(fsdp_vec_max(most[0], most[1]));
 }
 
-/* P = 2^(x - maximum), with dropout. Returns the sum before dropout. */
+/* Computes a row of P = 2^(x - maximum), with dropout. Returns the sum of the row before
+ * dropout. */
 FSDP_INLINE float exponentials(const fsdp_attention_strip *s, int row, float maximum, float *p)
 {
     const float *x = s->scores + row * s->ld;
@@ -96,8 +100,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 {
     for (int row = 0; row < s->rows; row++) {
         float maximum = scale_row(s, row, s->scores + row * s->ld);
-        /* A row that sees no key has the maximum -infinity. With 0 instead, its exponentials are 0,
-         * not NaN. */
+        /* If a row sees no key, its maximum is -infinity. Subtracting 0 instead makes its
+         * exponentials 0. Subtracting -infinity would make them NaN. */
         bool none = maximum == -INFINITY;
         float sum = exponentials(s, row, none ? 0.0f : maximum, (float *)p + row * p_ld);
         lse[row] = none ? -INFINITY : maximum * ln_2 + fsdp_log(sum);
@@ -107,9 +111,10 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 
 /* --- backward --- */
 
-/* Returns a row of dS, shifted right by 7 - row columns. Column j of row r belongs to entry j - r
- * of the bias table, so after the shift a lane belongs to the same entry in all rows. `before` has
- * the eight columns to the left of `now`. */
+/* Returns eight columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
+ * belongs to entry j - r of the bias table. So after the shift, a lane belongs to the same entry in
+ * all rows, and the rows can be added. `now` has the columns before the shift, and `before` has the
+ * eight columns to the left of them. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -123,8 +128,10 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Computes P and dS of columns [j, j + 8). Without `part`, all rows exist, all columns are visible,
- * and no element is dropped. */
+/* Computes P and dS of columns [j, j + 8) and stores them as `g` says. If `biased` and g->d_bias is
+ * not NULL, also adds dS to g->d_bias. A caller may pass part = false only if all rows exist, all
+ * these columns are visible in all rows, and no element is dropped. before[r] is dS of row r in the
+ * eight columns to the left; it is replaced by dS of these columns. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -208,8 +215,8 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Returns a mask of 32 bits. Bit i is set if half i of the words is at least the threshold; a half
- * has 16 bits. */
+/* Returns a mask of 32 bits, one for each 16-bit half of `words`. Bit i is set if half i is at
+ * least the threshold, which is in every lane of `threshold`. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];
@@ -217,7 +224,9 @@ static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
         const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(words + 8 * i));
         kept[i] = _mm256_cmpeq_epi16(_mm256_max_epu16(x, threshold), x);
     }
-    const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]); /* packs each 128 bits separately */
+    /* Packing works on each half of the register separately, so the permutation below restores the
+     * order. */
+    const __m256i bytes = _mm256_packs_epi16(kept[0], kept[1]);
     return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xd8));
 }
 
@@ -233,7 +242,7 @@ static void keep(uint32_t *bits, uint64_t key, uint64_t element, float p, int64_
     }
 }
 
-/* --- rows of outputs --- */
+/* --- dot and store: rows of tensors, not of scores --- */
 
 static void dot(float *sums, const void *x, const void *y, fsdp_dtype dtype, int64_t ld,
                 int64_t rows, int64_t width)
@@ -257,8 +266,8 @@ static void store(void *dst, fsdp_dtype dtype, int64_t dst_ld, const float *src,
 {
     int64_t size = dtype == FSDP_DTYPE_BF16 ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
-        /* Prefetch the next rows of dst, in this strip or the next one. The hardware prefetcher
-         * does not predict them, since rows are short and far apart. */
+        /* Prefetch the next rows of dst, which are in this strip or in the next one. The hardware
+         * prefetcher does not predict them, since rows are short and far apart. */
         const char *ahead = (const char *)dst + (i + ROWS) * dst_ld * size;
         for (int64_t at = 0; at < width * size; at += 64)
             __builtin_prefetch(ahead + at, 1);

@@ -1,9 +1,10 @@
-/* Functions that the AVX2 tiles and strips share. Empty for other ISAs. */
+/* Functions that the AVX2 tiles and strips share. An ISA without AVX2 has none of them. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Unrolls loops of constant length over registers. */
+/* UNROLL makes the compiler unroll the loop that follows. The loop has a constant number of
+ * iterations, and the arrays of vectors that it indexes then stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
@@ -16,7 +17,7 @@ FSDP_INLINE __m256 fsdp_avx2_widen(__m128i half)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* Loads `n` elements, followed by zeros. */
+/* Loads the first n elements at src as float32, at most eight. The other lanes become zeros. */
 FSDP_INLINE __m256 fsdp_avx2_load(const char *src, bool bf16, int64_t n)
 {
     if (n >= 8)

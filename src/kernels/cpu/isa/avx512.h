@@ -1,22 +1,23 @@
-/* Functions that the AVX-512 tiles and strips share. Empty for other ISAs. */
+/* Functions that the AVX-512 tiles and strips share. An ISA without AVX-512 has none of them. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Unrolls loops of constant length over registers. */
+/* UNROLL makes the compiler unroll the loop that follows. The loop has a constant number of
+ * iterations, and the arrays of vectors that it indexes then stay in registers. */
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Marks a function that uses AVX512-BF16 instructions. Functions with this mark can be inlined into
- * each other. The instructions are executed only if the CPU has them. */
+/* Marks a function that may use AVX512-BF16 instructions. Marked functions can be inlined into each
+ * other. Callers must ensure that these instructions are executed only if the CPU has them. */
 #define BF16_TARGET __attribute__((target("avx512bf16")))
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Loads elements [i, i + 16) of x, f32 or bf16, as f32. Elements whose bit in `lanes` is clear are
- * not read and become zeros. */
+/* Loads elements [i, i + 16) of x, which is f32 or bf16, as f32. An element whose bit in `lanes` is
+ * clear is not read, and its lane becomes zero. */
 FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, __mmask16 lanes)
 {
     if (dtype == FSDP_DTYPE_F32)
@@ -25,8 +26,8 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounds x to bf16, to nearest even. With use_bf16, denormals become zero, as they do in products
- * by AVX512-BF16. */
+/* Rounds x to bf16, to nearest even. With use_bf16, it uses an AVX512-BF16 instruction. This turns
+ * denormals into zeros, as AVX512-BF16 products also do. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)
@@ -36,21 +37,21 @@ FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
     return rounded;
 }
 
-/* Stores x to elements [i, i + 16) of dst, f32 or bf16. Elements whose bit in `lanes` is clear are
- * not written. */
+/* Stores x to elements [i, i + 16) of dst, which is f32 or bf16. An element whose bit in `lanes` is
+ * clear is not written. */
 FSDP_INLINE BF16_TARGET void fsdp_avx512_store(bool use_bf16, void *dst, fsdp_dtype dtype,
                                                int64_t i, __mmask16 lanes, __m512 x)
 {
     if (dtype == FSDP_DTYPE_F32)
         _mm512_mask_storeu_ps((float *)dst + i, lanes, x);
-    else if (lanes == 0xffff) /* masked stores of 2 bytes are slow */
+    else if (lanes == 0xffff) /* masked stores of 2-byte elements are slow */
         _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)dst + i),
                             fsdp_avx512_round_bf16(use_bf16, x));
     else
         _mm256_mask_storeu_epi16((uint16_t *)dst + i, lanes, fsdp_avx512_round_bf16(use_bf16, x));
 }
 
-/* Transposes 16 x 16 lanes. */
+/* Transposes the square of 16 x 16 lanes in place. */
 FSDP_INLINE void fsdp_avx512_transpose(__m512i r[16])
 {
     __m512i t[16];

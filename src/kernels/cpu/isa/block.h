@@ -1,12 +1,13 @@
-/* How the loops of isa/ access memory. A kernel cuts its work into tasks for the pool, and a task
- * processes its part in blocks of at most FSDP_BLOCK elements. A block is computed in float32, on
- * buffers in the first-level cache, for every dtype of the tensors. So each operation is written
- * once and reads memory once. An output may overwrite an input, because a block is read before it
- * is written.
+/* Tasks and blocks: how the loops of isa/ access memory. A kernel cuts its work into tasks for the
+ * thread pool. A task processes its part in blocks of at most FSDP_BLOCK elements. It converts each
+ * block to float32 in a buffer that stays in the first-level cache, computes, and stores the result
+ * in the tensor's dtype. So an operation is written once for all dtypes, and it reads memory once.
+ * An output may overwrite an input, because a block of the input is read before the block of the
+ * output is written.
  *
- * A block's length is rounded up to a multiple of FSDP_LANES; elements past its end are read as
- * zeros. Sums over a row have FSDP_LANES accumulators: element i of the row is added to accumulator
- * i % FSDP_LANES. */
+ * A loop over a block runs up to the block's length rounded up to a multiple of FSDP_LANES.
+ * Elements past the end of the block are zeros. A sum over a row has FSDP_LANES accumulators:
+ * element i of the row is added to accumulator i % FSDP_LANES. */
 #pragma once
 #include <string.h>
 
@@ -30,7 +31,8 @@ static inline int64_t fsdp_ceil_div(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Run task(arg, i, worker) for i in [0, n). A single task runs without waking the pool. */
+/* Run task(arg, i, worker) for i in [0, n). If n is 1, the calling thread runs the task itself,
+ * without waking the pool. */
 static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_fn *task, void *arg)
 {
     if (n == 1)
@@ -39,20 +41,22 @@ static inline void fsdp_run_tasks(fsdp_kernel_context *c, int64_t n, fsdp_task_f
         fsdp_parallel_for(fsdp_kernel_context_pool(c), n, task, arg);
 }
 
-/* Return the number of rows per task with which a task has about FSDP_CHUNK elements. */
+/* Return how many rows of `width` elements make a task of about FSDP_CHUNK elements; at least
+ * one. */
 static inline int64_t fsdp_task_rows(int64_t width)
 {
     return width < FSDP_CHUNK ? FSDP_CHUNK / (width > 0 ? width : 1) : 1;
 }
 
-/* Return n rounded up to a multiple of FSDP_LANES, as required by the loops over a block. */
+/* Return n rounded up to a multiple of FSDP_LANES. */
 static inline int fsdp_padded(int n)
 {
     return (n + FSDP_LANES - 1) & -FSDP_LANES;
 }
 
-/* Copies by a call of memcpy(). Where the compiler knows that the length is small, it would emit
- * `rep movs`, whose startup takes longer than the copy itself. */
+/* Copy n floats by a call of memcpy(). The asm statement hides the length from the compiler. If the
+ * compiler knew that the length is small, it would emit `rep movs`, which takes longer to start
+ * than to copy. */
 static inline void fsdp_copy_f32(float *to, const float *from, int n)
 {
     size_t bytes = (size_t)n * sizeof *to;
@@ -60,9 +64,10 @@ static inline void fsdp_copy_f32(float *to, const float *from, int n)
     memcpy(to, from, bytes);
 }
 
-/* Prefetch what a later block will read. The hardware prefetcher does not follow short bursts from
- * several arrays in turn. Without this function, adding two bfloat16 arrays in memory took three
- * times as long. An address past the end does no harm. */
+/* Prefetch n 16-bit elements that a later block will read; they begin AHEAD elements after h. The
+ * hardware prefetcher does not follow short bursts from several arrays in turn. Without this
+ * function, adding two bfloat16 arrays in memory took three times as long. An address past the end
+ * of the array does no harm. */
 static inline void fsdp_prefetch_half(const uint16_t *h, int n)
 {
     enum {
@@ -73,9 +78,9 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
         __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));
 }
 
-/* Loads elements [i, i + n) of src (f32, bf16 or f16) as float32, followed by zeros up to
- * fsdp_padded(n); n <= FSDP_BLOCK. Returns `buffer`, or an address in src if no conversion is
- * needed. */
+/* Load elements [i, i + n) of src (f32, bf16 or f16) as float32. Zeros follow them up to
+ * fsdp_padded(n). n is at most FSDP_BLOCK. Return `buffer`, or an address in src if src is f32 and
+ * n needs no padding. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
                                            fsdp_dtype dtype, int64_t i, int n)
 {
@@ -98,7 +103,7 @@ static inline const float *fsdp_load_block(float *restrict buffer, const void *r
     return buffer;
 }
 
-/* Writes the first n elements of block to elements [i, i + n) of dst. */
+/* Store the first n elements of `block` to elements [i, i + n) of dst. */
 static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_t i,
                                     const float *restrict block, int n)
 {
@@ -113,7 +118,8 @@ static inline void fsdp_store_block(void *restrict dst, fsdp_dtype dtype, int64_
             h[j] = fsdp_round_f16(block[j]);
 }
 
-/* dst = dst * beta + block, for beta 0 (dst is not read) or 1. Changes block. */
+/* Set elements [i, i + n) of dst to beta * dst + block. beta is 0 or 1; if it is 0, dst is not
+ * read. Changes `block`. */
 static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i, float beta,
                                          float *restrict block, int n)
 {
@@ -126,9 +132,9 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
     fsdp_store_block(dst, dtype, i, block, n);
 }
 
-/* Adds the n terms of a block (n is a multiple of FSDP_LANES) to a row's accumulators. The terms of
- * a block are first added to each other, so that the error of a row's sum grows with the number of
- * blocks, not with the number of terms. */
+/* Add the n terms of a block to the accumulators of a row; n is a multiple of FSDP_LANES. The terms
+ * of the block are first added to each other. So the error of the sum of a row grows with the
+ * number of blocks, not with the number of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {
@@ -140,7 +146,7 @@ static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *r
         acc[l] += block[l];
 }
 
-/* Returns the sum of the accumulators, added pairwise. */
+/* Return the sum of the accumulators, which are added pairwise. */
 static inline float fsdp_sum_lanes(const float acc[FSDP_LANES])
 {
     float sums[FSDP_LANES];

@@ -1,6 +1,6 @@
-/* Makes infinite float16 values finite, and computes the gradient of this operation. Elements are
- * compared as integers. Without the sign bit, a larger magnitude is a larger integer, and NaN is
- * above infinity. */
+/* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp; see
+ * fsdp_kernels.clamp_infinite. Magnitudes are compared as integers, namely the bits without the
+ * sign. A larger magnitude is a larger integer, and every NaN is above infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -8,22 +8,24 @@
 enum {
     MAGNITUDE = 0x7fff,
     INFINITE = 0x7c00,
-    LARGEST = 0x7bff, /* 65504: the bound if no element is infinite */
-    /* 64512: the bound if an element is infinite; 65504 - 1000 rounded to float16 */
+    /* 65504, the largest finite float16: the bound if no element is infinite */
+    LARGEST = 0x7bff,
+    /* 64512, which is 65504 - 1000 rounded to float16: the bound if an element is infinite */
     BOUND = 0x7be0,
 
-    PER_BYTE = 4, /* gradient factors in a byte of `factors` */
+    PER_BYTE = 4, /* codes of gradient factors in a byte of `factors` */
 
-    /* Bits of byte 0 of `factors`: an element is infinite; an element has the magnitude LARGEST. */
+    /* Bits of byte 0 of `factors`. HAS_INFINITE: an element is infinite. HAS_LARGEST: an element
+     * has the magnitude LARGEST. */
     HAS_INFINITE = 1,
     HAS_LARGEST = 2
 };
 
-/* Codes, of two bits each, for the factors that gradients are multiplied by. */
+/* Codes of two bits for the factors by which backward multiplies the gradients. */
 enum {
     FACTOR_1,
-    FACTOR_HALF, /* x is at the bound: as in torch.clamp, x gets half of the gradient */
-    FACTOR_0     /* clamped */
+    FACTOR_HALF, /* |x| is the bound: x gets half of the gradient, as in torch.clamp */
+    FACTOR_0     /* x was clamped */
 };
 
 typedef struct clamp_job {
@@ -49,7 +51,7 @@ static void look_task(void *arg, int64_t task, int worker)
         atomic_fetch_or(&job->has, (infinite ? HAS_INFINITE : 0u) | (largest ? HAS_LARGEST : 0u));
 }
 
-/* Clamps n elements, at most PER_BYTE, and returns their byte of `factors`. */
+/* Clamps n elements, at most PER_BYTE, and returns the byte of `factors` that has their codes. */
 static uint8_t clamp_some(uint16_t *x, int n, unsigned bound)
 {
     unsigned factors = 0;

@@ -1,8 +1,9 @@
-/* Sums over the rows of a matrix, one sum for each column. One pass can add up several sets of sums
- * (`sets`) whose terms differ. The rows are cut into blocks that depend on the shape alone. Each
- * task adds up the rows of one block, in order. These partial sums are then added in the order of
- * the blocks. They are in the caller's scratch, which has room for a limited number of columns, so
- * wider matrices are processed in panels of columns.
+/* Column sums of a matrix: for each column, the sum over all rows. One pass over the rows can
+ * compute several sets of column sums, such as those of dw and of dbias. The rows are cut into
+ * blocks, in a way that depends on the shape alone. A task adds up the rows of one block, in order.
+ * The partial sums of the blocks are then added in the order of the blocks. Partial sums are in the
+ * scratch memory of worker 0. This memory has room for a limited number of columns, so a wider
+ * matrix is processed in panels of columns.
  *
  *     fsdp_column_sums sums = fsdp_column_sums_of(c, rows, width, 1);
  *     while (fsdp_column_sums_next(&sums)) {
@@ -12,7 +13,8 @@
  *         fsdp_column_sums_end(&sums, 0, dst, dtype, beta);
  *     }
  *
- * The tasks must not ask for scratch. */
+ * The tasks must not call fsdp_kernel_scratch(): worker 0 would get the memory of the partial
+ * sums. */
 #pragma once
 #include "src/kernels/cpu/isa/block.h"
 
@@ -47,7 +49,7 @@ static inline fsdp_column_sums fsdp_column_sums_of(fsdp_kernel_context *c, int64
     return s;
 }
 
-/* Advances to the next panel of columns; returns false after the last one. */
+/* Advance to the next panel of columns. Return false if there is none. */
 static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
 {
     s->begin = s->end;
@@ -55,14 +57,14 @@ static inline bool fsdp_column_sums_next(fsdp_column_sums *s)
     return s->begin < s->end;
 }
 
-/* Returns the partial sums of a block, after setting them to zero. */
+/* Set the partial sums of a block to zero, and return them. */
 static inline float *fsdp_column_sums_begin(const fsdp_column_sums *s, int64_t block)
 {
     int64_t n = s->sets * s->stride;
     return memset(s->partial + block * n, 0, (size_t)n * sizeof(float));
 }
 
-/* dst = beta dst + the sums of one set, for the panel's columns. */
+/* In the panel's columns, set dst to beta * dst + the column sums of one set. */
 static inline void fsdp_column_sums_end(const fsdp_column_sums *s, int64_t set, void *dst,
                                         fsdp_dtype dtype, float beta)
 {

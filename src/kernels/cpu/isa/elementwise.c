@@ -1,5 +1,6 @@
-/* Element-wise operations. They share one loop over memory; each has a function that computes one
- * block. */
+/* Element-wise operations: arithmetic, activations and dropout. Except for activated_backward(),
+ * they share one loop over memory, elementwise_task(). Each operation has a function that computes
+ * one block. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -11,8 +12,9 @@ enum {
 
 typedef struct elementwise elementwise;
 
-/* Computes out[0..n_out) from in[0..n_in), n elements each (a multiple of FSDP_LANES). `first` is
- * the index of the first element in the tensors. */
+/* Computes one block of n elements: the arrays out[k], k < n_out, from the arrays in[k], k < n_in.
+ * n is a multiple of FSDP_LANES. `first` is the index in the tensors of the block's first
+ * element. */
 typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                       const float *const in[MAX_IN], int64_t first, int n);
 
@@ -24,7 +26,7 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* for scale; for dropout, the factor of kept elements */
+    float factor;       /* of scale(), or of the elements that dropout() keeps */
     uint32_t threshold; /* for dropout */
     uint64_t key;       /* for dropout */
 };
@@ -126,15 +128,16 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x for the computation of a slope. Beyond `bound` the slope is constant in float32, and
- * without the limit one of its terms could be 0 * infinity. NaN stays NaN. */
+/* Limits x to [-bound, bound] for the computation of a slope. Beyond the bound, the slope is
+ * constant in float32. Without the limit, one of its terms could be 0 * infinity. NaN stays NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));
 }
 
-/* Each activation returns a(x) and sets *slope to a'(x). Both are computed from one exponential.
- * The compiler removes what a caller does not use. */
+/* Each of the following functions returns the activation a(x) and sets *slope to its derivative
+ * a'(x). If a caller uses only one of the two results, the compiler removes the computation of the
+ * other. */
 
 FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
 {
@@ -142,14 +145,15 @@ FSDP_INLINE fsdp_vec none(fsdp_vec x, fsdp_vec *slope)
     return x;
 }
 
-/* The comparison with 0 propagates NaN, as torch.relu does. */
+/* NaN stays NaN, as in torch.relu. */
 FSDP_INLINE fsdp_vec relu(fsdp_vec x, fsdp_vec *slope)
 {
     *slope = fsdp_vec_select(x > 0.0f, fsdp_vec_set(1.0f), fsdp_vec_set(0.0f));
     return fsdp_vec_max(fsdp_vec_set(0.0f), x);
 }
 
-/* Hendrycks & Gimpel 2016: 0.5 (1 + tanh u) is the logistic function of 2u. */
+/* GELU (Hendrycks & Gimpel 2016) in the approximation 0.5 x (1 + tanh u). Here 0.5 (1 + tanh u) is
+ * computed as the logistic function of 2u. */
 FSDP_INLINE fsdp_vec gelu_tanh(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec z = within(x, 64.0f);
@@ -186,8 +190,9 @@ enum {
     SLOPE = 2
 };
 
-/* Computes y = a(x), slope = a'(x) or both for a block. `wanted` says which, and is a constant in
- * each inlined copy. The pointer to a result that is not wanted is not used. */
+/* For a block, computes y = a(x) if `wanted` has the bit VALUE, and slope = a'(x) if it has the bit
+ * SLOPE. The pointer to a result that is not wanted may be NULL. Callers pass a constant for
+ * `wanted`, so the compiler removes what is not wanted. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {
@@ -315,15 +320,15 @@ static void gated_backward(fsdp_kernel_context *c, fsdp_activation a, void *d_ga
 
 /* --- activated_backward --- */
 
-/* Pointers into one row of the arrays of fsdp_activated_backward_args. A pointer is NULL if its
- * array is NULL. */
+/* Pointers to one row of each array of fsdp_activated_backward_args. If an array is NULL, so is its
+ * pointer. */
 typedef struct activated_row {
     const void *x, *up;
     void *dx, *d_up, *hidden;
 } activated_row;
 
-/* Computes columns [i, i + n) of a row. All inputs are read before an output is written, since an
- * output may overwrite an input. */
+/* Computes columns [i, i + n) of a row. All inputs are read before the first output is written,
+ * since an output may overwrite an input. */
 static void activated_block(const fsdp_activated_backward_args *a, const activated_row *row,
                             int64_t i, int n)
 {

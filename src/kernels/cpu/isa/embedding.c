@@ -1,4 +1,4 @@
-/* Embeddings and their gradients, and gathering and scattering of rows by index. */
+/* Embedding lookup and its gradient, and gathering and scattering of rows by index. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- embedding --- */
@@ -8,7 +8,7 @@ typedef struct embedding_job {
     const void *weight;
     fsdp_dtype dtype, w_dtype;
     const int32_t *ids;
-    int64_t tokens, width, rows; /* rows: per task */
+    int64_t tokens, width, rows; /* rows: number of tokens in a task */
 } embedding_job;
 
 static void embedding_task(void *arg, int64_t task, int worker)
@@ -26,13 +26,13 @@ static void embedding_task(void *arg, int64_t task, int worker)
         }
 }
 
-/* --- rows by index --- */
+/* --- gather_rows, scatter_rows --- */
 
 typedef struct rows_job {
     char *out;
     const char *x;
     const int32_t *index;
-    int64_t n, rows; /* rows: per task */
+    int64_t n, rows; /* rows: number of rows in a task */
     size_t row_bytes;
 } rows_job;
 
@@ -77,8 +77,8 @@ static void gather_rows(fsdp_kernel_context *c, void *out, const void *x, const 
              (rows_job){.out = out, .x = x, .index = rows, .n = n, .row_bytes = row_bytes});
 }
 
-/* The indices must be distinct. As the backward of gather_rows(), this requires that gather_rows()
- * selected no row twice. */
+/* The indices in `rows` must be distinct, because a row is overwritten, not added to. So this can
+ * be the backward of gather_rows() only if gather_rows() selected no row twice. */
 static void scatter_rows(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes)
 {
@@ -99,14 +99,15 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
 }
 
 /* --- embedding_backward ---
- * Tokens are processed in batches that can be sorted in scratch. A stable sort by id puts the
- * tokens of one vocabulary row next to each other, in token order. One task adds up the tokens of a
- * row in float32 and rounds once, so a bfloat16 gradient does not lose many small terms. */
+ * Tokens are processed in batches small enough to be sorted in scratch memory. A stable sort by id
+ * puts the tokens of one id next to each other, in token order. One task adds up the gradients of
+ * all these tokens in float32 and rounds once per batch, so a bfloat16 gradient does not lose many
+ * small terms. */
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens in a batch */
-    /* Sorted tokens per task. The tokens of one id form a run. A run is added up by the task in
-     * which it begins, even if it ends beyond that task's tokens. */
+    /* Sorted tokens per task. The tokens of one id form a run. The task in which a run begins adds
+     * up the whole run, even if it continues in the tokens of the next task. */
     RUN_CHUNK = 32,
     DIGIT_BITS = 8,
     DIGITS = 1 << DIGIT_BITS
@@ -116,16 +117,17 @@ typedef struct scatter_add_job {
     void *dw;
     const void *dy;
     fsdp_dtype dw_dtype, dtype;
-    const int32_t *ids;   /* of the batch */
-    const int32_t *order; /* the batch's tokens, sorted by id */
-    int64_t first, n;     /* first token and number of tokens of the batch */
+    const int32_t *ids;   /* [n] ids of the tokens */
+    const int32_t *order; /* [n] numbers of the tokens within the batch, sorted by id */
+    /* The batch is tokens [first, first + n). */
+    int64_t first, n;
     int64_t width;
     int32_t padding_idx; /* tokens with this id are skipped */
 } scatter_add_job;
 
-/* Sorts the numbers [0, n) by ids[]; numbers with equal ids stay in ascending order. This is a
- * radix sort, least significant digit first. Returns the buffer that has the result, `order` or
- * `other`. */
+/* Sorts the numbers [0, n) by ids[number]. Numbers with equal ids stay in ascending order. This is
+ * a radix sort, least significant digit first, which moves the numbers between the buffers `order`
+ * and `other`, [n] each. Returns the buffer that has the result. */
 static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *ids, int64_t n,
                                  int64_t vocab)
 {
@@ -146,7 +148,8 @@ static const int32_t *sort_by_id(int32_t *order, int32_t *other, const int32_t *
     return order;
 }
 
-/* dw[ids[order[begin]]] += sum of the rows of dy for order[begin .. end). */
+/* Adds a run to its row of dw: dw[ids[order[begin]]] += the sum of dy over the tokens
+ * order[begin .. end). */
 static void add_run(const scatter_add_job *job, int64_t begin, int64_t end)
 {
     int64_t row = job->ids[job->order[begin]] * job->width;

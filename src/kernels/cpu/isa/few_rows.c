@@ -1,4 +1,4 @@
-/* Products of few rows; see few_rows.h. */
+/* Products of few rows with AVX2 or AVX-512; see few_rows.h. */
 #include "src/kernels/cpu/few_rows.h"
 
 #include "src/kernels/cpu/gemm.h"
@@ -15,13 +15,17 @@
 #endif
 
 enum {
-    ROWS = 4,    /* rows of C computed together, from the same loaded elements of B */
-    COLUMNS = 3, /* columns of C computed together with trans_b, where a row of B has all of k */
-    STEPS = 4,   /* elements of k per step without trans_b, where a row of B has all columns */
-    /* Elements of k per pass with trans_b. The part of A for one pass stays in the first-level
-     * cache. */
+    ROWS = 4, /* rows of C that are computed together, from the same loaded elements of B */
+    /* With trans_b, a row of B has all elements of k for one column of C. This many columns of C
+     * are computed together. */
+    COLUMNS = 3,
+    /* Without trans_b, a row of B has one element for each column of C, all for the same element of
+     * k. This many rows of B are processed together. */
+    STEPS = 4,
+    /* With trans_b, elements of k in one pass over B. The part of A for one pass stays in the
+     * first-level cache. */
     DEPTH = 1024,
-    AHEAD = 24 /* prefetch distance in rows of B */
+    AHEAD = 24 /* without trans_b: prefetch distance in rows of B */
 };
 
 FSDP_INLINE int64_t size_of(fsdp_dtype dtype)
@@ -42,7 +46,8 @@ FSDP_INLINE fsdp_vec load(fsdp_dtype dtype, const char *at)
 #endif
 }
 
-/* Loads `n` elements, followed by zeros; n is FSDP_VEC unless `part`. */
+/* Loads n elements as float32; the other lanes become zeros. n must be FSDP_VEC unless `part` is
+ * true. */
 FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int64_t n)
 {
     if (!part)
@@ -52,10 +57,10 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
     return load(dtype, buffer);
 }
 
-/* --- with trans_b: dot products of rows --- */
+/* --- with trans_b: dot products of rows of A and rows of B --- */
 
-/* Adds to `acc` the terms of k in [l, l + n), for rows [i, i + rows) and columns [j, j + columns)
- * of C. */
+/* For rows [i, i + rows) and columns [j, j + columns) of C, adds the products over elements
+ * [l, l + n) of k to `acc`. n is at most FSDP_VEC. */
 FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
                           const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
                           fsdp_vec acc[ROWS][COLUMNS])
@@ -78,7 +83,8 @@ FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
     }
 }
 
-/* Adds the terms of k in [l0, l1) to rows [i, i + rows) and columns [j, j + columns) of C. */
+/* Adds the products over elements [l0, l1) of k to rows [i, i + rows) and columns [j, j + columns)
+ * of C. */
 FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
                       int64_t j, int64_t l0, int64_t l1)
 {
@@ -127,10 +133,10 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
     }
 }
 
-/* --- without trans_b: sums of rows of B --- */
+/* --- without trans_b: sums of rows of B, multiplied by elements of A --- */
 
-/* Adds the terms of k in [l, l + steps) to rows [i, i + rows) of C, in the FSDP_VEC columns from j
- * on. x[s] has these columns of row l + s of B. */
+/* Adds the products over elements [l, l + steps) of k to rows [i, i + rows) of C, in the FSDP_VEC
+ * columns that begin at j. x[s] has these columns of row l + s of B. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
 {
@@ -146,7 +152,7 @@ FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i
     }
 }
 
-/* Adds the terms of k in [l, l + steps) to columns [j, j + n) of C. */
+/* Adds the products over elements [l, l + steps) of k to columns [j, j + n) of C, in all rows. */
 FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
                              int64_t j, int64_t n, int64_t l)
 {
@@ -202,7 +208,7 @@ static void multiply(const fsdp_few_rows *t)
         multiply_by(FSDP_DTYPE_F16, t);
 }
 
-/* --- before and after the product of a GEMM --- */
+/* --- widen_a and finish: what a GEMM does before and after the product --- */
 
 static void widen_a(const fsdp_gemm_args *args, float *a, int64_t a_ld)
 {

@@ -1,11 +1,12 @@
-/* Converts float32 to two halves and back: Note [Halves] in src/base/halves.h. */
+/* Kernels that split float32 values into two halves and join them again; see Note [Halves] in
+ * src/base/halves.h. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 typedef struct halves_job {
     fsdp_halves halves;
-    float *to;         /* for joining */
-    const float *from; /* for splitting */
+    float *to;         /* used by join: the result */
+    const float *from; /* used by split: the input */
     int64_t n;
 } halves_job;
 

@@ -1,11 +1,11 @@
-/* Converts blocks of floats to two halves and back, one register of floats at a time: Note [Halves]
- * in src/base/halves.h. The index of a block's first element is a multiple of FSDP_HALVES_WORD, and
- * every sixteen elements have one word of marks. */
+/* Splits blocks of float32 values into two halves and joins them again, one vector at a time; see
+ * Note [Halves] in src/base/halves.h. A block begins at an index that is a multiple of
+ * FSDP_HALVES_WORD. Every sixteen elements share one word of marks. */
 #pragma once
 #include "src/base/halves.h"
 #include "src/kernels/cpu/isa/vector.h"
 
-/* Returns the signs: bit j is the sign of lane j. */
+/* Return a number whose bit j is the sign of lane j. */
 FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 {
 #if defined(__AVX512DQ__)
@@ -17,7 +17,7 @@ FSDP_INLINE unsigned fsdp_vec_signs(fsdp_vecu x)
 #endif
 }
 
-/* Returns a mask whose lane j is all ones if bit j is set, else zero. */
+/* Return a mask: lane j is all ones if bit j is set, and zero otherwise. */
 FSDP_INLINE fsdp_vecu fsdp_vec_spread(unsigned bits)
 {
     const uint32_t of_lane[16] = {1u << 0,  1u << 1,  1u << 2,  1u << 3, 1u << 4,  1u << 5,
@@ -37,7 +37,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_join(fsdp_vecu hi, fsdp_vecu lo, unsigned marks)
     return (fsdp_vec)((hi - less) << 16 | lo);
 }
 
-/* Returns the marks of x. (The lower halves need no function: they are the lower 16 bits of x.) */
+/* Return a number whose bit j is the mark of lane j. (The lower halves need no function: they are
+ * the lower 16 bits of the lanes.) */
 FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
 {
     const fsdp_vecu bits = (fsdp_vecu)x;
@@ -47,7 +48,7 @@ FSDP_INLINE unsigned fsdp_vec_marks(fsdp_vec x)
     return fsdp_vec_signs((loud & nan) | (tie & ~nan));
 }
 
-/* Joins n elements of `h`, which points to the block's first element. */
+/* Join n elements of `h`, which begins at the first element of the block. */
 static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
 {
     int i = 0;
@@ -61,7 +62,8 @@ static inline void fsdp_join_block(float *restrict to, fsdp_halves h, int n)
                                h.marks[i / FSDP_HALVES_WORD] >> i % FSDP_HALVES_WORD & 1);
 }
 
-/* Splits n elements. Unused marks in the last word are set to zero. */
+/* Split n elements into `h`, which begins at the first element of the block. Unused marks in the
+ * last word become zero. */
 static inline void fsdp_split_block(fsdp_halves h, const float *restrict from, int n)
 {
     int i = 0;

@@ -1,7 +1,9 @@
-/* Names of the functions that src/kernels/cpu/isa exports. Each .c file there is compiled three
- * times, for x86-64, x86-64-v3 and x86-64-v4. FSDP_ISA is then x86_64, x86_64_v3 or x86_64_v4, and
- * FSDP_ISA_NAME is the ISA's name as a string. So FSDP_ISA_NAME_OF makes all names with external
- * linkage. Each function declared below sets its file's entries of a table of kernels. */
+/* Names of the functions and tables that src/kernels/cpu/isa exports. Each .c file of that folder
+ * is compiled three times: for x86-64, x86-64-v3 and x86-64-v4. In each compilation, FSDP_ISA is
+ * x86_64, x86_64_v3 or x86_64_v4, and FSDP_ISA_NAME is the name of the ISA as a string.
+ * FSDP_ISA_NAME_OF appends FSDP_ISA to a name. Every name with external linkage is made in this
+ * way, so that the three compilations do not collide. Each function that is declared below stores
+ * the kernels of its file in a table of kernels. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 #include "src/kernels/kernels.h"

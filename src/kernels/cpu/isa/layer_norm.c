@@ -1,16 +1,16 @@
-/* LayerNorm (Ba, Kiros & Hinton 2016). After the first pass over a row, the row is in the
- * first-level cache. */
+/* LayerNorm (Ba, Kiros & Hinton 2016) and its gradient. A row is read in several passes. After the
+ * first pass, it is in the first-level cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* rows per task if no sums over rows are computed */
+    ROWS = 32 /* rows per task of forward */
 };
 
 /* --- forward --- */
 
 typedef struct norm_job {
-    void *y; /* or NULL */
+    void *y; /* NULL: only mean and rstd are computed */
     float *mean, *rstd;
     const void *x, *w, *bias; /* bias may be NULL */
     fsdp_dtype dtype, w_dtype;
@@ -29,7 +29,8 @@ static float row_mean(const norm_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computes the variance from the mean, because E[x^2] - mean^2 would cancel. */
+/* Computes the variance as the mean of (x - mean)^2. The formula E[x^2] - mean^2 would lose
+ * precision by cancellation. */
 static float row_variance(const norm_job *job, int64_t start, float mean)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], squares[FSDP_BLOCK];
@@ -95,11 +96,13 @@ enum {
 
 typedef struct norm_backward_job {
     const fsdp_layer_norm_backward_args *args;
-    fsdp_column_sums sums; /* of dw and dbias; unused if neither is wanted */
+    /* The rows and columns of each task. The sums are those of dw and dbias, and are computed if
+     * want_sums. */
+    fsdp_column_sums sums;
     bool want_sums;
 } norm_backward_job;
 
-/* The two means over a row that dx depends on, where n = (x - mean) rstd and g = dy w. */
+/* Two means over a row, from which dx is computed. Here n = (x - mean) rstd and g = dy w. */
 typedef struct row_means {
     float g, g_n; /* mean(g), mean(g n) */
 } row_means;
@@ -125,8 +128,8 @@ static row_means means_of(const fsdp_layer_norm_backward_args *args, int64_t row
     return (row_means){fsdp_sum_lanes(g_acc) / width, fsdp_sum_lanes(g_n_acc) / width};
 }
 
-/* Computes dx of one row in the panel's columns, and adds the row's terms of dw and dbias to
- * `sums`, which points to the panel's first column or is NULL. */
+/* Computes dx of one row in the panel's columns. If `sums` is not NULL, also adds the row's terms
+ * of dw and dbias to it. `sums` points to the panel's first column. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, float *restrict sums)
 {
     const fsdp_layer_norm_backward_args *args = job->args;

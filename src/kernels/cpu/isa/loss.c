@@ -1,4 +1,4 @@
-/* Softmax cross-entropy over a vocabulary, and the index of the largest value. */
+/* Operations on rows of logits: softmax cross-entropy, and the index of the largest value. */
 #include <float.h>
 
 #include "src/kernels/cpu/isa/block.h"
@@ -22,7 +22,8 @@ static float load_element(const void *x, fsdp_dtype dtype, int64_t i)
     return fsdp_load_block(buffer, x, dtype, i, 1)[0];
 }
 
-/* Returns the largest of n elements; NaN is ignored. */
+/* Returns the largest of n elements; n is a multiple of FSDP_VEC. If one of them is NaN, the result
+ * is unspecified. */
 static float block_max(const float *x, int n)
 {
     fsdp_vec most = fsdp_vec_load(x);
@@ -31,7 +32,7 @@ static float block_max(const float *x, int n)
     return fsdp_vec_max_lane(most);
 }
 
-/* Loads a block, with -infinity as padding. */
+/* Loads a block of logits. Its padding is -infinity instead of 0. */
 static const float *load_logits(float *restrict buffer, const void *x, fsdp_dtype dtype, int64_t i,
                                 int n)
 {
@@ -47,9 +48,10 @@ static float exp_of(float x)
     return fsdp_vec_exp(fsdp_vec_set(x))[0];
 }
 
-/* Computes a row's maximum and sum of e^(x - maximum) in one pass. When a block raises the maximum,
- * the sums so far are scaled (Milakov & Gimelshein 2018). The maximum begins with a finite number,
- * so that the sum of a row that begins with -infinity is 0 and not NaN. */
+/* In one pass over a row, sets *maximum to its maximum and returns the sum of e^(x - *maximum)
+ * (Milakov & Gimelshein 2018). When a block has a larger maximum, the sums so far are rescaled to
+ * it. The maximum starts at a finite number, -FLT_MAX. So if a row begins with -infinity, the terms
+ * of these elements are 0 and not NaN. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;
@@ -141,8 +143,8 @@ static bool has_nan(const float *x, int n)
     return found;
 }
 
-/* Returns the index of the largest value; if there are several, the first of them. NaN counts as
- * larger than any number, as in PyTorch. */
+/* Returns the index of the largest value of a row. If several values are the largest, it is the
+ * index of the first. NaN counts as larger than any number, as in PyTorch. */
 static int32_t argmax_row(const argmax_job *job, int64_t start)
 {
     float buffer[FSDP_BLOCK], most = 0.0f;

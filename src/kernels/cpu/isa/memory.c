@@ -1,4 +1,4 @@
-/* Plain memory: fill, copy, cast, and normally distributed values. */
+/* Kernels that fill, copy and cast memory, and that generate normally distributed values. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -12,7 +12,7 @@ enum {
 typedef struct fill_job {
     char *dst;
     const char *pattern; /* FSDP_BLOCK elements */
-    size_t size;         /* of an element */
+    size_t size;         /* bytes of an element */
     int64_t n;
 } fill_job;
 
@@ -65,8 +65,9 @@ static void copy(fsdp_kernel_context *c, void *dst, const void *src, size_t byte
 
 /* --- cast --- */
 
-/* A block in the intermediate type of a cast: float32 if it represents all values of both types
- * exactly; otherwise float64 if one of them is a float type, else int64. */
+/* A block in the intermediate type of a cast. It is float32 if both dtypes are float32, bfloat16 or
+ * float16. Otherwise it is float64 if at least one of them is a float type, and int64 if both are
+ * integers. */
 typedef union cast_block {
     float f32[FSDP_BLOCK];
     double f64[FSDP_BLOCK];
@@ -86,8 +87,8 @@ static bool within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Converts i to double, rounded to odd (see to_odd()), so that rounding the result once more equals
- * rounding i once. */
+/* Converts i to double, rounding to odd (see to_odd()). If the result is then rounded to a narrower
+ * type, this gives the same value as rounding i directly. */
 static double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -96,8 +97,8 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Loads a block as float64. With `again`, the caller will round the values once more, so int64 is
- * rounded to odd here. */
+/* Loads a block as float64. `again` says that the caller will round the values to a narrower type.
+ * int64 is then rounded to odd here. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -126,8 +127,9 @@ static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int
     }
 }
 
-/* Rounds x to float32, to odd: if the result is not exact, its lowest bit is set. A second
- * rounding, to a type with at least two bits less, then equals one rounding of x. */
+/* Rounds x to float32, to odd: if the result is not exact, its lowest bit is set. If the result is
+ * then rounded to a type that has at least two bits less, this gives the same value as rounding x
+ * directly. */
 static float to_odd(double x)
 {
     float f = (float)x;
@@ -189,7 +191,7 @@ static void load_i64(int64_t *restrict to, const void *src, fsdp_dtype dtype, in
             to[j] = ((const uint8_t *)src)[j];
 }
 
-/* Stores integers as `dtype`. A value out of range keeps its low bits. */
+/* Stores integers as `dtype`. If a value is out of range, its low bits are stored. */
 static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from, int n)
 {
     if (dtype == FSDP_DTYPE_I64)
@@ -202,8 +204,9 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts float32 to bfloat16 at the speed of memory, for master weights. Casts the whole groups of
- * sixteen elements of [begin, end) and returns the end of the last group. */
+/* Casts the whole groups of sixteen elements in [begin, end) from float32 to bfloat16, and returns
+ * the end of the last group. Whole master weights are cast in this way. So that memory is the only
+ * limit, the function prefetches and uses vectors. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -282,8 +285,8 @@ typedef struct normal_job {
     float mean, std;
 } normal_job;
 
-/* sin and cos of 2 pi u for u in [0, 1). 4 u is split into an integer q of quarter turns and a
- * remainder y with |y| <= 1/2. */
+/* Sets *sine and *cosine to sin and cos of 2 pi u, for u in [0, 1). The number 4 u is split into an
+ * integer q of quarter turns and a remainder y with |y| <= 1/2. */
 static inline void sin_cos_turn(float u, float *restrict sine, float *restrict cosine)
 {
     float quarters = 4.0f * u;
@@ -304,9 +307,9 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
     *cosine = fsdp_f32_from_bits(fsdp_bits_from_f32(fsdp_select(odd, s, c)) ^ cosine_sign);
 }
 
-/* Box & Muller 1958: words 0 and 1 of a counter give two values, words 2 and 3 give two more. The
- * radius comes from a number in (0, 1] that is at least 2^-32, so that the tails reach 6.6 standard
- * deviations. */
+/* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). Words 0 and 1 of a counter
+ * give two values, and words 2 and 3 give two more. The radius is computed from a number in
+ * [2^-32, 1], so the largest possible values are about 6.6 standard deviations. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];
@@ -320,8 +323,8 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* A part of a parameter gets the same values as if the whole parameter were drawn, since blocks
- * begin at fixed positions in the whole parameter. */
+/* Generates a part of a parameter. Its values do not depend on how the parameter is cut into parts,
+ * since blocks begin at fixed positions in the whole parameter. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

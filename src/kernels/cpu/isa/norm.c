@@ -1,9 +1,10 @@
-/* RMSNorm (Zhang & Sennrich 2019), which T5 calls T5LayerNorm, and sums over rows. */
+/* RMSNorm (Zhang & Sennrich 2019), which T5 calls T5LayerNorm, and its gradient. This file also has
+ * column_sum(), which computes the column sums of a matrix. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/columns.h"
 
 enum {
-    ROWS = 32 /* rows per task if no sums over rows are computed */
+    ROWS = 32 /* rows per task of forward */
 };
 
 /* --- forward --- */
@@ -67,16 +68,17 @@ static void rms_norm(fsdp_kernel_context *c, void *y, float *rstd, const void *x
  * With n = x rstd and g = dy w:  dx = rstd (g - n mean(g n)),  dw = sum over rows of dy n. */
 
 typedef struct norm_backward_job {
-    void *dx; /* or NULL */
+    void *dx; /* NULL: not computed */
     const void *dy, *x, *w;
     const float *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t width;
-    fsdp_column_sums sums; /* of dw; unused if dw is NULL */
+    /* The rows and columns of each task. The sums are those of dw, and are computed if want_dw. */
+    fsdp_column_sums sums;
     bool want_dw;
 } norm_backward_job;
 
-/* Returns mean(dy w x) of a row. */
+/* Returns the mean of dy w x over a row. */
 static float row_mean(const norm_backward_job *job, int64_t start)
 {
     float acc[FSDP_LANES] = {0}, products[FSDP_BLOCK];
@@ -93,8 +95,8 @@ static float row_mean(const norm_backward_job *job, int64_t start)
     return fsdp_sum_lanes(acc) / (float)job->width;
 }
 
-/* Computes dx of one row in columns [begin, end), and adds the row's terms of dw to `sums`, which
- * points to column `begin` or is NULL. */
+/* Computes dx of one row in columns [begin, end). If `sums` is not NULL, also adds the row's terms
+ * of dw to it. `sums` points to column `begin`. */
 static void norm_backward_row(const norm_backward_job *job, int64_t row, int64_t begin, int64_t end,
                               float *restrict sums)
 {
@@ -145,7 +147,7 @@ static void rms_norm_backward(fsdp_kernel_context *c, void *dx, void *dw, fsdp_d
     }
 }
 
-/* --- sums over rows --- */
+/* --- column_sum --- */
 
 typedef struct column_job {
     const void *x;

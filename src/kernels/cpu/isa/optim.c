@@ -1,15 +1,16 @@
-/* AdamW, Adam, SGD and Adafactor on one shard, with PyTorch's arithmetic in PyTorch's order
- * (torch/optim/adam.py _single_tensor_adam, sgd.py _single_tensor_sgd, transformers/optimization.py
- * Adafactor). Scalars are computed in double and rounded to float where PyTorch passes them to a
- * kernel. A task updates its part block by block, so that a block is still in cache when its copy
- * in copy_dtype is written. */
+/* Kernels that update one rank's part of a parameter by AdamW, Adam, SGD or Adafactor, and clamp().
+ * The operations and their order are PyTorch's (torch/optim/adam.py _single_tensor_adam, sgd.py
+ * _single_tensor_sgd) and transformers' (optimization.py Adafactor). Scalars are computed in
+ * double. They are rounded to float at the point where PyTorch passes them to a kernel. A task
+ * updates its elements in blocks. If a copy in copy_dtype is wanted, each block is copied while it
+ * is still in the cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 
 /* --- a block of a parameter --- */
 
-/* Returns a pointer to elements [i, i + n) of the parameter. If `param` is NULL, they are joined
- * from `halves` into `wide`; otherwise the pointer is into `param`. */
+/* Returns a pointer to elements [i, i + n) of a parameter. If `param` is NULL, the parameter is
+ * stored in `halves`: the elements are joined into `wide`, and `wide` is returned. */
 static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
                          float wide[restrict FSDP_BLOCK])
 {
@@ -19,7 +20,8 @@ static float *open_param(float *param, fsdp_halves halves, int64_t i, int n,
     return wide;
 }
 
-/* Splits the updated block into halves if open_param() joined it. */
+/* Ends the update of elements [i, i + n) after open_param(). If `param` is NULL, splits `wide` into
+ * `halves`. */
 static void close_param(const float *param, fsdp_halves halves, int64_t i, int n,
                         const float wide[restrict FSDP_BLOCK])
 {
@@ -31,8 +33,10 @@ static void close_param(const float *param, fsdp_halves halves, int64_t i, int n
 
 typedef struct adam_job {
     const fsdp_adamw_args *args;
-    float keep;         /* 1 - lr wd, the factor of decoupled decay */
-    float weight_decay; /* factor of the decay that is added to the gradient (if not decoupled) */
+    /* 1 - lr * weight_decay, the factor of decoupled weight decay; 1 if not decoupled */
+    float keep;
+    /* Factor of the weight decay that is added to the gradient; 0 if decoupled. */
+    float weight_decay;
     float weight;       /* 1 - beta1 */
     float beta2, rest2; /* rest2: 1 - beta2 */
     float correction2;  /* sqrt(1 - beta2^step) */
@@ -64,8 +68,8 @@ static void adam_block(const adam_job *job, float *restrict param, float *restri
     float grad_scale = job->args->grad_scale, keep = job->keep, decay = job->weight_decay;
     float weight = job->weight, beta2 = job->beta2, rest2 = job->rest2;
     float correction2 = job->correction2, eps = job->eps, step_size = job->step_size;
-    /* torch.lerp(m, g, weight) starts from the nearer end: it is m + weight (g - m) if weight <
-     * 1/2, else g - (g - m) (1 - weight). */
+    /* torch.lerp(m, g, weight) computes m + weight (g - m) if weight < 1/2. Otherwise it computes
+     * g - (g - m) (1 - weight). */
     bool near = weight < 0.5f;
     float toward = near ? weight : -(1.0f - weight);
     uint32_t from_m = -(uint32_t)near;
@@ -122,7 +126,7 @@ static void sgd_block(const sgd_job *job, float *restrict param, float *restrict
             param[j] += step * (grad[j] * grad_scale + decay * param[j]);
         return;
     }
-    if (a->first) /* the buffer is not initialised yet */
+    if (a->first) /* the momentum buffer has undefined values */
         memset(buffer, 0, (size_t)n * sizeof *buffer);
     float ahead = job->momentum;
     uint32_t nesterov = -(uint32_t)a->nesterov;
@@ -192,8 +196,8 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* Returns the squared gradient plus eps, of which a moving average is kept. As in transformers, eps
- * is added in float32. */
+/* Returns g^2 + eps, of which Adafactor keeps a moving average. As in transformers, eps is added in
+ * float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;
@@ -234,13 +238,14 @@ static void square_row_sums(fsdp_kernel_context *c, double *sums, const float *g
 }
 
 enum {
-    /* Columns per task. Each level of the recursion in square_strip() then needs 512 bytes of
-     * sums. */
+    /* Columns per task. Each level of the recursion in square_strip() then has 512 bytes of sums on
+     * the stack. */
     COLUMN_STRIP = 64
 };
 
-/* Sums a strip of n columns over `rows` rows; the strip begins at `g`. The rows are added as a
- * binary tree that splits at the largest power of two below `rows`. */
+/* Sets sums[j], for j < n, to the sum of square_of() over column j of a strip. The strip has `rows`
+ * rows and begins at `g`. The rows are added as a binary tree, which splits them at the largest
+ * power of two below `rows`. */
 static void square_strip(const squares_job *job, double *restrict sums, const float *g,
                          int64_t rows, int n)
 {
@@ -278,7 +283,8 @@ static void square_column_sums(fsdp_kernel_context *c, double *sums, const float
     fsdp_run_tasks(c, fsdp_ceil_div(cols, COLUMN_STRIP), square_columns_task, &job);
 }
 
-/* Runs on one thread, since the averages of one tensor are too few to divide among threads. */
+/* Runs on the calling thread, since the averages of one tensor are too few to be divided among
+ * threads. */
 static void moving_average(fsdp_kernel_context *c, float *average, const double *sums, double count,
                            double beta, int64_t n)
 {
@@ -341,7 +347,7 @@ static void adafactor_square_sums(fsdp_kernel_context *c, double *sums,
     fsdp_run_tasks(c, fsdp_ceil_div(args->rows, job.task_rows), update_squares_task, &job);
 }
 
-/* Updates columns [j, j + n) of row r; n is at most FSDP_BLOCK. */
+/* Updates columns [j, j + n) of row r of the parameter; n is at most FSDP_BLOCK. */
 static void adafactor_block(const adafactor_job *job, int64_t r, int64_t j, int n)
 {
     const fsdp_adafactor_args *a = job->args;

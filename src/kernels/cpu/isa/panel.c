@@ -1,4 +1,5 @@
-/* Copies of matrix blocks, padded and widened. */
+/* Copies blocks of matrices to padded panels and back, with conversion of the dtype; see
+ * panel.h. */
 #include "src/kernels/cpu/panel.h"
 
 #include <string.h>

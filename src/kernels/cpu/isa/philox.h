@@ -1,4 +1,5 @@
-/* Random bits: computes fsdp_philox4x32() of src/base/philox.h for many counters at once. */
+/* Random bits for kernels: fsdp_philox4x32() of src/base/philox.h, computed for many counters at
+ * once. */
 #pragma once
 #include "src/base/philox.h"
 #include "src/kernels/cpu/isa/vector.h"
@@ -6,10 +7,10 @@
 typedef uint64_t fsdp_vecq __attribute__((vector_size(FSDP_VEC_BYTES)));
 
 enum {
-    FSDP_VECQ = FSDP_VEC_BYTES / 8 /* lanes */
+    FSDP_VECQ = FSDP_VEC_BYTES / 8 /* 64-bit lanes */
 };
 
-/* Multiplies the lower half of each 64-bit lane of x by y. */
+/* Return the 64-bit products of y and the lower half of each 64-bit lane of x. */
 FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 {
 #if defined(__AVX512F__)
@@ -21,7 +22,7 @@ FSDP_INLINE fsdp_vecq fsdp_vec_multiply(fsdp_vecq x, uint32_t y)
 #endif
 }
 
-/* Stores x[0], y[0], x[1], y[1], ... at p. */
+/* Store x[0], y[0], x[1], y[1], ... at p. */
 FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
 {
 #if defined(__AVX512F__)
@@ -38,9 +39,9 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
     memcpy(p + FSDP_VEC, &upper, sizeof upper);
 }
 
-/* Stores the words of fsdp_philox4x32(key, first + j, 0) for j < FSDP_VECQ, counter by counter. The
- * computation has one counter in each 64-bit lane. The upper halves of the state are undefined and
- * never read. */
+/* Store the four words of fsdp_philox4x32(key, counter, 0) for each counter in
+ * [first, first + FSDP_VECQ), one counter after the other. Each 64-bit lane computes one counter.
+ * During the rounds, only the lower 32 bits of the lanes of c0 to c3 are valid. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -60,7 +61,7 @@ FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
     fsdp_vec_store_pairs(words, (c0 & 0xffffffffu) | c1 << 32, (c2 & 0xffffffffu) | c3 << 32);
 }
 
-/* Stores the 32 words of eight counters, beginning with `first`. */
+/* Store the 32 words of counters [first, first + 8). */
 FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 {
     for (int j = 0; j < 8; j += FSDP_VECQ)
@@ -68,12 +69,12 @@ FSDP_INLINE void fsdp_philox8(uint32_t words[32], uint64_t key, uint64_t first)
 }
 
 enum {
-    /* Number of 16-bit halves in the four words of a counter; see fsdp_drop_threshold(). */
+    /* 16-bit halves in the four words of a counter; see fsdp_drop_threshold(). */
     FSDP_COUNTER_HALVES = 8
 };
 
-/* Stores the first n 16-bit halves of the random words for counters first, first + 1, ..., each
- * half in a 32-bit word of its own. n is a multiple of 64. */
+/* Store n random 16-bit halves, each in a 32-bit element of `halves`. They are the halves of the
+ * words of `first` and the following counters. n is a multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {
@@ -90,7 +91,7 @@ enum {
     FSDP_PHILOX_COUNTERS = 64
 };
 
-/* Stores the words of FSDP_PHILOX_COUNTERS counters, beginning with `first`. */
+/* Store the words of counters [first, first + FSDP_PHILOX_COUNTERS). */
 static inline void fsdp_philox_block(uint32_t words[4 * FSDP_PHILOX_COUNTERS], uint64_t key,
                                      uint64_t first)
 {

@@ -1,4 +1,6 @@
-/* Sums over ranks, and norms. Their results must not depend on the world size. */
+/* Sums over the buffers of all ranks (tree_sum), and sums of powers over rows, from which norms are
+ * computed (row_power_sums). Terms are added in a fixed order, because results must not depend on
+ * the world size. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/vec16.h"
 
@@ -6,7 +8,8 @@
 
 enum {
     TREE_AHEAD = 1024, /* prefetch distance, elements */
-    /* In elements. A smaller sum is not streamed, since it may be read while still in cache. */
+    /* A result of at least this many elements is streamed, that is, stored past the caches. A
+     * smaller result may be read while it is still in the cache. */
     STREAM_FROM = 1 << 16
 };
 
@@ -20,7 +23,7 @@ typedef struct tree_job {
     bool streams; /* dst is written by stores that bypass the caches */
 } tree_job;
 
-/* Returns the sum of elements [i, i + 16) over `count` sources; count is at most four. */
+/* Returns the sum of elements [i, i + 16) over the first `count` sources; count is at most four. */
 FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i)
 {
     for (int k = 0; k < count; k++)
@@ -35,8 +38,9 @@ FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i
     return sum;
 }
 
-/* Sums elements [begin, end) over `count` float32 sources, by the same tree as tree_block() but
- * without buffers. count is at most eight; end - begin is a multiple of 16. */
+/* Sums elements [begin, end) over the first `count` sources, which are float32. The order is that
+ * of tree_block(), but no buffers are needed. count is at most eight, and end - begin is a multiple
+ * of 16. */
 FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
 {
     const float *src[8];
@@ -53,8 +57,9 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Sums whole groups of sixteen elements from `begin` on, and returns the end of the last group.
- * Returns `begin` if the dtype or the number of sources is not supported. */
+/* Sums the whole groups of sixteen elements in [begin, end) and returns the end of the last group.
+ * It does so only if the dtype is float32 and there are 1, 2, 3, 4 or 8 sources; otherwise it
+ * returns `begin`. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
     const int64_t whole = begin + ((end - begin) & -16);
@@ -81,9 +86,9 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the sum of one block over sources [first, first + count). It is in `buffer`, or in the
- * source itself if there is only one and it needs no conversion. The aligned binary tree splits the
- * sources at the largest power of two below count. */
+/* Returns the sum of elements [i, i + n) over sources [first, first + count). The result is in
+ * `buffer`, or, if there is only one source and it needs no conversion, in the source itself. The
+ * sources are added as a binary tree, which splits them at the largest power of two below count. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {
@@ -117,8 +122,8 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Whether stores to dst may bypass the caches. They may not if dst is a source, since its lines are
- * then already in cache. */
+/* Returns true if stores to dst may bypass the caches. dst must be large and aligned. It must not
+ * be a source, since the lines of a source are in the cache already. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)
@@ -146,7 +151,7 @@ typedef struct powers_job {
 
 static inline double larger(double a, double b)
 {
-    return b > a || b != b ? b : a; /* keeps a NaN */
+    return b > a || b != b ? b : a; /* NaN if one of them is NaN */
 }
 
 static double power_of(float x, double power)
@@ -157,8 +162,8 @@ static double power_of(float x, double power)
     return power == 2.0 ? magnitude * magnitude : pow(magnitude, power);
 }
 
-/* Adds |x|^power of element i of a block to accumulator i % FSDP_LANES. If power is INFINITY, keeps
- * the largest |x| instead. */
+/* Adds |x|^power of element i of a block to accumulator i % FSDP_LANES. If power is INFINITY, the
+ * accumulator becomes the larger of itself and |x| instead. */
 static void accumulate_powers(double acc[restrict FSDP_LANES], const float *restrict x, int n,
                               double power)
 {
@@ -178,7 +183,8 @@ static void accumulate_powers(double acc[restrict FSDP_LANES], const float *rest
             acc[j % FSDP_LANES] += pow(fabs((double)x[j]), power);
 }
 
-/* Returns the sum of a row's powers. Its accumulators are added pairwise. */
+/* Returns the sum of |x|^power over a row; if power is INFINITY, the largest |x|. The accumulators
+ * are combined pairwise. */
 static double row_powers(const powers_job *job, int64_t row)
 {
     double acc[FSDP_LANES] = {0};
@@ -194,7 +200,7 @@ static double row_powers(const powers_job *job, int64_t row)
     return acc[0];
 }
 
-/* Computes the sums of rows that have one element each, FSDP_BLOCK rows at a time. */
+/* Computes the sums of rows [begin, end), each of which has only one element. */
 static void single_powers(const powers_job *job, int64_t begin, int64_t end)
 {
     float buffer[FSDP_BLOCK];

@@ -1,13 +1,14 @@
-/* Splits rows into parts, joins them, and computes means of neighbouring rows. */
+/* Splits the rows of a matrix into parts, joins such parts, and computes means over ranges of
+ * rows. */
 #include "src/kernels/cpu/isa/block.h"
 
 /* --- split_columns, join_columns --- */
 
 typedef struct columns_job {
-    const char *x;           /* split: rows of n parts */
-    void *const *to;         /* split: [n] */
-    char *out;               /* join: rows of n parts */
-    const void *const *from; /* join: [n]; NULL: the part is zeros */
+    const char *x;           /* split: the input, whose rows have n parts */
+    void *const *to;         /* split: [n] outputs */
+    char *out;               /* join: the output, whose rows have n parts */
+    const void *const *from; /* join: [n] inputs; NULL: the part is zeros */
     int n;
     int64_t rows, task_rows;
     size_t part_bytes;
@@ -69,7 +70,7 @@ static void join_columns(fsdp_kernel_context *c, void *out, const void *const *p
 }
 
 /* --- segment_mean ---
- * A task computes a block of columns of one segment. */
+ * A segment is a range of consecutive rows. A task computes one block of columns of one segment. */
 
 typedef struct segment_job {
     void *out; /* forward: [n, width]; backward: [rows, width] */

@@ -1,4 +1,4 @@
-/* Tiles of matrix products with AVX-512, on operands packed by tile_pack.h; see tile.h. */
+/* Matrix products in register tiles with AVX-512; see tile.h. tile_pack.h packs the operands. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -11,11 +11,11 @@ enum {
     ROWS = FSDP_TILE_ROWS,
     VECTORS = FSDP_TILE_COLUMNS / 16,
     LANE = FSDP_TILE_LANE_BYTES,
-    /* A tile prefetches only if it has at least this many lanes of k. A smaller tile would finish
-     * before the prefetched data arrived, and its operands are in the cache already. */
+    /* A tile prefetches only if it has at least this many lanes of k. A tile with fewer lanes would
+     * finish before the prefetched data arrives. */
     FAR_DEPTH = 128,
-    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group
-     * before the next, so the group stays in the second-level cache. */
+    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group, and
+     * then with the next. So a group stays in the second-level cache while it is used. */
     GROUP_BYTES = 256 << 10
 };
 
@@ -74,7 +74,8 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* Returns acc + the products of one lane. */
+/* Returns acc plus, in each lane, the product of a and b (f32) or the sum of their two products
+ * (bf16). */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
@@ -88,15 +89,16 @@ FSDP_INLINE __m512i broadcast(const char *a)
     return _mm512_set1_epi32(lane);
 }
 
-/* The destination of a tile's results. */
+/* The part of C, or of a buffer, that a tile's results are written to. */
 typedef struct output {
-    void *c; /* bf16 if the kind is F32_TO_BF16 or BF16_TO_BF16, else f32 */
+    void *c; /* bf16 for F32_TO_BF16 and BF16_TO_BF16, otherwise f32 */
     int64_t ldc;
-    bool add;            /* add to the previous values of c, which are f32 */
-    unsigned last_lanes; /* mask of the lanes to store in the last vector of each row */
+    bool add;            /* add the results to the previous values of c, which are f32 */
+    unsigned last_lanes; /* mask of the lanes that exist in the last vector of each row */
 } output;
 
-/* `a` is packed, or it has rows that are a_stride bytes apart. */
+/* A function that computes one tile. The functions in tiles[kind][1] need a packed `a`. In those of
+ * tiles[kind][0], rows of `a` are a_stride bytes apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 
@@ -108,7 +110,7 @@ typedef enum tile_kind {
     KINDS
 } tile_kind;
 
-/* Whether A and B are bf16, two per lane. */
+/* Returns true if A and B are bf16, with two elements in each lane. */
 FSDP_INLINE bool has_pairs(tile_kind kind)
 {
     return kind == BF16 || kind == BF16_TO_BF16;
@@ -132,7 +134,7 @@ FSDP_INLINE void store_f32(const output *out, int i, int j, bool last, __m512 x)
 FSDP_INLINE BF16_TARGET void store_bf16(const output *out, int i, int j, bool last, __m256i x)
 {
     uint16_t *to = (uint16_t *)out->c + i * out->ldc + 16 * j;
-    if (!last || out->last_lanes == 0xffffu) /* masked stores of 2 bytes are slow */
+    if (!last || out->last_lanes == 0xffffu) /* masked stores of 2-byte elements are slow */
         _mm256_storeu_si256((__m256i *)(void *)to, x);
     else
         _mm256_mask_storeu_epi16(to, (__mmask16)out->last_lanes, x);
@@ -240,8 +242,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes the tile at row i, column j of C. `panel` has `width` columns of B, beginning with
- * column j, for each lane of k. */
+/* Computes the tile at row i, column j of C. `panel` has, for each lane of k, `width` columns of B,
+ * of which the first is column j. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {
@@ -265,10 +267,11 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]. The hardware prefetcher does not predict two kinds of access, which
- * consist of short pieces that are far apart: those to the part of C that a tile adds to or
- * overwrites, and those to the rows of A of the next row of tiles. C is prefetched one tile ahead,
- * A one row of tiles ahead. Each tile of a row prefetches its share of the rows of A. */
+/* Note [Ahead of the tile]. Two kinds of access consist of short pieces that are far apart, so the
+ * hardware prefetcher does not predict them. The first is access to the part of C that a tile adds
+ * to or overwrites. Each tile prefetches its part of C before it computes its sums. The second is
+ * access to the rows of A that are not packed. They are prefetched one row of tiles ahead: each
+ * tile prefetches a share of the rows of A that the next row of tiles will use. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {
@@ -335,7 +338,7 @@ static int64_t panel_first(int64_t n, int64_t column)
 const fsdp_cpu_tiles FSDP_ISA_NAME_OF(fsdp_cpu_tiles) = {
     .rows = ROWS,
     .columns = FSDP_TILE_COLUMNS,
-    .most_depth = 1024, /* a panel of B is at most 192 KiB */
+    .most_depth = 1024, /* a panel of B then has at most 192 KiB */
     .most_long_depth = 1024,
     .most_packed_k = 512,
     .a_bytes = 512 << 10,

@@ -1,11 +1,12 @@
-/* Tiles of bf16 products with AMX; see Note [Panels for AMX] in tile.h. C takes four registers, two
- * by two, and A and B take two each. So a step of 16 lanes along k loads four registers and
- * multiplies four times (Intel 64 and IA-32 Architectures Optimization Reference Manual, "Intel
- * AMX"). Sums go to C through a buffer in the first-level cache, unless nothing is added to them.
+/* Products of bf16 matrices in tiles with AMX; see Note [Panels for AMX] in tile.h. A tile of C
+ * takes four registers, two by two. A and B take two registers each. So a step of 16 lanes along k
+ * loads four registers and multiplies four times (Intel 64 and IA-32 Architectures Optimization
+ * Reference Manual, "Intel AMX"). If C is f32 and nothing is added to the sums, they are stored to
+ * C directly. Otherwise they go through a buffer in the first-level cache.
  *
- * Each call configures the registers and releases them at its end: oneDNN in the same thread has
- * its own configuration, and the operating system switches threads faster if the registers are
- * released. */
+ * Each call of multiply() configures the registers and releases them at its end, for two reasons.
+ * oneDNN uses another configuration in the same thread, and the operating system switches threads
+ * faster if the registers are released. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -24,11 +25,11 @@ enum {
     LINE = 64, /* bytes of a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
     PAIR = 2 * LANES, /* elements of k in a row of a register */
-    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group
-     * before the next, so the group stays in the second-level cache. */
+    /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group, and
+     * then with the next. So a group stays in the second-level cache while it is used. */
     GROUP_BYTES = 512 << 10,
-    /* A tile prefetches C only if it has at least this many lanes of k. A smaller tile would finish
-     * before the data arrived. */
+    /* A tile prefetches C only if it has at least this many lanes of k. A tile with fewer lanes
+     * would finish before the data arrives. */
     FAR_DEPTH = 64
 };
 
@@ -51,8 +52,9 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies `rows` rows (at most 16), each with `left` elements of k (at most 32), without reordering.
- * Each row is padded with zeros to 32 elements. */
+/* Copies `rows` rows, at most 16, to a square, which is what one register of A will contain. `left`
+ * elements of k are left in each row; at most 32 are copied. If there are fewer, zeros follow
+ * them. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -60,8 +62,8 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes elements of A into two squares. src is stored by k: it has `k` rows, and each of them
- * has an element for each of `rows` rows of A. Both numbers are at most 32. */
+/* Transposes elements of A into two squares of 16 rows each (see copy_square()). src has `k` rows,
+ * each with one element for each of `rows` rows of A. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -107,7 +109,7 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
             const char *corner = from + j * row_bytes + 2 * i;
             if (k - j >= PAIR && m - i >= 2 * ROWS)
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes, PAIR, 2 * ROWS,
-                                  PAIR * row_bytes); /* prefetches the next PAIR rows of k */
+                                  PAIR * row_bytes); /* the next PAIR rows of k are prefetched */
             else
                 transpose_squares((char *[]){at, at + stride}, corner, row_bytes,
                                   fsdp_min_i64(k - j, PAIR), fsdp_min_i64(m - i, 2 * ROWS),
@@ -117,11 +119,14 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* A tile's rows of A, in two registers. The second register may have no rows. */
+/* The rows of A for a tile, in two groups of at most 16, one for each register of A. The second
+ * group may be empty. */
 typedef struct tile_rows {
     int rows[2];
-    const char *a[2], *tail[2]; /* tail: the last lanes, padded with zeros, or NULL */
-    /* stride: bytes from one row to the next; step: bytes from 16 lanes of k to the next 16 */
+    /* tail: the last lanes of k, padded with zeros; NULL if no padding is needed */
+    const char *a[2], *tail[2];
+    /* `stride` is the number of bytes from one row to the next. `step` is the number of bytes from
+     * 16 lanes of k to the next 16 lanes. */
     int64_t stride, step;
     int64_t steps;
 } tile_rows;
@@ -163,15 +168,17 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* Sums that have not been moved from a buffer to C yet.
+/* How the sums of a tile will be moved from a buffer to C.
  *
  * Note [Between steps]. Moving the sums of a short tile takes half as long as computing them, but
- * uses other parts of the processor. So the sums are moved while the next tile is computed, a few
- * rows after each of its steps along k. */
+ * it uses other parts of the processor. So the sums of a tile are moved while the next tile is
+ * computed: a few rows after each step along k of the next tile. */
 typedef enum pending_kind {
     PENDING_ANY,
-    PENDING_BF16, /* C is bf16 and has 32 columns; a bias is added, which may be zeros */
-    /* C is f32 and has 32 columns. A bias, which may be zeros, and the previous C are added. */
+    /* The tile has 32 columns and C is bf16. A bias is added, which may be zeros. */
+    PENDING_BF16,
+    /* The tile has 32 columns and C is f32. A bias, which may be zeros, and the previous C are
+     * added. */
     PENDING_F32
 } pending_kind;
 
@@ -181,8 +188,11 @@ typedef struct pending {
     pending_kind kind;
     int rows, done;
     const fsdp_tile_block *block;
-    int64_t i, j, columns; /* first row and first column in C, and number of columns */
-    char *c; /* address of the first row in C; c_stride: bytes from one row to the next */
+    /* The tile has `columns` columns and begins at row i, column j of C. */
+    int64_t i, j, columns;
+    /* `c` is the address of element (i, j) of C. c_stride is the number of bytes from one row to
+     * the next. */
+    char *c;
     int64_t c_stride;
 } pending;
 
@@ -211,7 +221,7 @@ BF16_TARGET static void move_pending_rows(pending *p, int rows)
     p->done = end;
 }
 
-/* Sets `p` up to move sums to C: columns [j, j + columns) of `rows` rows from row i. */
+/* Prepares `p` for moving its sums to C: to rows [i, i + rows) and columns [j, j + columns). */
 BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int rows, int64_t i,
                                     int64_t j, int64_t columns)
 {
@@ -232,9 +242,11 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
                                 : _mm512_setzero_ps());
 }
 
-/* Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
- * in tile.c, a few at a time, after each step along k. The first-level cache can have about 16
- * misses pending. An instruction that prefetches one more line waits until one of them has
+/* Cache lines that remain to be prefetched.
+ *
+ * Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
+ * in tile.c. A few are prefetched after each step along k, not all at once: the first-level cache
+ * can wait for only about 16 lines, and a prefetch of another line blocks until one of them has
  * arrived. */
 typedef struct lines {
     const char *at;
@@ -246,8 +258,8 @@ typedef struct lines {
 static lines lines_of(const void *at, int64_t rows, int64_t bytes, int64_t stride)
 {
     const int64_t before = (int64_t)((uintptr_t)at % LINE);
-    /* If the stride is not a multiple of LINE, rows begin at different offsets in a line, and a row
-     * may touch one more line than the first row does. */
+    /* If the stride is not a multiple of LINE, rows begin at different offsets in a line. So a
+     * later row may touch one more line than the first row. */
     const int64_t shift = stride % LINE ? LINE - 1 : 0;
     lines l = {.at = (const char *)at - before, .stride = stride, .in_row = 0};
     l.of_row = fsdp_ceil_div(before + bytes + shift, LINE);
@@ -280,22 +292,22 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is prefetched while a tile is computed: its part of C, and `of_a` of the lines of A that the
- * next row of tiles will use. */
+/* What is prefetched while a tile is computed: `c`, the lines of its part of C, and the next `of_a`
+ * lines of *a. *a has the lines of A that the next row of tiles will use. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
 } ahead;
 
-/* Computes a tile and stores its sums to c, whose rows are c_stride bytes apart. Meanwhile it moves
- * the sums that are pending in `before`. */
+/* Computes a tile and stores its sums to `c`, whose rows are c_stride bytes apart. Meanwhile it
+ * moves the sums that are pending in `before` to C, and prefetches the lines in `asked`. */
 FSDP_INLINE AMX_TARGET void sum_tile(bool two_rows, bool two_columns, const tile_rows *r,
                                      const char *b, float *c, int64_t c_stride, pending *before,
                                      ahead *asked)
 {
     const char *a0 = r->a[0], *a1 = r->a[1];
-    /* GCC does not know that loading a tile register reads memory. This keeps it from dropping or
-     * delaying stores. */
+    /* GCC does not know that loading a tile register reads memory. This statement keeps GCC from
+     * dropping or delaying the stores to that memory. */
     __asm__ volatile("" : : "r"(a0), "r"(b), "r"(r->tail[0]) : "memory");
     const int64_t steps = r->steps ? r->steps : 1;
     const int rows = (int)fsdp_ceil_div(before->rows - before->done, steps);
@@ -348,8 +360,9 @@ AMX_TARGET static void compute_sums(const tile_rows *r, const char *b, int64_t c
 
 /* --- blocks --- */
 
-/* Returns rows [i, i + 32) of A. `tail` is scratch of 64 bytes for each row, for the last lanes if
- * they need padding. */
+/* Returns rows [i, i + 32) of A. If A is not packed and the depth is not a multiple of 16, the last
+ * lanes of each row are copied to `tail` and padded with zeros. `tail` has 64 bytes for each
+ * row. */
 static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 {
     const int64_t padded = fsdp_amx_depth(b->depth);
@@ -380,7 +393,7 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
 }
 
 /* Computes columns [j, j + columns) of C in the rows of `r`, which begin at row i. When it returns,
- * the sums of `before` have been moved to C. The new sums are either in C as well or pending in
+ * the sums in `before` have been moved to C. The new sums are in C, or they are pending in
  * `now`. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,

@@ -1,14 +1,16 @@
-/* Packing and tiles of matrix products with AVX2; see tile.h. Everything is multiplied as float32:
- * packing widens bf16, so a lane of k holds one element of either dtype.
+/* Matrix products in register tiles with AVX2; see tile.h. Packing widens bf16 to float32, so all
+ * products are float32, and a lane of k is one element of either dtype.
  *
- * Note [Tiles of AVX2]. The sixteen registers hold 4 x 24 sums, three vectors of B and one element
- * of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be narrower. If
- * it would have only 8 columns, the last two panels have 16 columns each instead: with 4 x 8 sums,
- * an addition would have to wait for the one before it. A panel stays in the first-level cache
- * while all rows of a block of A are multiplied with it. GEMM always packs A: reading its rows in
- * place, from far apart, took 5 to 25 % longer. Packed tiles of A have FSDP_TILE_ROWS rows, and
- * each half of a tile is multiplied separately. The rows of attention's probabilities are read in
- * place, since they are in the first-level cache. */
+ * Note [Tiles of AVX2]. The sixteen registers contain 4 x 24 sums, three vectors of B and one
+ * element of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be
+ * narrower. If it would have only 8 columns, the last two panels have 16 columns each instead. A
+ * panel of 8 columns would have only 4 x 8 sums, in four registers, so each addition would have to
+ * wait for an earlier one. A panel stays in the first-level cache while all rows of a block of A
+ * are multiplied with it.
+ *
+ * A packed tile of A has FSDP_TILE_ROWS rows, and its two halves are multiplied separately. GEMM
+ * always packs A: reading its rows in place, from far apart, took 5 to 25 % longer. The rows of
+ * attention's probabilities are read in place, since they are in the first-level cache. */
 #include "src/kernels/cpu/tile.h"
 
 #include "src/kernels/cpu/isa/isa.h"
@@ -20,23 +22,24 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    /* Columns of B, or rows of A, that pack_rows() packs from one row of k before it goes to the
-     * next. */
+    /* pack_rows() packs this many elements of one row of its source, which are columns of B or rows
+     * of A. It then packs the same elements of the next row. */
     STRIP = 72,
-    /* With at least this many lanes of k, prefetching C costs little compared with the products. */
+    /* C is prefetched only if a tile has at least this many lanes of k. The prefetch then costs
+     * little compared with the products. */
     FAR_DEPTH = 128,
-    AHEAD = 2048 /* prefetch distance of packing, elements */
+    AHEAD = 2048 /* prefetch distance of pack_rows(), elements */
 };
 
 /* --- panels of B --- */
 
-/* A panel: columns [first, first + width) of B. */
+/* A panel of B: columns [first, first + width). */
 typedef struct panel {
     int64_t first, width;
 } panel;
 
-/* Returns the panel of column j, a multiple of 8. n is the number of columns, rounded up to a
- * multiple of 8. */
+/* Returns the panel that contains column j, a multiple of 8. n is the number of columns of B,
+ * rounded up to a multiple of 8. */
 static panel panel_of(int64_t j, int64_t n)
 {
     int64_t rest = n % WIDTH, full = n - rest;
@@ -57,13 +60,14 @@ static int64_t rounded(int64_t n)
 
 /* --- packing --- */
 
-/* Where packing stores eight columns of a panel of B, or the rows of a tile of A. */
+/* The place of eight columns of B in their panel, or of eight rows of A in their tile. */
 typedef struct target {
     float *at;      /* address of lane 0 */
     int64_t stride; /* lanes from one element of k to the next */
 } target;
 
-/* Returns the destination of columns [8 i, 8 i + 8) of B, or of rows [8 i, 8 i + 8) of A. */
+/* Returns the place of columns [8 i, 8 i + 8) of B in the packed panels, or of rows [8 i, 8 i + 8)
+ * of A in the packed tiles. */
 typedef target target_fn(void *packed, int64_t depth, int64_t n, int64_t i);
 
 static target target_of_b(void *panels, int64_t depth, int64_t n, int64_t i)
@@ -79,7 +83,7 @@ static target target_of_a(void *tiles, int64_t depth, int64_t n, int64_t i)
                     FSDP_TILE_ROWS};
 }
 
-/* Transposes 8 x 8 lanes. */
+/* Transposes the square of 8 x 8 lanes in place. */
 FSDP_INLINE void transpose(__m256 r[8])
 {
     __m256 t[8];
@@ -105,14 +109,16 @@ FSDP_INLINE void transpose(__m256 r[8])
         r[i] = t[i];
 }
 
-/* Prefetches into the second-level cache. An address past the end does no harm. */
+/* Prefetches address src + bytes into the second-level cache. An address past the end does no
+ * harm. */
 FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs `rows` rows with `lanes` lanes of k each. For whole blocks, the function is inlined with
- * constant arguments. */
+/* Packs up to eight lanes of k, beginning with `lane`, of `rows` rows (at most eight). `lanes` is
+ * the number of lanes that are left in a row. For whole blocks (8 x 8), callers pass constants, so
+ * the compiler makes a copy without conditions. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -128,7 +134,7 @@ FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes
             _mm256_storeu_ps(to->at + (lane + i) * to->stride, r[i]);
 }
 
-/* Packs `rows` rows (at most eight) of k contiguous elements each. */
+/* Packs `rows` rows, at most eight, of k contiguous elements each. */
 FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_bytes, bool bf16,
                                  int64_t k, int64_t rows)
 {
@@ -143,7 +149,8 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Packs k rows of `columns` neighbouring elements. It reads along the rows, which is fastest. */
+/* Packs k rows of `columns` neighbouring elements each. It reads along the rows, which is
+ * fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
 {
@@ -194,8 +201,8 @@ static void pack_a(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, b
 
 /* --- one tile --- */
 
-/* Computes C [rows, 8 * vectors] with leading dimension ldc. `a` is packed (a_ld 0), or it has rows
- * that are a_ld elements apart. */
+/* A function that computes C [rows, 8 * vectors] with leading dimension ldc. If a_ld is 0, `a` is
+ * packed. Otherwise its rows are a_ld elements apart. */
 typedef void tile_fn(int64_t depth, const float *a, int64_t a_ld, const float *b, float *c,
                      int64_t ldc, bool add);
 
@@ -256,8 +263,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* Finishes a tile of results x [rows, columns]: adds the block's sum, bias and previous C, as far
- * as the block has them, and stores the tile at (i0, j0) in C. */
+/* Finishes a tile of results x [rows, columns]. Adds the block's sum, bias and previous C,
+ * whichever of these the block has. Stores the tile at (i0, j0) in C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {
@@ -294,7 +301,8 @@ static const float *a_at(const fsdp_tile_block *b, int64_t i)
     return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
 }
 
-/* Computes rows [i, i + ROWS) of C in the columns of panel p, which begin at column j of C. */
+/* Computes rows [i, i + ROWS) of C, in the columns that panel p of B determines. The first of these
+ * columns is column j of C. */
 static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
 {
     int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);
@@ -305,7 +313,7 @@ static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t 
     tile_fn *run = tiles[rows - 1][p.width / 8 - 1];
     if (b->c_dtype == FSDP_DTYPE_F32 && !b->sum && !b->bias && columns == p.width) {
         float *c = (float *)b->c + i * b->ldc + j;
-        /* The lines arrive while the sums are computed. */
+        /* The prefetched lines of C arrive while the sums are computed. */
         for (int64_t r = 0; r < rows && b->depth >= FAR_DEPTH; r++) {
             __builtin_prefetch(c + r * b->ldc, 1);
             __builtin_prefetch(c + r * b->ldc + columns - 1, 1);

@@ -1,13 +1,14 @@
-/* The end of a product with AVX-512 or AMX tiles: adds the sum, bias and previous C of a block
- * (tile.h) and stores the results to C. Empty for other ISAs. */
+/* The last step of a product with AVX-512 or AMX tiles: adds the sum, the bias and the previous C
+ * of a block (tile.h) and stores the results to C. An ISA without AVX-512 has none of these
+ * functions. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
 #include "src/kernels/cpu/isa/vec16.h"
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* Adds the block's sum, `bias` and previous C to sixteen columns of a row of results, and stores
- * them at (i, j) in C. */
+/* Add the block's sum, `bias` and the block's previous C to sixteen columns of a row of results.
+ * Store them at (i, j) in C. A column whose bit in `lanes` is clear is not stored. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
                                              fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {
@@ -20,8 +21,8 @@ FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16
     fsdp_avx512_store(bf16, b->c, b->c_dtype, at, lanes, (__m512)y);
 }
 
-/* Finishes a tile of results x [rows, columns], whose rows are x_ld elements apart, and stores it
- * at (i0, j0) in C. */
+/* Finish a tile of results x [rows, columns], whose rows are x_ld elements apart, and store it at
+ * (i0, j0) in C. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_tile(bool bf16, const fsdp_tile_block *b, const float *x,
                                               int64_t x_ld, int64_t i0, int rows, int64_t j0,
                                               int columns)

@@ -1,32 +1,33 @@
-/* Packing of matrices for the AVX-512 tiles (tile.c) and the AMX tiles (tile_amx.c); see tile.h.
- * Empty for other ISAs. */
+/* Packing of matrices for the AVX-512 tiles (tile.c) and the AMX tiles (tile_amx.c); see tile.h. An
+ * ISA without AVX-512 has none of these functions. */
 #pragma once
 #include "src/kernels/cpu/isa/avx512.h"
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
-    /* Columns of B, or rows of A, that pack_rows() packs from one row of k before it goes to the
-     * next. */
+    /* pack_rows() packs this many elements of one row of its source, which are columns of B or rows
+     * of A. It then packs the same elements of the next row. */
     PACK_STRIP = 512,
-    PACK_AHEAD = 4096,      /* prefetch distance, elements */
-    PACK_AHEAD_ALONG = 512, /* prefetch distance within each of sixteen rows, bytes */
-    /* If a row has at most this many bytes, packing prefetches the next sixteen rows instead. */
+    PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
+    PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
+    /* If a row has at most this many bytes, pack_contiguous() prefetches the next sixteen rows
+     * instead. */
     PACK_SHORT_ROW = 2048
 };
 
-/* The dtype of the elements in memory, and the content of a packed lane of 4 bytes. */
+/* What a packed lane of 4 bytes contains. */
 typedef enum pack_form {
     PACK_F32,
-    PACK_PAIRS,  /* pairs of bf16: Note [Lanes] in tile.h */
-    PACK_WIDENED /* bf16 widened to f32 */
+    PACK_PAIRS,  /* two bf16 elements: Note [Lanes] in tile.h */
+    PACK_WIDENED /* one bf16 element, widened to f32 */
 } pack_form;
 
-/* Where packing stores sixteen columns of a panel of B, or the rows of two tiles of A. */
+/* The place of sixteen columns of B in their panel, or of sixteen rows of A in their two tiles. */
 typedef struct target {
     char *at;       /* address of lane 0 */
     int64_t stride; /* bytes from a lane of k to the next */
-    int64_t upper;  /* bytes from the lower eight columns or rows to the upper eight */
+    int64_t upper;  /* bytes from the first eight columns (or rows) to the other eight */
 } target;
 
 FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
@@ -36,8 +37,9 @@ FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
     _mm256_storeu_si256((__m256i *)(void *)(at + t->upper), _mm512_extracti64x4_epi64(x, 1));
 }
 
-/* Prefetch into the second-level cache. In the first-level cache, rows that are a multiple of 4096
- * bytes apart would evict each other before they are used. An address past the end does no harm. */
+/* Prefetch a line into the second-level cache. In the first-level cache, rows that are a multiple
+ * of 4096 bytes apart would evict each other before they are used. An address past the end does no
+ * harm. */
 FSDP_INLINE void prefetch_l2(uintptr_t address)
 {
     __builtin_prefetch((const void *)address, 0, 2);
@@ -48,20 +50,21 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* per_lane() returns the number of elements of k in a lane, lane_bytes() the bytes that these
- * elements take in memory, before packing. */
+/* Return the number of elements of k in a lane. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
 }
 
+/* Return the bytes that the elements of a lane have in memory, before packing. */
 FSDP_INLINE int64_t lane_bytes(pack_form form)
 {
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Loads the first `left` of 16 lanes from memory (all 16 if `left` is larger). The other lanes
- * become zeros. With PACK_PAIRS, `left` counts elements, and the last lane may get only one. */
+/* Load up to `left` elements of k into sixteen lanes. PACK_PAIRS puts two elements into a lane, so
+ * one of its lanes may be filled only half. Lanes without an element become zero, and so do halves
+ * of lanes. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -72,8 +75,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* Packs `rows` rows with `left` elements of k each, which take at most sixteen lanes. For whole
- * blocks, the function is inlined with constant arguments. */
+/* Pack `rows` rows with `left` elements of k each, which take at most sixteen lanes. For whole
+ * blocks, callers pass constants, so the compiler makes a copy without conditions. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)
 {
@@ -93,7 +96,7 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
             store_lanes(to, lane + i, r[i]);
 }
 
-/* Packs `rows` rows (at most sixteen) of k contiguous elements each. */
+/* Pack `rows` rows, at most sixteen, of k contiguous elements each. */
 FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *src,
                                  int64_t row_bytes, int64_t k, int64_t rows)
 {
@@ -108,16 +111,18 @@ FSDP_INLINE void pack_contiguous(pack_form form, const target *to, const char *s
     }
 }
 
-/* Returns the destination of columns [16 i, 16 i + 16) of B, or of rows [16 i, 16 i + 16) of A. */
+/* Return the place of columns [16 i, 16 i + 16) of B in the packed panels, or of rows
+ * [16 i, 16 i + 16) of A in the packed tiles. */
 typedef target target_fn(void *packed, int64_t depth, int64_t width, int64_t i);
 
-/* Returns how many rows ahead packing prefetches. */
+/* Return the prefetch distance of packing, in rows of k. */
 static int64_t rows_ahead(int64_t columns)
 {
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Packs k rows of `columns` neighbouring elements. It reads along the rows, which is fastest. */
+/* Pack k rows of `columns` neighbouring elements each. It reads along the rows, which is
+ * fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
 {
@@ -130,8 +135,9 @@ FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, in
         }
 }
 
-/* Loads two rows of k as pairs, for up to 32 columns: lanes[0] gets the first 16, lanes[1] the
- * others. If `second` is false, zeros take the place of the second row. */
+/* Load two rows of k as pairs, that is, with both elements of a column in one lane. There are up to
+ * 32 columns. lanes[0] gets the first 16 columns, and lanes[1] gets the others. If `second` is
+ * false, there is only one row, and zeros take the place of the other. */
 FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, int64_t columns,
                            bool second)
 {
@@ -146,8 +152,8 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Packs two rows of k as pairs. For whole pairs, the function is inlined with constant
- * arguments. */
+/* Pack two rows of k as pairs, as load_pair() loads them. For whole pairs of 32 columns, callers
+ * pass constants, so the compiler makes a copy without conditions. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {
@@ -158,7 +164,7 @@ FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64
         store_lanes(&to[1], lane, lanes[1]);
 }
 
-/* Does the same as pack_rows() for bf16, with two rows of k in each lane. */
+/* Pack k rows of `columns` neighbouring bf16 elements each. Two rows of k make one row of lanes. */
 FSDP_INLINE void pack_row_pairs(const target *to, const char *src, int64_t row_bytes, int64_t k,
                                 int64_t columns)
 {

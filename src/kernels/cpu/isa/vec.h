@@ -1,13 +1,13 @@
-/* Arithmetic for the loops of isa/, written without branches, calls and tables so that the compiler
- * vectorises it. Each function computes one lane; a loop over a block calls it, and the compiler
- * vectorises the loop at the width of the ISA. Every step is one IEEE operation in a fixed order
- * (nothing is contracted), so a value's bits depend neither on its position in a vector nor on the
- * ISA.
+/* Arithmetic for the loops of isa/. Each function computes one lane and has no branches, calls or
+ * tables. So if a loop over a block calls it, the compiler vectorises the loop at the width of the
+ * ISA. Every step is one IEEE operation, and the steps have a fixed order (nothing is contracted).
+ * So the bits of a value depend neither on its position in a vector nor on the ISA.
  *
- * Selections use integer masks, because the compiler would not vectorise `condition ? x : y` with
- * arithmetic in x or y. Arithmetic may trap, so the compiler must not evaluate both.
+ * To select one of two values, use fsdp_select(). The compiler would not vectorise
+ * `condition ? x : y` with arithmetic in x or y: arithmetic may trap, so the compiler must not
+ * evaluate both.
  *
- * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float);
+ * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float).
  * tests/kernels/test_math.c measures its error over dense ranges. */
 #pragma once
 #include <math.h>
@@ -15,14 +15,14 @@
 
 #include "src/base/bf16.h"
 
-/* Returns if_set if mask is all ones, if_clear if it is zero. */
+/* Return if_set if mask is all ones, and if_clear if it is zero. */
 static inline float fsdp_select(uint32_t mask, float if_set, float if_clear)
 {
     return fsdp_f32_from_bits((fsdp_bits_from_f32(if_set) & mask) |
                               (fsdp_bits_from_f32(if_clear) & ~mask));
 }
 
-/* --- rounding to and from the half types, as in src/base/bf16.h but without branches --- */
+/* --- bfloat16 and float16: the conversions of src/base/bf16.h, without branches --- */
 
 static inline uint16_t fsdp_round_bf16(float f)
 {
@@ -36,7 +36,7 @@ static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
     /* In a normal number, the bias of the exponent changes from 15 to 127. In infinity and NaN, the
-     * exponent becomes 255. A subnormal is computed by a float subtraction. */
+     * exponent becomes 255. A subnormal becomes a normal number by a float subtraction. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -50,9 +50,10 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t bits = fsdp_bits_from_f32(f);
     uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
-    uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u); /* 65520 rounds to infinity */
+    /* 65520 and more round to infinity */
+    uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u);
     /* Below 2^-14 the result is subnormal. Adding 0.5f rounds the magnitude to a multiple of 2^-24,
-     * the smallest subnormal; the low bits of the sum are the result. */
+     * the smallest subnormal. The low bits of the sum are then the result. */
     uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u);
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
@@ -63,11 +64,11 @@ static inline uint16_t fsdp_round_f16(float f)
 
 /* --- log --- */
 
-/* ln x for normal positive x. */
+/* Return ln x for a normal positive x. */
 static inline float fsdp_log(float x)
 {
-    /* x = 2^k (1 + f). Subtracting the bits of sqrt(1/2) before k is extracted keeps ln(1 + f) in
-     * [-ln 2 / 2, ln 2 / 2). */
+    /* x = 2^k (1 + f). The bits of sqrt(1/2) are subtracted before k is extracted, so that
+     * ln(1 + f) is in [-ln 2 / 2, ln 2 / 2). */
     uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u;
     float k = (float)((int32_t)bits >> 23);
     float f = fsdp_f32_from_bits((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;

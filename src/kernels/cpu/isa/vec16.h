@@ -1,7 +1,8 @@
-/* Sixteen floats as a vector type of GCC and Clang, which the compiler spreads over the registers
- * of the ISA. Use it for sums of arrays, where each step loads or stores; use vector.h for
- * arithmetic. A value's bits do not depend on its lane. Every function that takes or returns a
- * vector is FSDP_INLINE: vectors wider than the registers must not be passed in a call. */
+/* Sixteen floats as a vector type of GCC and Clang. If a register of the ISA has room for fewer,
+ * the compiler uses several registers. Use this type for sums of arrays, where each step loads or
+ * stores. Use vector.h for arithmetic. The bits of a value do not depend on its lane. Every
+ * function that takes or returns a vector is FSDP_INLINE, because vectors wider than the registers
+ * must not be passed in a call. */
 #pragma once
 #include "src/kernels/cpu/isa/vector.h"
 
@@ -23,7 +24,7 @@ FSDP_INLINE void fsdp_store16(float *p, fsdp_v16 x)
     memcpy(p, &x, sizeof x);
 }
 
-/* Stores x by instructions that bypass the caches, so that the cache line is not read first. The
+/* Store x by instructions that bypass the caches, so that the cache line is not read first. The
  * address p must be a multiple of 64. Use this for large results that are not read soon. Call
  * fsdp_stream_end() before another thread may read the results. */
 FSDP_INLINE void fsdp_stream16(float *p, fsdp_v16 x)

@@ -1,14 +1,14 @@
-/* A register of floats, of the ISA's width, and functions for softmax and activations. Use it for
- * loops in which explicit vectors are faster than one-lane functions (vec.h) that the compiler
- * vectorises. In such loops, vectors wider than registers (vec16.h) would be loaded and stored at
- * every step.
+/* Vectors of floats that fill one register of the ISA, and functions of them for softmax and
+ * activations. Use them for loops in which they are faster than the one-lane functions of vec.h,
+ * which the compiler vectorises. In such loops, the vectors of vec16.h, which are wider than a
+ * register, would be loaded and stored at every step.
  *
- * Each operation is one IEEE operation per lane, so a value's bits do not depend on its lane. The
- * bits do depend on the ISA where fsdp_vec_fma() is used, because it is fused only with v3 and v4.
+ * Each operation is one IEEE operation per lane, so the bits of a value do not depend on its lane.
+ * They depend on the ISA where fsdp_vec_fma() is used: it is fused only with v3 and v4.
  *
  * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to float).
- * tests/kernels/test_math.c and, on each ISA, test_elementwise.c measure their errors over dense
- * ranges. */
+ * tests/kernels/test_math.c measures their errors over dense ranges, and test_elementwise.c does so
+ * on each ISA. */
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
@@ -47,16 +47,18 @@ FSDP_INLINE void fsdp_vec_store(float *p, fsdp_vec x)
 
 FSDP_INLINE fsdp_vec fsdp_vec_set(float x)
 {
-    return x - (fsdp_vec){0}; /* unlike x + 0, this keeps -0 */
+    /* Unlike x + 0, this keeps -0. */
+    return x - (fsdp_vec){0};
 }
 
-/* Returns the lanes of x where the mask is set, and of y elsewhere. */
+/* Return x in the lanes whose mask is all ones, and y in the other lanes. */
 FSDP_INLINE fsdp_vec fsdp_vec_select(fsdp_veci mask, fsdp_vec x, fsdp_vec y)
 {
     return (fsdp_vec)(((fsdp_veci)x & mask) | ((fsdp_veci)y & ~mask));
 }
 
-/* Returns x > y ? x : y. A NaN in x is ignored, a NaN in y is returned. */
+/* Return x > y ? x : y in each lane. If x is NaN, the result is y. If y is NaN, the result is
+ * NaN. */
 FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -68,7 +70,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_max(fsdp_vec x, fsdp_vec y)
 #endif
 }
 
-/* Returns x < y ? x : y. A NaN in x is ignored, a NaN in y is returned. */
+/* Return x < y ? x : y in each lane. If x is NaN, the result is y. If y is NaN, the result is
+ * NaN. */
 FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 {
 #if defined(__AVX512F__)
@@ -80,7 +83,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_min(fsdp_vec x, fsdp_vec y)
 #endif
 }
 
-/* x * y + z. */
+/* Return x * y + z. */
 FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 {
 #if defined(__AVX512F__)
@@ -92,7 +95,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_fma(fsdp_vec x, fsdp_vec y, fsdp_vec z)
 #endif
 }
 
-/* Returns a mask of the lanes l for which first + l is in [begin, end). */
+/* Return a mask that is all ones in each lane l for which first + l is in [begin, end). */
 FSDP_INLINE fsdp_veci fsdp_vec_lanes(int first, int begin, int end)
 {
     int32_t lanes[FSDP_VEC];
@@ -116,7 +119,7 @@ FSDP_INLINE fsdp_vecu fsdp_vec_load_u16(const uint16_t *p)
 #endif
 }
 
-/* Stores the lanes as 16-bit integers. They must be below 65536. */
+/* Store the lanes as 16-bit integers. Each lane must be below 65536. */
 FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
 {
 #if defined(__AVX512F__)
@@ -130,14 +133,14 @@ FSDP_INLINE void fsdp_vec_store_u16(uint16_t *p, fsdp_vecu x)
     memcpy(p, &half, sizeof half);
 }
 
-/* Stores the upper half of each lane. If x was rounded to bfloat16 before, this stores it as
- * bfloat16. */
+/* Store the upper half of each lane. If x has been rounded to bfloat16, this stores its bfloat16
+ * values. */
 FSDP_INLINE void fsdp_vec_store_upper(uint16_t *p, fsdp_vec x)
 {
     fsdp_vec_store_u16(p, (fsdp_vecu)x >> 16);
 }
 
-/* Stores x as bfloat16, rounded to nearest even; NaN stays NaN. */
+/* Store x as bfloat16, rounded to nearest even. NaN stays NaN. */
 FSDP_INLINE void fsdp_vec_store_bf16(uint16_t *p, fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -156,7 +159,7 @@ FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
-/* Returns the largest lane. NaN is ignored unless it is in lane 0. */
+/* Return the largest lane. NaN is ignored, except in lane 0: then the result is NaN. */
 FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
@@ -175,19 +178,19 @@ FSDP_INLINE float fsdp_vec_sum(fsdp_vec x)
     return lanes[0];
 }
 
-/* e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. e^x = 2^k e^r with x = k ln 2 + r,
- * |r| <= ln 2 / 2; e^r is a polynomial. Without AVX-512, results that would be subnormal (x below
- * -87) are 0. */
+/* Return e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. If x = k ln 2 + r with |r|
+ * <= ln 2 / 2, then e^x = 2^k e^r, where e^r is a polynomial. Without AVX-512, a result that would
+ * be subnormal (x below -87) is 0. */
 FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
-    /* Rounds x / ln 2 to an integer. `magic` is so large that the integer is in the low bits of the
-     * sum. */
+    /* Round x / ln 2 to an integer. `magic` is so large that the low bits of the sum are this
+     * integer. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
     /* k ln 2 is subtracted in two parts, because ln 2 is not exact in float. The first part of ln 2
-     * has 15 bits, so its product with k is exact even without a fused operation. */
+     * has 15 bits. So its product with k is exact, even without a fused operation. */
     fsdp_vec r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.62e4p-1f), x);
     r = fsdp_vec_fma(k, fsdp_vec_set(-0x1.7f7d1cp-20f), r);
     fsdp_vec q = fsdp_vec_set(0x1.6a2254p-10f);
@@ -204,8 +207,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 #endif
 }
 
-/* s = 1 / (1 + e^-x), computed for negative x as e^x / (1 + e^x), and its slope s (1 - s) without
- * cancellation. */
+/* Return s = 1 / (1 + e^-x), computed as e^x / (1 + e^x) if x is negative. Set *slope to its
+ * derivative s (1 - s), computed without cancellation. */
 FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
 {
     fsdp_vec e = fsdp_vec_exp(-fsdp_vec_abs(x)), larger = 1.0f / (1.0f + e), smaller = e * larger;
@@ -213,7 +216,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_sigmoid(fsdp_vec x, fsdp_vec *slope)
     return fsdp_vec_select(x < 0.0f, smaller, larger);
 }
 
-/* tanh x: near 0 an odd polynomial, elsewhere 1 - 2 e^-2|x| / (1 + e^-2|x|) with the sign of x. */
+/* Return tanh x. Near 0 it is an odd polynomial. Elsewhere it is 1 - 2 e^-2|x| / (1 + e^-2|x|) with
+ * the sign of x. */
 FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
@@ -228,8 +232,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_tanh(fsdp_vec x)
     return fsdp_vec_copysign(fsdp_vec_select(t < 0.625f, small, large), x);
 }
 
-/* erf x: near 0 an odd polynomial, elsewhere 1 - e^(-t p(t)) with the sign of x, where t = |x| and
- * p is a polynomial. */
+/* Return erf x. Near 0 it is an odd polynomial. Elsewhere it is 1 - e^(-t p(t)) with the sign of x,
+ * where t = |x| and p is a polynomial. */
 FSDP_INLINE fsdp_vec fsdp_vec_erf(fsdp_vec x)
 {
     fsdp_vec t = fsdp_vec_abs(x), z = x * x;
