@@ -1,5 +1,6 @@
-/* A batch is one block of memory: the struct followed by its arrays. Sizes are computed first, so
- * that a batch is created either completely or not at all. */
+/* Builds batches and counts their references. A batch is one block of memory: the struct, followed
+ * by its arrays. All rows are checked and the sizes of the arrays are computed first. Then the
+ * block is allocated and filled, which fails only if there is no memory. */
 #include "src/batch/batch.h"
 
 #include <assert.h>
@@ -9,9 +10,9 @@
 
 #include "src/base/alloc.h"
 
-/* The public struct with its private reference count. */
+/* A batch and its reference count. Callers see only `head`. */
 typedef struct batch {
-    fsdp_batch head; /* first, so that a pointer to it is a pointer to the batch */
+    fsdp_batch head; /* must be first: a pointer to `head` is cast to a pointer to the batch */
     atomic_int refs;
 } batch;
 
@@ -22,7 +23,7 @@ typedef struct sizes {
 
 /* ---- sizes ---- */
 
-/* Return the number of labels, not counting ignored labels at the end. */
+/* Return the number of labels of a row. Ignored labels at its end are not counted. */
 static int32_t kept_labels(const fsdp_batch_row *row)
 {
     int32_t n = row->labels_len;
@@ -31,7 +32,7 @@ static int32_t kept_labels(const fsdp_batch_row *row)
     return n;
 }
 
-/* Whether a document begins at token i. */
+/* Return true if a document begins at token i of the row. */
 static bool begins(const fsdp_batch_row *row, int32_t i)
 {
     return i == 0 || (row->position_ids && row->position_ids[i] == 0);
@@ -162,8 +163,9 @@ static void copy_ids(int32_t *to, const int32_t *from, int32_t n)
         memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* Fill in the source of one row, whose first token is at `token` and whose first sequence is
- * `sequence`. Returns the index after the row's last sequence. */
+/* Copy the source tokens of one row to the batch, from token index `token` on, and set their
+ * positions and offsets. The row's first sequence has index `sequence` in the batch. Return the
+ * index after the row's last sequence. */
 static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *to, int32_t token,
                            int32_t sequence)
 {
@@ -182,9 +184,10 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
     return sequence;
 }
 
-/* The label of a token is the row's label at the next position of the same document, as in
- * transformers. If the row has no labels, the id at that position is the label. The last token has
- * a label only if the row has one more label than tokens. */
+/* Set the labels of one row of a causal model. As in transformers, the label of token i is
+ * labels[i + 1] of the row, or source[i + 1] if the row has no labels. The last token of a document
+ * gets FSDP_IGNORE_INDEX, with one exception: the row's last token has a label if the row has one
+ * more label than tokens. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;
@@ -216,9 +219,10 @@ static void fill_rows(const fsdp_batch_row *rows, int32_t count, const fsdp_batc
     }
 }
 
-/* ---- arrays that are computed from the others ---- */
+/* ---- decoder input, number of labels, longest sequences ---- */
 
-/* The decoder's input is the labels, shifted right by one. */
+/* For each sequence, set the decoder's input to the start token, followed by all labels but the
+ * last. An ignored label becomes the padding token. */
 static void fill_decoder_input(const fsdp_batch *b, const fsdp_batch_arrays *to,
                                const fsdp_batch_format *format)
 {

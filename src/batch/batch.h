@@ -1,5 +1,5 @@
-/* Internals of batches: the function that builds them, and the check that all code uses for
- * attention masks. */
+/* Internals of batches: the function that builds a batch, and the function that reads a row of an
+ * attention mask. */
 #pragma once
 #include <fsdp/batch.h>
 
@@ -7,7 +7,8 @@
 typedef struct fsdp_batch_arrays {
     int32_t *input_ids, *position_ids, *token_type_ids; /* token_type_ids: NULL if no row has any */
     int32_t *source_offsets, *decoder_input_ids, *labels, *target_offsets;
-    int64_t *source_positions, *target_positions; /* NULL if `origins` is false */
+    /* NULL if fsdp_batch_build() was called without `origins`. */
+    int64_t *source_positions, *target_positions;
 } fsdp_batch_arrays;
 
 /* Create a batch, as fsdp_batch_create() does. With `origins`, the batch also has source_positions
@@ -16,8 +17,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_batch_build(const fsdp_batch_row *rows, int32_t
                                              const fsdp_batch_format *format, bool origins,
                                              fsdp_batch_arrays *arrays, fsdp_batch **out);
 
-/* Find the range [*first, *end) of the ones in mask [width]. Returns FSDP_ERR_INVALID if an entry
- * is neither 0 nor 1, if there is a zero between ones (the message names the column), or if all
- * entries are 0. */
+/* Set [*first, *end) to the columns of mask [width] that are 1. Return FSDP_ERR_INVALID if an entry
+ * is neither 0 nor 1, if there is a zero between ones, or if all entries are 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first,
                                            int64_t *end);

@@ -1,4 +1,5 @@
-/* Converts padded arrays to rows without padding, so that no other code has to handle padding. */
+/* Builds a batch from padded arrays. The padding is removed, so that no other code has to handle
+ * it. */
 #include <inttypes.h>
 
 #include "src/base/alloc.h"
@@ -29,13 +30,14 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows being built. Their arrays are in one block, which has room for the padded arrays. */
+/* The rows of a batch without padding, while they are made. Their arrays are in one block, which is
+ * large enough for all columns of the padded arrays. */
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;
     fsdp_batch_row *rows; /* [p->rows] */
-    int64_t *first;       /* [p->rows]: of each row, the first column that is kept */
-    int32_t *at;          /* where the next array is stored */
+    int64_t *first;       /* [p->rows]: each row's first column that is not padding */
+    int32_t *at;          /* the first unused element of the block */
 } packing;
 
 static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, int64_t limit)
@@ -45,9 +47,10 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Convert columns [first, end) of a padded row to int32. *out is NULL if there is no such array.
- * Values must be in [0, limit), or in [0, INT32_MAX] if limit is 0. Labels may also be
- * FSDP_IGNORE_INDEX. */
+/* Convert columns [first, end) of `wide`, one row of a padded array, to int32. *out is set to the
+ * result, or to NULL if `wide` is NULL. Values must be in [0, limit), or, if limit is 0, in
+ * [0, INT32_MAX]. With `labels`, FSDP_IGNORE_INDEX is also allowed. `what` is the array's name for
+ * messages. */
 static fsdp_status narrow_to_int32(packing *k, const char *what, const int64_t *wide, int64_t first,
                                    int64_t end, int64_t limit, bool labels, const int32_t **out)
 {
@@ -95,7 +98,7 @@ static fsdp_status pack_row(packing *k, int64_t row)
     return FSDP_OK;
 }
 
-/* Record the position that each packed token has in the padded arrays. */
+/* For each token of the batch, store its position in the padded arrays. */
 static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch_arrays *to)
 {
     int64_t source = 0, target = 0;

@@ -1,4 +1,5 @@
-/* DTensor: the spec that a local tensor carries. */
+/* DTensors. A DTensor is a local tensor to which a spec is attached: a mesh, placements and the
+ * global shape. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int
     }
 }
 
-/* Writes the placements to `text`, as in "Shard(0), Replicate()". */
+/* Writes the placements to `text`, for example "Shard(0), Replicate()". */
 static void placements_text(const fsdp_tensor_spec *spec, char *text, size_t size)
 {
     static const char *const names[] = {"Replicate()", "Shard", "Partial()"};

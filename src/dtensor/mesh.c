@@ -1,4 +1,5 @@
-/* Device meshes. A mesh has a group for each of its dimensions. */
+/* Creates device meshes and slices of meshes. For each of its dimensions, a mesh has the process
+ * group of the ranks whose coordinates differ from this rank's only in that dimension. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +51,8 @@ static void set_coordinates(fsdp_device_mesh *m, int rank)
     }
 }
 
-/* Returns a number that is equal for ranks whose coordinates differ only in dimension d. */
+/* Returns the color with which this rank joins its group along dimension d (fsdp_group_split()).
+ * Ranks have the same color if their coordinates differ only in dimension d. */
 static int color_of(const fsdp_device_mesh *m, int d)
 {
     int color = 0;
@@ -120,7 +122,8 @@ void fsdp_device_mesh_destroy(fsdp_device_mesh *m)
 
 /* --- slices --- */
 
-/* The error lists the known dimensions: "'replicate', 'shard'". */
+/* Returns an error that lists the names of the mesh's dimensions, for example "'replicate',
+ * 'shard'". */
 static fsdp_status unknown_dimension_error(const fsdp_device_mesh *m, const char *name)
 {
     fsdp_str known = {0};

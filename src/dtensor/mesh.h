@@ -1,4 +1,4 @@
-/* The internals of meshes and DTensors. */
+/* Internals of meshes and DTensors: the struct of a mesh, and the spec of a DTensor. */
 #pragma once
 #include <fsdp/dtensor.h>
 
@@ -10,28 +10,31 @@ struct fsdp_device_mesh {
     bool owns_groups;
 };
 
-/* How a tensor is distributed over ranks. A plain group is a mesh of one dimension. */
+/* How a DTensor is distributed over the ranks of a mesh. If the DTensor was created for a plain
+ * process group, that group is the only dimension of its mesh. */
 typedef struct fsdp_tensor_spec {
     int mesh_ndim;
     const fsdp_device_mesh *mesh; /* borrowed; NULL: the mesh is of_group */
-    fsdp_device_mesh of_group;    /* the mesh of a plain group; the group is borrowed */
+    fsdp_device_mesh of_group;    /* used if `mesh` is NULL; its group is borrowed */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     int64_t shape[FSDP_MAX_DIMS]; /* the global shape */
 } fsdp_tensor_spec;
 
-/* Set `shape` to this rank's local shape if only the first `dims` dimensions of the mesh cut the
- * tensor. */
+/* Set `shape` to the shape of this rank's part of the tensor, as if only the placements on the
+ * first `dims` dimensions of the mesh were applied. */
 void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape);
-/* Set [*begin, *end) to one rank's part of a tensor dimension that dimension d of the mesh cuts.
- * The tensor dimension has `size` elements. `rank` is the rank's place along d. */
+/* A tensor dimension of `size` entries is divided among the ranks along dimension d of the mesh.
+ * Set [*begin, *end) to the entries of the rank whose coordinate along d is `rank`. */
 void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
                     int64_t *end);
-/* Give `local` a copy of the spec, after checking its shape. */
+/* Check the spec, and check that `local` has the shape that the spec gives to this rank. Then
+ * attach a copy of the spec to `local`. */
 FSDP_MUST_CHECK fsdp_status fsdp_spec_attach(fsdp_tensor *local, const fsdp_tensor_spec *spec);
 /* Return the mesh, borrowed from the spec. */
 const fsdp_device_mesh *fsdp_spec_mesh(const fsdp_tensor_spec *spec);
-/* For the ranks along the mesh's dimension d: fsdp_spec_group() returns their group,
- * fsdp_spec_ranks() their number, and fsdp_spec_rank() this rank's place among them. */
+/* Return the group of the ranks along dimension d of the mesh. */
 fsdp_group *fsdp_spec_group(const fsdp_tensor_spec *spec, int d);
+/* Return the number of ranks along dimension d of the mesh. */
 int fsdp_spec_ranks(const fsdp_tensor_spec *spec, int d);
+/* Return this rank's coordinate along dimension d of the mesh. */
 int fsdp_spec_rank(const fsdp_tensor_spec *spec, int d);

@@ -1,16 +1,16 @@
-/* Changes the placements of DTensors, one dimension of the mesh at a time.
+/* Changes the placements of DTensors, one mesh dimension at a time.
  *
- * A mesh dimension can be made Replicate only while no later mesh dimension cuts its parts into
- * smaller ones. So a change first makes mesh dimensions Replicate, from the last one back to the
- * first one whose placement changes. Then it applies the new placements in order. */
+ * The part of a tensor that one mesh dimension makes may be divided further by later mesh
+ * dimensions. So a change has two passes. The first one goes backwards, from the last mesh
+ * dimension to the first one whose placement changes, and makes each of these dimensions Replicate.
+ * The second one goes forwards over the same dimensions and applies the new placements. */
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/dtensor/mesh.h"
 #include "src/tensor/offload.h"
 
-/* outer_of() returns the product of the sizes of dimensions [0, d), inner_of() the product of the
- * sizes of dimensions (d, ndim). */
+/* Returns the product of the sizes of dimensions [0, d). */
 static int64_t outer_of(const int64_t *shape, int d)
 {
     int64_t n = 1;
@@ -19,6 +19,7 @@ static int64_t outer_of(const int64_t *shape, int d)
     return n;
 }
 
+/* Returns the product of the sizes of dimensions (d, ndim). */
 static int64_t inner_of(const int64_t *shape, int ndim, int d)
 {
     int64_t n = 1;
@@ -27,9 +28,10 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copies `n` entries of dimension `dim`, from entry from_at of `from` to entry to_at of `to`. Both
- * tensors are contiguous and differ only in the size of `dim`, which is from_size in `from`. `from`
- * is in host memory if from_host. */
+/* Copies `n` entries of dimension `dim` from `from` to `to`. The first one is entry from_at of
+ * `from` and becomes entry to_at of `to`. Both are contiguous tensors whose shapes differ only in
+ * the size of `dim`. In `from` this size is from_size. With from_host, `from` is in host memory,
+ * otherwise on the device of `to`. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -53,10 +55,10 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
     return fsdp_tensor_create(t->storage->device, dtype, t->ndim, shape, FSDP_TAG_COMM, out);
 }
 
-/* --- to Replicate --- */
+/* --- steps that make a mesh dimension Replicate --- */
 
-/* Copies all ranks' parts of a dimension to their places in `whole`. The parts follow each other in
- * `gathered`; each takes `bytes` bytes. */
+/* Copies the parts of all ranks along mesh dimension d to their places in `whole`. `gathered` has
+ * these parts in the order of the ranks, each padded to `bytes` bytes. */
 static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
                            const fsdp_tensor *whole)
 {
@@ -69,8 +71,9 @@ static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gath
     }
 }
 
-/* Gathers all ranks' parts into `whole`. The first rank has the largest part; shorter parts are
- * sent with padding, which is never read. */
+/* Gathers the parts of all ranks along mesh dimension d into `whole`. The first rank has the
+ * largest part, and each rank sends that many bytes. The padding of shorter parts is not copied to
+ * `whole`. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -135,7 +138,7 @@ static fsdp_status add_partials(fsdp_tensor *t, const fsdp_tensor_spec *spec, in
     return status;
 }
 
-/* --- from Replicate --- */
+/* --- steps from Replicate to another placement --- */
 
 static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
@@ -151,8 +154,8 @@ static fsdp_status cut_shard(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
     return FSDP_OK;
 }
 
-/* Turns Replicate into Partial: the first rank keeps the values and the others get zeros, so that
- * the sum equals the old values. */
+/* Turns Replicate into Partial. The first rank along d keeps the values, and the other ranks get
+ * zeros. So the sum over the ranks equals the old values. */
 static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out)
 {
     const fsdp_device *device = t->storage->device;
@@ -171,7 +174,7 @@ static fsdp_status split_sum(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d
 
 typedef fsdp_status step_fn(fsdp_tensor *t, const fsdp_tensor_spec *spec, int d, fsdp_tensor **out);
 
-/* Replaces *t with the result of one step. */
+/* Replaces *t with the result of one of the steps above. */
 static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_spec *spec, int d)
 {
     fsdp_tensor *result;
@@ -181,7 +184,7 @@ static fsdp_status take_step(fsdp_tensor **t, step_fn *step, const fsdp_tensor_s
     return FSDP_OK;
 }
 
-/* Makes dimension d of the mesh Replicate. All later dimensions already are. */
+/* Makes dimension d of the mesh Replicate. All later dimensions must be Replicate already. */
 static fsdp_status make_replicate(fsdp_tensor **t, const fsdp_tensor_spec *spec, int d)
 {
     const fsdp_placement_kind kind = spec->placements[d].kind;
@@ -210,7 +213,8 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* Changes t's placements on mesh dimensions [first, n) to those of `to`. */
+/* Sets *out to `t` with the placements of `to` on mesh dimensions `first` and later. `from` is the
+ * spec of `t`. *out is a tensor without a spec, or `t` itself if no step has replaced it. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
@@ -283,8 +287,8 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Checks that a DTensor already has the mesh and placements requested from distribute_tensor(),
- * which then returns it unchanged. */
+/* Checks that a DTensor already has the mesh and the placements that the caller of
+ * distribute_tensor() requests. distribute_tensor() then returns it unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {

@@ -1,13 +1,14 @@
-/* The interface between the operations (src/autograd/ops_*.c, src/optim, src/fsdp) and the inner
- * loops of a device. Each device has one const table of these functions. The CPU has one per ISA
- * (x86-64, x86-64-v3, x86-64-v4), chosen by CPUID when the context is created. All arguments are
- * raw pointers and sizes. The caller has checked all shapes. Tensors are contiguous row-major
- * unless a leading dimension (ld, in elements) is given. Arrays "of dtype f" are float32, bfloat16
- * or float16. All such arrays of a call have the same dtype unless it has two dtype arguments.
- * Arithmetic is in float32.
+/* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
+ * and of src/fsdp. Each device has a constant table of these functions. The CPU has one table per
+ * ISA (x86-64, x86-64-v3, x86-64-v4), which is chosen by CPUID when the context is created. All
+ * arguments are raw pointers and sizes. The caller has checked all shapes. Tensors are contiguous
+ * and row-major, unless a leading dimension (ld, in elements) is given. "dtype f" means float32,
+ * bfloat16 or float16. All arrays of dtype f in a call have the same dtype, unless the function has
+ * two dtype arguments. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads, and two
- * calls give the same bits. Sums over rows are cut into blocks of a fixed size and added in order.
+ * calls give the same bits. Sums over rows are divided into blocks of a fixed size, and the blocks
+ * are added in order.
  *
  * Legend: T tokens (rows), D model width, F feed-forward width, V vocabulary, H heads, K head
  * width, N output features. */
@@ -17,8 +18,8 @@
 #include "src/base/halves.h"
 #include "src/base/thread_pool.h"
 
-/* The state that a CPU rank computes with: thread pool, per-thread scratch, GEMM primitive cache.
- * Each rank has its own, even if ranks are threads. */
+/* The state that one rank's kernels need. On the CPU it is a thread pool, scratch for each thread
+ * and a cache of oneDNN's primitives. Each rank has its own context, even if ranks are threads. */
 typedef struct fsdp_kernel_context fsdp_kernel_context;
 
 typedef enum fsdp_activation {
@@ -31,9 +32,10 @@ typedef enum fsdp_activation {
     FSDP_ACTIVATION_TANH,
 } fsdp_activation;
 
-/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias over n). op(X) is X or X^T. With trans_a, A is
- * stored as [k, m] with leading dimension lda; with trans_b, B is stored as [n, k]. A and B have
- * the same dtype: f32, bf16, or f16, which is widened. C has that dtype or f32. Sums are f32. */
+/* C[m, n] = op(A)[m, k] op(B)[k, n] + beta C (+ bias[n]). op(X) is X or X^T. With trans_a, A is
+ * stored as [k, m] with leading dimension lda. With trans_b, B is stored as [n, k] with leading
+ * dimension ldb. A and B have the same dtype: f32, bf16, or f16, which is widened. C is f32 or has
+ * the dtype of A and B. Sums are f32. */
 typedef struct fsdp_gemm_args {
     int64_t m, n, k;
     const void *a, *b;
@@ -45,42 +47,47 @@ typedef struct fsdp_gemm_args {
     const void *bias; /* [n] of ab_dtype, or NULL */
 } fsdp_gemm_args;
 
-/* Backward of a(x) * up for a block of columns. dx and d_up may each overwrite x or up. */
+/* Backward of a(x) * up, or of a(x) if up is NULL, for a block of columns. dx and d_up may each be
+ * the same array as x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    float factor;     /* factor of dropout (1: none); multiplies dx if up is NULL */
+    /* Used if up is NULL: dropout's factor, by which dx is multiplied. 1: no dropout. */
+    float factor;
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
-    int64_t ld;         /* row stride in elements; the row stride of `hidden` is `columns` */
-    const void *x, *up; /* up NULL: the result is a(x) */
+    /* Row stride of all arrays except `hidden`, in elements. The row stride of `hidden` is
+     * `columns`. */
+    int64_t ld;
+    const void *x, *up; /* NULL for `up`: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
-    /* On input, this is the gradient of the result; it is read only if dx or d_up is computed. On
-     * output, it is the result. */
+    /* Before the call, this is the gradient of the result. It is read only if dx or d_up is
+     * computed. After the call, it is the result. */
     void *hidden;
 } fsdp_activated_backward_args;
 
 /* Multi-head attention over packed sequences. Sequence b has query rows [q_offsets[b],
- * q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]); if k_ends is NULL, k_ends[b] is
- * k_offsets[b+1]. Either range may be empty. Backward requires k_ends NULL, since it writes all
- * rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). Scores S = scale
- * q.k + bias.
+ * q_offsets[b+1]) and key rows [k_offsets[b], k_ends[b]). If k_ends is NULL, the key rows end at
+ * k_offsets[b+1]. Both ranges may be empty. Backward requires that k_ends is NULL, since it writes
+ * all rows of d_k and d_v. Query head h reads key/value head h / (heads / kv_heads). Scores
+ * S = scale q.k + bias.
  *
- * causal: query i sees key j only if j - i <= shift, where shift is the sequence's number of keys
- * minus its number of queries: the queries are at the last positions. window > 0 (Mistral) hides
- * key j from query i unless i + shift - j < window.
+ * Below, i and j are the indices of a query and of a key in their sequence. With `causal`, query i
+ * sees key j only if j <= i + shift. `shift` is the sequence's number of keys minus its number of
+ * queries, so the queries have the last positions of the sequence. Without `causal`, shift is 0.
+ * With window > 0 (Mistral), query i sees key j only if i + shift - j < window.
  *
- * position_bias has rows of 2*bias_span - 1 elements. Element [h, d] is added to the scores of head
- * h where key index - query index = d - (bias_span - 1). Both indices count within the sequence; if
- * causal, shift is added to the query's index. The caller ensures that |key index - query index| <
- * bias_span.
+ * position_bias has rows of 2*bias_span - 1 elements, one row per head. Element [h, d] is added to
+ * the scores of head h at which j - (i + shift) = d - (bias_span - 1). The caller ensures that
+ * |j - (i + shift)| < bias_span.
  *
- * With dropout_p > 0, the probability of head h, query row i (of all Tq rows) and key j of its
- * sequence is dropped if the kernel `dropout` with dropout_key drops element h * 2^40 + i * 2^20 +
- * j. Forward and backward drop the same probabilities.
+ * With dropout_p > 0, forward and backward drop the same probabilities. The kernel `dropout` with
+ * dropout_key defines which: its element h * 2^40 + t * 2^20 + j is the probability of head h,
+ * query row t (of all Tq rows) and key j.
  *
- * S is never in memory as a whole: each task computes the scores of one head and one sequence, in
- * cache. lse [H, Tq] f32 is the log-sum-exp of each row, written by forward and read by backward
- * (-inf for a query that sees no key; its output is 0). Backward recomputes S. */
+ * S is never in memory as a whole: each task computes the scores of one head of one sequence, in
+ * cache. Forward writes the log-sum-exp of each row of scores to lse [heads, Tq] f32. It is -inf
+ * for a query that sees no key, and the output of this query is 0. Backward reads lse and computes
+ * S again. */
 typedef struct fsdp_attention_args {
     fsdp_dtype dtype; /* of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
@@ -99,8 +106,8 @@ typedef struct fsdp_attention_args {
     void *out;  /* [Tq, heads * head_dim], row stride heads * head_dim */
     float *lse; /* [heads, Tq] */
     /* backward only */
-    const void *d_out; /* shape and row stride of `out` */
-    /* Contiguous, with rows of `heads` (d_q) or `kv_heads` (d_k, d_v) times head_dim elements. */
+    const void *d_out; /* same shape and row stride as `out` */
+    /* Contiguous. d_q is [Tq, heads * head_dim]; d_k and d_v are [Tk, kv_heads * head_dim]. */
     void *d_q, *d_k, *d_v;
     float *d_position_bias; /* [heads, 2*bias_span-1] f32, overwritten; NULL: not computed */
 } fsdp_attention_args;
@@ -112,8 +119,8 @@ static inline int64_t fsdp_attention_keys(const fsdp_attention_args *args, int64
 }
 
 /* dx = rstd (g - mean(g) - n mean(g n)), where n = (x - mean) rstd and g = dy w. dw is the sum of
- * dy n over rows, dbias the sum of dy. dx, dw and dbias may each be NULL and are then not
- * computed. */
+ * dy n over rows, and dbias is the sum of dy over rows. dx, dw.dst and dbias.dst may each be NULL
+ * and are then not computed. */
 typedef struct fsdp_layer_norm_backward_args {
     const void *dy, *x, *w; /* dy, x [rows, width] of dtype, w [width] of w_dtype */
     const float *mean, *rstd;
@@ -121,7 +128,7 @@ typedef struct fsdp_layer_norm_backward_args {
     int64_t rows, width;
     void *dx; /* of dtype; must not overlap dy */
     struct {
-        void *dst; /* [width] of dtype; beta 0 overwrites, 1 adds */
+        void *dst; /* [width] of `dtype`; beta 0: overwritten, 1: added to */
         fsdp_dtype dtype;
         float beta;
     } dw, dbias;
@@ -132,10 +139,10 @@ typedef struct fsdp_layer_norm_backward_args {
  * (sqrt(v)/sqrt(1-b2^t) + eps). Scalars are computed in double, as in PyTorch. */
 typedef struct fsdp_adamw_args {
     int64_t n;
-    float *param, *exp_avg, *exp_avg_sq; /* param NULL: the parameter is in `halves` */
+    float *param, *exp_avg, *exp_avg_sq; /* NULL for `param`: the parameter is in `halves` */
     fsdp_halves halves;
     const float *grad;
-    void *copy; /* the new value of param, in copy_dtype; or NULL */
+    void *copy; /* also gets the new parameter, in copy_dtype; NULL: no copy */
     fsdp_dtype copy_dtype;
     double lr, beta1, beta2, eps, weight_decay;
     bool decoupled; /* true: AdamW; false: Adam (decay added to the gradient) */
@@ -144,10 +151,11 @@ typedef struct fsdp_adamw_args {
 } fsdp_adamw_args;
 
 /* torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g : momentum buf + (1-dampening) g;
- * g = nesterov ? g + momentum buf : buf; p -= lr g. momentum 0: buf is NULL. */
+ * g = nesterov ? g + momentum buf : buf; p -= lr g. If momentum is 0, momentum_buffer is NULL and
+ * there is no buf: p -= lr g. */
 typedef struct fsdp_sgd_args {
     int64_t n;
-    float *param, *momentum_buffer; /* param NULL: the parameter is in `halves` */
+    float *param, *momentum_buffer; /* NULL for `param`: the parameter is in `halves` */
     fsdp_halves halves;
     const float *grad;
     void *copy;
@@ -158,8 +166,8 @@ typedef struct fsdp_sgd_args {
 } fsdp_sgd_args;
 
 /* Adafactor step for one matrix or some of its rows (Shazeer & Stern 2018, transformers'
- * Adafactor): u = row_factor[i] col_factor[j] grad[i, j] grad_scale; then u *= lr / divisor; m = b1
- * m + (1-b1) u, u = m if there is a first moment; p *= 1 - lr*wd; p -= u. */
+ * Adafactor). First u = row_factor[i] col_factor[j] grad[i, j] grad_scale and u *= lr / divisor. If
+ * there is a first moment m, then m = b1 m + (1-b1) u and u = m. Then p *= 1 - lr*wd and p -= u. */
 typedef struct fsdp_adafactor_args {
     int64_t rows, cols;
     const float *grad, *row_factor, *col_factor;
@@ -167,13 +175,13 @@ typedef struct fsdp_adafactor_args {
     /* Only adafactor() uses the fields below; adafactor_square_sums() does not. */
     void *param; /* of param_dtype */
     fsdp_dtype param_dtype;
-    float *exp_avg; /* NULL: no first moment */
+    float *exp_avg; /* the first moment; NULL: none */
     float divisor;
     double lr, beta1, weight_decay;
 } fsdp_adafactor_args;
 
 typedef struct fsdp_kernels {
-    const char *name; /* "cpu x86-64-v4" */
+    const char *name; /* for example "cpu x86-64-v4" */
 
     /* --- plain memory --- */
     void (*fill)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, double value, int64_t n);
@@ -182,14 +190,14 @@ typedef struct fsdp_kernels {
      * only if both dtypes have the same size. */
     void (*cast)(fsdp_kernel_context *c, void *dst, fsdp_dtype to, const void *src, fsdp_dtype from,
                  int64_t n);
-    /* join() makes n float32 values from two halves, split() does the opposite: Note [Halves] in
-     * src/base/halves.h. @{ */
+    /* join() makes n float32 values from halves, and split() makes halves from n float32 values:
+     * Note [Halves] in src/base/halves.h. @{ */
     void (*join)(fsdp_kernel_context *c, float *dst, fsdp_halves src, int64_t n);
     void (*split)(fsdp_kernel_context *c, fsdp_halves dst, const float *src, int64_t n);
     /* @} */
-    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits of Philox. The value depends on key and
-     * first + i, the element's index in the whole parameter, so each rank can draw the rows that it
-     * owns. */
+    /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits of Philox. An element depends only on
+     * `key`, mean, std and its index in the whole parameter, which is first + i. So each rank can
+     * draw its own rows. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -205,53 +213,57 @@ typedef struct fsdp_kernels {
     /* dx = dy * a'(x); x is the activation's input. dx may equal dy. */
     void (*activation_backward)(fsdp_kernel_context *c, fsdp_activation a, void *dx, const void *dy,
                                 const void *x, fsdp_dtype dtype, int64_t n);
-    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020), and its backward. Each result may overwrite
-     * any operand. */
+    /* out = a(gate) * up (GEGLU, SwiGLU; Shazeer 2020). `out` may be the same array as gate or
+     * up. */
     void (*gated)(fsdp_kernel_context *c, fsdp_activation a, void *out, const void *gate,
                   const void *up, fsdp_dtype dtype, int64_t n);
+    /* Backward of gated(). d_gate and d_up may each be the same array as dy, gate or up. */
     void (*gated_backward)(fsdp_kernel_context *c, fsdp_activation a, void *d_gate, void *d_up,
                            const void *dy, const void *gate, const void *up, fsdp_dtype dtype,
                            int64_t n);
     void (*activated_backward)(fsdp_kernel_context *c, const fsdp_activated_backward_args *args);
-    /* Inverted dropout (Srivastava et al. 2014): out[i] = x[i] / (1 - p) if element i is kept, else
-     * 0. fsdp_drop_threshold() defines which elements are kept. Backward is the same call on the
-     * gradient. */
+    /* Inverted dropout (Srivastava et al. 2014): out[i] = x[i] / (1 - p) if element i is kept,
+     * otherwise 0. fsdp_drop_threshold() defines which elements are kept. Backward is the same call
+     * on the gradient. */
     void (*dropout)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype, int64_t n,
                     float p, uint64_t key);
 
-    /* x [n] is float16. If any element is infinite, elements beyond +-64512 become +-64512, as in
-     * transformers' T5Block (a clamp to finfo.max - 1000, rounded to float16); otherwise x is
-     * unchanged. NaN stays NaN. factors [1 + ceil(n / 4)] receives what backward needs. Its byte 0
-     * is 0 if backward leaves all gradients unchanged. factors may be NULL if there is no
-     * backward. */
+    /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
+     * Otherwise x is unchanged. This is the clamp of transformers' T5Block to finfo.max - 1000,
+     * rounded to float16. NaN stays NaN. factors [1 + ceil(n / 4)] gets what backward needs. Byte 0
+     * of factors is 0 if backward leaves all gradients unchanged. factors may be NULL if there is
+     * no backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
-    /* dx is 0 where x was clamped, dy / 2 where x was at the bound, and dy elsewhere, as in
-     * torch.clamp with tensors as bounds. dx may equal dy; both are float16. */
+    /* dx is 0 where x was clamped, dy / 2 where |x| was equal to the bound, and dy elsewhere. This
+     * is the gradient of torch.clamp with tensors as bounds. The bound is 64512, or 65504 if no
+     * element was infinite. dx may be the same array as dy; both are float16. */
     void (*clamp_infinite_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                     const uint8_t *factors, int64_t n);
 
     /* --- rows --- */
-    /* y = x / sqrt(mean(x^2) + eps) * w: RMSNorm (Zhang & Sennrich 2019), T5LayerNorm. rstd [T] f32
-     * is kept for backward. x and y have `dtype`, w has w_dtype. */
+    /* RMSNorm (Zhang & Sennrich 2019), T5LayerNorm: y = x rstd w, where rstd = 1 / sqrt(mean(x^2) +
+     * eps). Also writes rstd [T] f32, which backward reads. x and y have `dtype`, and w has
+     * w_dtype. */
     void (*rms_norm)(fsdp_kernel_context *c, void *y, float *rstd, const void *x, const void *w,
                      fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows, int64_t width, float eps);
-    /* dw [width] has dw_dtype; dw_beta 0 overwrites it, 1 adds to it. dw or dx may be NULL and is
-     * then not computed. */
+    /* Backward of rms_norm(). dw [width] has dw_dtype. If dw_beta is 0, dw is overwritten; if it is
+     * 1, the gradient is added to dw. dw or dx may be NULL and is then not computed. */
     void (*rms_norm_backward)(fsdp_kernel_context *c, void *dx, void *dw, fsdp_dtype dw_dtype,
                               float dw_beta, const void *dy, const void *x, const float *rstd,
                               const void *w, fsdp_dtype dtype, fsdp_dtype w_dtype, int64_t rows,
                               int64_t width);
-    /* y = (x - mean) / sqrt(variance + eps) * w + bias: LayerNorm (Ba et al. 2016) with the
-     * population variance. mean and rstd [T] f32 are kept for backward. x and y have `dtype`, w and
-     * bias have w_dtype. bias may be NULL. y may be NULL and is then not computed. */
+    /* LayerNorm (Ba et al. 2016): y = (x - mean) rstd w + bias, where rstd = 1 / sqrt(variance +
+     * eps) with the population variance. Also writes mean and rstd [T] f32, which backward reads. x
+     * and y have `dtype`; w and bias have w_dtype. bias may be NULL. y may be NULL and is then not
+     * computed. */
     void (*layer_norm)(fsdp_kernel_context *c, void *y, float *mean, float *rstd, const void *x,
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);
     void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
-    /* Rotary embedding (Su et al. 2021): elements j and j + K/2 of each head are rotated by the
-     * angle whose cosine is table[positions[t]][j] and whose sine is table[positions[t]][j + K/2].
-     * `inverse` rotates in the other direction. x and out [T, heads * K] have dtype f, and out may
-     * equal x; table [*, K] is f32. */
+    /* Rotary embedding (Su et al. 2021). Elements j and j + K/2 of each head are rotated by an
+     * angle. Its cosine is table[positions[t]][j], and its sine is table[positions[t]][j + K/2].
+     * `inverse` rotates in the other direction. x and out [T, heads * K] have dtype f and may be
+     * the same array. table [*, K] is f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
@@ -259,42 +271,45 @@ typedef struct fsdp_kernels {
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
     /* dw[ids[t]] += dy[t]. The terms of a row are added in the order of the tokens. If beta is 0,
-     * dw [V, width] is zeroed first. Tokens whose id is padding_idx are skipped; with padding_idx
-     * -1, none are. */
+     * dw [V, width] is set to zero first. Tokens whose id is padding_idx are skipped. With
+     * padding_idx -1, no token is skipped. */
     void (*embedding_backward)(fsdp_kernel_context *c, void *dw, fsdp_dtype dw_dtype, float beta,
                                const void *dy, fsdp_dtype dtype, const int32_t *ids, int64_t tokens,
                                int64_t width, int64_t vocab, int32_t padding_idx);
-    /* gather_rows(): out[t] = x[rows[t]]. scatter_rows(), its transpose: out[rows[t]] = x[t], and
-     * all other rows of out become zero. */
+    /* out[t] = x[rows[t]]. */
     void (*gather_rows)(fsdp_kernel_context *c, void *out, const void *x, const int32_t *rows,
                         int64_t n, size_t row_bytes);
+    /* The transpose of gather_rows(): out[rows[t]] = x[t], and all other rows of out become
+     * zero. */
     void (*scatter_rows)(fsdp_kernel_context *c, void *out, int64_t out_rows, const void *x,
                          const int32_t *rows, int64_t n, size_t row_bytes);
-    /* parts[i] [rows, part_bytes] = bytes [i * part_bytes, (i + 1) * part_bytes) of each row of x
-     * [rows, n * part_bytes]. join_columns() is the inverse; it reads a NULL part as zeros. */
+    /* Split the columns of x into n parts: parts[i] [rows, part_bytes] gets bytes [i * part_bytes,
+     * (i + 1) * part_bytes) of each row of x [rows, n * part_bytes]. */
     void (*split_columns)(fsdp_kernel_context *c, void *const *parts, const void *x, int n,
                           int64_t rows, size_t part_bytes);
+    /* The inverse of split_columns(). A NULL part is read as zeros. */
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
-    /* out[i] = mean of rows [offsets[i], offsets[i + 1]) of x, added in order; 0 for an empty
-     * range. offsets [n + 1] begin at 0 and never decrease; out [n, width]. segment_mean_backward()
-     * writes all rows of dx below offsets[n]. */
+    /* out[i] = the mean of rows [offsets[i], offsets[i + 1]) of x, added in order. For an empty
+     * range it is 0. offsets [n + 1] begin at 0 and never decrease. out is [n, width]. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
+    /* Backward of segment_mean(). Writes all rows of dx below offsets[n]. */
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                   fsdp_dtype dtype, const int32_t *offsets, int64_t n,
                                   int64_t width);
     /* dbias [n] = beta dbias + sum over rows of dy [T, n]. dbias has dbias_dtype. */
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
-    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels (< 0:
-     * ignored). losses [rows] f32 are -log softmax of the label, or 0 if the label is ignored. With
-     * `gradient`, the logits are overwritten with (softmax - onehot) * factor, or with 0 if the
-     * label is ignored. */
+    /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels. A label < 0
+     * is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is ignored.
+     * With `gradient`, the logits are overwritten with (softmax - onehot) * factor, or with 0 if
+     * the label is ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
-    /* index[r] = index of the largest value of row r; the first one if there are several. */
+    /* index[r] = the index of the largest value of row r. If there are several such values, it is
+     * the first index. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width);
 
@@ -307,9 +322,9 @@ typedef struct fsdp_kernels {
                                                       const fsdp_attention_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */
-    /* dst[n] f32 = scale * sum over sources i of src[i][n] (dtype f), added in the order of the
-     * aligned binary tree over i: ((0+1)+(2+3))+... If a level has an odd number of terms, its last
-     * term moves up unchanged. dst may be a source. */
+    /* dst [n] f32 = scale * sum over i of src[i] [n] (dtype f). The sources are added in the order
+     * of the aligned binary tree over i: ((0+1)+(2+3))+... If a level of the tree has an odd number
+     * of terms, its last term moves up unchanged. dst may be one of the sources. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
@@ -321,12 +336,13 @@ typedef struct fsdp_kernels {
     void (*adamw)(fsdp_kernel_context *c, const fsdp_adamw_args *args);
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
-    /* --- Adafactor, in the order of a step --- */
-    /* Sums of s = (grad * grad_scale)^2 + eps. s is computed in float32, and the sums are in
-     * double. square_row_sums(): sums[r] = sum over row r. square_column_sums(): sums[j] = sum over
-     * column j, in the order of the aligned binary tree over rows (see tree_sum). */
+    /* --- Adafactor: the kernels of a step, in their order --- */
+    /* sums[r] = sum over row r of (grad * grad_scale)^2 + eps. The terms are float32, and the sums
+     * are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
+    /* sums[j] = sum over column j of the terms of square_row_sums(), in the order of the aligned
+     * binary tree over rows (see tree_sum). */
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
                                int64_t rows, int64_t cols, float grad_scale, float eps);
     /* average[i] = beta average[i] + (1 - beta) sums[i] / count. */
@@ -334,27 +350,29 @@ typedef struct fsdp_kernels {
                            double beta, int64_t n);
     /* out[i] = 1 / sqrt(x[i] / divisor). */
     void (*rsqrt)(fsdp_kernel_context *c, float *out, const float *x, float divisor, int64_t n);
-    /* sums[r] = sum over row r of u^2, in double, in a fixed order. */
+    /* sums[r] = sum over row r of u^2, in double, in a fixed order. u is as in fsdp_adafactor_args,
+     * before it is multiplied by lr / divisor. */
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
 } fsdp_kernels;
 
-/* --- the CPU's instance (src/kernels/cpu/table.c, context.c) --- */
+/* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */
 
-/* Open the CPU's kernels. isa: "x86-64", "x86-64-v3", "x86-64-v4", or NULL for the best one that
- * this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix chooses
- * another way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" AVX512-BF16, "x86-64-v4+fma" widens to
- * float32, "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with FSDP_ERR_UNSUPPORTED
- * if the CPU lacks what `isa` requests. threads >= 1. */
+/* Open the CPU's kernels. `isa` is "x86-64", "x86-64-v3" or "x86-64-v4"; NULL chooses the best ISA
+ * that this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix
+ * chooses another way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses AVX512-BF16, "x86-64-v4+fma"
+ * widens to float32, and "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with
+ * FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);
 void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
-/* Return the ISAs that this CPU can run, best first, NULL-terminated, in static storage. */
+/* Return the names of the ISAs that this CPU can run, best first. The list is NULL-terminated and
+ * in static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
-/* Measure the best rate of GEMM that one thread of this context reaches, in GFLOP/s, by computing
- * `product` repeatedly for about `seconds`. */
+/* Compute `product` repeatedly for about `seconds` seconds, on one thread. *gflops is set to the
+ * speed of the fastest run in GFLOP/s. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
                                                        const fsdp_gemm_args *product,
                                                        double seconds, double *gflops);

@@ -1,8 +1,10 @@
-/* Modules that only hold parameters, which the code of a model passes to operations. */
+/* Layers (Linear, Embedding, norms). They are modules that only hold parameters; the ..._forward()
+ * functions pass these parameters to operations. */
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* Create a module with a "weight" of `shape` and, unless n_bias is 0, a "bias" of n_bias zeros. */
+/* Create a module with a "weight" of `shape`. If n_bias is not 0, it also has a "bias" of n_bias
+ * zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {
@@ -43,8 +45,8 @@ fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module)
 
 /* --- forwards --- */
 
-/* Return the tensor of the layer's parameter `name`, or NULL if the layer has no such parameter.
- * This is an error unless the parameter is optional. */
+/* Return the tensor of the layer's parameter `name`. If the layer has no such parameter, return
+ * NULL; this is an error if `optional` is false. */
 static fsdp_tensor *read_parameter(fsdp_scope *s, const fsdp_module *layer, const char *name,
                                    bool optional)
 {

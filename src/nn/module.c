@@ -1,4 +1,5 @@
-/* The module tree, and fsdp_module_call(), which runs hooks before and after a forward. */
+/* The module tree, and fsdp_module_call(), which runs the forward of a module and the hooks before
+ * and after it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -75,8 +76,8 @@ fsdp_status fsdp_module_set_extra_repr(fsdp_module *m, const char *text)
     return FSDP_OK;
 }
 
-/* Check the name of a new child or parameter of m. It must be new and without dots, because dotted
- * paths of names are the keys in checkpoints. */
+/* Check the name of a new child or parameter of m. No other child or parameter of m may have it. It
+ * must not contain dots, because the keys in checkpoints are names joined by dots. */
 static fsdp_status check_name(const fsdp_module *m, const char *name)
 {
     bool taken = fsdp_module_parameter(m, name) != NULL;
@@ -297,11 +298,13 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /* --- calling --- */
 
-/* A call of a module's forward. fsdp_checkpoint() keeps a copy of it for the second run. */
+/* A call of a module's forward. fsdp_checkpoint() keeps a copy of it, so that backward can run the
+ * forward again. */
 typedef struct forward_call {
     fsdp_module *module;
     fsdp_forward_fn *fn;
-    fsdp_embed_fn *embed; /* Computes the first input with `embeds`; NULL: the caller passes it. */
+    /* Computes the first input, with module `embeds`. NULL: the caller passes the first input. */
+    fsdp_embed_fn *embed;
     const fsdp_module *embeds;
 } forward_call;
 
@@ -317,8 +320,9 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* Let the cast_inputs hooks of the modules below `top`, down to m, cast x, outermost first. Return
- * the result, which may be x itself; if it is not, x is dropped. */
+/* Run cast_inputs hooks on x. They are those of the modules on the path from `top` down to m,
+ * without `top` itself, outermost first. If a hook casts x, drop x and return the new tensor.
+ * Otherwise return x. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
                                fsdp_tensor *x)
 {
@@ -360,8 +364,9 @@ static void run_fn(fsdp_scope *s, const forward_call *call, const fsdp_args *in,
 }
 
 /* Run the hooks and the forward of a call. post_forward hooks run only if everything before them
- * has succeeded. After a failure with a tape, the outermost call resets the tape, and this calls
- * cancel() for all calls on it. Without a tape, each call runs cancel() of its own hooks. */
+ * has succeeded. After a failure with a tape, the outermost call resets the tape, and the reset
+ * runs cancel() for the hooks of all calls on the tape. Without a tape, each call runs cancel() of
+ * the hooks of its own module. */
 static void run_forward(fsdp_scope *s, const forward_call *call, fsdp_args *in, fsdp_args *out)
 {
     const fsdp_module *m = call->module;

@@ -10,12 +10,13 @@
 /* The part of a parameter that this rank has. */
 typedef struct fsdp_shard {
     int dim;            /* The dimension that is divided among the ranks. */
-    int64_t begin, end; /* This rank's entries of that dimension. */
+    int64_t begin, end; /* The entries of that dimension that this rank has. */
     fsdp_group *group;  /* The ranks that share the parameter; NULL: every rank has all of it. */
 } fsdp_shard;
 
 typedef struct fsdp_parameter_owner fsdp_parameter_owner;
-/* Functions of a layer above (src/fsdp) that owns the memory of a parameter. */
+/* Functions of the object that owns the memory of a parameter. The owner is part of src/fsdp, which
+ * is a layer above this one. */
 typedef struct fsdp_parameter_owner_ops {
     /* See fsdp_parameters_apply_pending_dtypes(). */
     fsdp_status (*apply_pending_dtype)(fsdp_parameter_owner *owner);
@@ -28,24 +29,28 @@ struct fsdp_parameter_owner {
 };
 
 struct fsdp_parameter {
-    int refs;                /* number of modules that have it */
-    const fsdp_module *home; /* the first module that had it, for messages; NULL once that module
-                                has been destroyed */
+    int refs;                /* number of modules that have this parameter */
+    const fsdp_module *home; /* the first module that had this parameter, for messages; NULL once
+                                that module has been destroyed */
     int ndim;
     int64_t shape[FSDP_MAX_DIMS]; /* shape of the whole parameter */
     fsdp_init init;
-    fsdp_grad_sink sink; /* sink.grad is the local gradient, sharded or not */
-    fsdp_tensor *data;   /* the leaf that operations read; NULL before it has memory */
-    fsdp_tensor *local; /* this rank's rows of the master weights, for the optimizer; == data if not
-                           sharded */
+    /* sink.grad is this rank's gradient: of its shard, or of the whole parameter if not sharded. */
+    fsdp_grad_sink sink;
+    fsdp_tensor *data; /* the leaf that operations read; NULL before the parameter has memory */
+    /* This rank's rows of the master weights, which the optimizer updates. Equal to `data` if the
+     * parameter is not sharded. */
+    fsdp_tensor *local;
     fsdp_parameter_owner *owner; /* NULL: the parameter is not sharded, and owns its memory */
-    void *extension;             /* state of its all-gather (src/fsdp), opaque here; owned; NULL:
-                                    none */
-    bool loaded;                 /* it has, or is about to get, values from a file */
-    fsdp_dtype loaded_dtype; /* dtype of the values in the file; a frozen parameter is kept in this
-                                dtype if that saves memory */
-    bool values_are_due;     /* a loader is about to write all values, so the old values need not be
-                                kept */
+    /* The functions of an all-gather extension (src/fsdp/storage_extension.c), opaque here. Owned;
+     * NULL: none. */
+    void *extension;
+    bool loaded; /* a load has written its values, or is about to */
+    /* The dtype of the values in the loaded file. A frozen parameter is stored in this dtype if
+     * that saves memory. */
+    fsdp_dtype loaded_dtype;
+    /* A load is about to write all values, so the old values need not be preserved. */
+    bool values_are_due;
 };
 
 static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
@@ -55,8 +60,9 @@ static inline fsdp_parameter *fsdp_parameter_of_sink(fsdp_grad_sink *sink)
 
 struct fsdp_module {
     char *class_name, *name;
-    char *extra_repr; /* text in the parentheses after the class when the module is printed; NULL:
-                         derived from the shapes */
+    /* The text in parentheses after the class when the module is printed. NULL: the shapes of its
+     * parameters. */
+    char *extra_repr;
     fsdp_module *parent;
     fsdp_module **children;
     size_t n_children, cap_children;
@@ -69,37 +75,38 @@ struct fsdp_module {
     void *impl; /* the model's own struct: parameters of layers, configuration */
     void (*impl_destroy)(void *impl);
     fsdp_region_hooks *hooks[FSDP_MAX_HOOKS];
-    void (*hooks_destroy[FSDP_MAX_HOOKS])(fsdp_region_hooks *hooks); /* NULL: borrowed */
+    /* NULL: the hooks are borrowed. */
+    void (*hooks_destroy[FSDP_MAX_HOOKS])(fsdp_region_hooks *hooks);
     int n_hooks;
     bool checkpointed; /* the module's forward runs again in backward */
     fsdp_activation_checkpointing_options checkpointing;
     void *fsdp_state; /* state of src/fsdp, opaque here */
-    /* Allocate the memory of the module's unit on `device` if the unit is on meta. The pointer is
-     * NULL if fsdp_state is NULL. */
+    /* Allocate the memory of the module's unit on `device` if the unit is on meta. to_empty is NULL
+     * if fsdp_state is NULL. */
     fsdp_status (*to_empty)(void *fsdp_state, fsdp_device *device);
 };
 
-/* pre_forward hooks run in the order in which they were added, post_forward hooks in reverse order.
- * destroy may be NULL. */
+/* Add hooks to m. pre_forward hooks run in the order in which they were added, post_forward hooks
+ * in reverse order. fsdp_module_destroy() calls `destroy` with the hooks; `destroy` may be NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_hooks *hooks,
                                                   void (*destroy)(fsdp_region_hooks *hooks));
 
-/* Set the tensors of p and retain them: operations read `data`, and the optimizer updates
- * `local`. */
+/* Set and retain the tensors of p. Operations read `data`, and the optimizer updates `local`. */
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* Get the place of this rank's rows of p in the copy that operations will read, as one block of
- * *dtype. Returns NULL if there is no copy that is kept after the write. Called once per write,
- * after the write of p->local has begun. The caller must then write all these rows. */
+/* Return the address of this rank's rows of p in the copy that operations will read, and set *dtype
+ * to the dtype of the copy. Return NULL if no copy is kept (Note [Kept copies] in
+ * src/fsdp/param_storage.h) or if the rows are not one block of it. Call this once per write of
+ * p->local, after the write has begun. The caller must then write all these rows. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Apply the pending dtypes: let the owner of each parameter store it in the dtype that it needs
- * from now on. This dtype changes when a parameter is frozen or unfrozen, or when a load is about
- * to begin. Collective. */
+/* Apply the pending dtypes: the owner of each parameter stores it in its pending dtype from now on.
+ * A dtype is pending after a parameter was frozen or unfrozen, or when a load is about to begin.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
- * "". If the path is too long, write only its end, or "". */
+ * "". If the path is too long, write only its end, or "" if the name of m alone is too long. */
 const char *fsdp_module_path(const fsdp_module *m, char *text, size_t bytes);
 /* Return FSDP_ERR_STATE with a message about the parameters on meta in the tree that contains m. */
 FSDP_MUST_CHECK fsdp_status fsdp_module_meta_error(const fsdp_module *m);
@@ -109,29 +116,31 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
     const fsdp_shard shard = fsdp_parameter_shard(p);
     return fsdp_slice_of(p->ndim, p->shape, shard.dim, shard.begin, shard.end);
 }
-/* Set this rank's rows of p to the values that fsdp_module_init() gives to a parameter of this
- * name. A write of p->local must be open. */
+/* Set this rank's rows of p to the values that fsdp_module_init() with this seed gives to a
+ * parameter of this name. A write of p->local must be open. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
-/* Return the key of a parameter's random numbers. */
+/* Return the key with which the initial values of the parameter `name` are drawn. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
-/* Note [Input of the first layer]. A checkpointed layer keeps its input for its second run. The
- * first layer's input is computed from ids by lookups, a sum, a norm and dropout, which is less
- * work than a single product. So a checkpointed first layer calls the embeddings itself, and its
- * second run computes them again from the ids. This saves the tensor [T, D] that every other layer
- * keeps. The unit that has the embeddings' weight encloses the layers, so it is unsharded in the
- * second run. The layer does not call the embeddings if they are a unit of their own, because that
- * unit would have to be gathered for the second run. It also does not call them if they are
- * checkpointed themselves, or if the model has only one layer. */
+/* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs its
+ * forward a second time. The input of the first layer is the embeddings. They are computed from ids
+ * by lookups, a sum, a norm and dropout, which is less work than a single product. So a
+ * checkpointed first layer does not keep them. It calls the embeddings itself, and does so again in
+ * the second run. This saves a tensor [T, D]. The embeddings' weight is in a unit that encloses the
+ * layers, so it is unsharded in the second run.
+ *
+ * The layer does not call the embeddings if they are a unit of their own, because that unit would
+ * have to be gathered for the second run. It also does not call them if they are checkpointed
+ * themselves, or if the model has only one layer. */
 
-/* Does the first of `layers`, a ModuleList, call the embeddings? `embeddings` NULL: the model
- * computes them without calling a module. The only layer of a model never does: it is also the last
- * one, which may have another forward. */
+/* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is their
+ * module, or NULL if the model computes them without calling a module. The only layer of a model
+ * never calls them: it is also the last layer, which may have another forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
-/* Call a first layer that calls the embeddings. This is fsdp_module_call() with the layer's own
- * forward, but in.t[0] is replaced by embed(s, m), which the cast_inputs hooks of the modules below
- * m, down to the layer, have cast. */
+/* Call a first layer that calls the embeddings. This is fsdp_module_call() with the layer's
+ * forward, but in.t[0] is replaced by embed(s, m). The cast_inputs hooks of the modules on the path
+ * from m down to the layer, without m itself, cast that tensor. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

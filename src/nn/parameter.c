@@ -98,8 +98,8 @@ fsdp_status fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *para
     return FSDP_OK;
 }
 
-/* Write the dotted path of `m` below its root, followed by a dot, and return its length. If the
- * path is too long, write only its end. */
+/* Write the dotted path of `m` below its root, followed by a dot, and return the number of
+ * characters. If the path is too long, write only its end. */
 static size_t write_path(const fsdp_module *m, char *text, size_t bytes)
 {
     if (!m || !m->parent)
@@ -132,8 +132,8 @@ static bool is_on_meta(const fsdp_parameter *p)
     return p->local && fsdp_device_is_meta(fsdp_tensor_device(p->local));
 }
 
-/* Count the parameters of m and of the modules below it that are on meta, each once. If *first is
- * NULL, set it to the first of them. */
+/* Return the number of parameters on meta in m and in the modules below m. A shared parameter
+ * counts once. If *first is NULL, set it to the first of these parameters. */
 static size_t count_on_meta(const fsdp_module *m, const fsdp_parameter **first)
 {
     size_t n = 0;
@@ -238,8 +238,8 @@ void fsdp_parameter_list_free(fsdp_parameter_list *list)
 
 /* --- memory and values --- */
 
-/* Move a parameter from meta to `device`. There are no values to copy. Code that holds p->data sees
- * the new memory. */
+/* Move a parameter from meta, where it has no values, to `device`. Code that holds p->data sees the
+ * new memory. */
 static fsdp_status leave_meta(fsdp_parameter *p, fsdp_device *device)
 {
     fsdp_tensor *made;

@@ -1,5 +1,5 @@
-/* Forward attention, and the code shared with backward. See Note [Attention in blocks] in
- * attention.h. */
+/* Forward attention: the entry point, and the computation in blocks (Note [Attention in blocks] in
+ * attention.h). Backward also calls some of these functions. */
 #include "src/kernels/cpu/attention.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ enum {
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
     /* With a window, a block may begin anywhere in the sequence. Its number of keys is rounded up
-     * by less than 128, so it may reach past the last key. */
+     * by less than 128, so the block may reach up to 127 keys past the last key. */
     int64_t more = a->args->window > 0 ? 128 : 0;
     return fsdp_attention_padded_keys(keys) + more;
 }
@@ -92,7 +92,7 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
 
 /* --- forward --- */
 
-/* Panels of one head, in the worker's scratch. */
+/* The buffers of one head, in the worker's scratch. */
 typedef struct forward_panels {
     char *left, *k, *v, *p;
     float *scores, *out, *bias_strip, *inverse;

@@ -1,4 +1,5 @@
-/* Backward attention. See Note [Attention in blocks] in attention.h. */
+/* Backward attention: the entry point, and the computation in blocks (Note [Attention in blocks] in
+ * attention.h). */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -7,12 +8,12 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    /* The maximum number of scores in a block. S and dP in f32 and P and dS in bf16 then take 1.5
-     * MiB together. */
+    /* The maximum number of scores in a block. The four matrices of a block (S and dP in f32, P and
+     * dS in bf16) then take 1.5 MiB together. */
     BACKWARD_SCORES = 1 << 17
 };
 
-/* Panels of one key/value head, in the worker's scratch. */
+/* The buffers of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
     char *k, *v;
     char *q, *d_out; /* of one block */
@@ -62,7 +63,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     return true;
 }
 
-/* Runs the five products of a block whose queries see at least one key. */
+/* Runs the five products of a block. At least one query of the block sees a key. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,
@@ -111,7 +112,7 @@ static fsdp_status backward_block(const fsdp_cpu_attention *a, int worker, int64
     return FSDP_OK;
 }
 
-/* Computes all query heads of key/value head `kv` in sequence b. */
+/* Computes backward in sequence b for key/value head `kv` and all query heads that read it. */
 static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_t b, int64_t kv)
 {
     const fsdp_attention_args *args = a->args;
@@ -144,8 +145,8 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     return FSDP_OK;
 }
 
-/* Computes one key/value head of one sequence. If there is a gradient of the position bias,
- * computes one key/value head of all sequences, because that gradient is summed over the sequences
+/* Computes backward for one key/value head of one sequence. If the gradient of the position bias is
+ * computed, a task does this for all sequences, because that gradient is summed over the sequences
  * in order. */
 static void backward_task(void *arg, int64_t i, int worker)
 {

@@ -1,5 +1,5 @@
-/* The products of attention's blocks by oneDNN, on dense panels that are zero-padded to one of a
- * few sizes. */
+/* Computes the products of attention's blocks by oneDNN. The operands are dense panels, padded with
+ * zeros to one of few sizes. */
 #include "src/kernels/cpu/attention.h"
 
 enum {
@@ -51,7 +51,7 @@ static fsdp_status run_product(const fsdp_cpu_attention *a, int worker, int64_t 
     return fsdp_cpu_product_run(a->products, worker, &product, x, y, c, NULL);
 }
 
-/* Returns the address of the block's first key in a panel of all keys. */
+/* Returns the address of the block's first key in a panel that has all keys. */
 static const char *from_first(const fsdp_cpu_attention *a, const fsdp_attention_block *block,
                               const void *panel)
 {

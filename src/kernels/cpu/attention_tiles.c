@@ -1,5 +1,5 @@
-/* Forward attention with our own tiles, and the code shared with backward. See Note [Strips] in
- * attention_tiles.h. */
+/* Forward attention in strips, with our own tiles (Note [Strips] in attention_tiles.h). Backward
+ * also calls some of these functions. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include <string.h>
@@ -120,8 +120,8 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Sets [*begin, *end) to the entries of a head's table that have an element in position_bias, and
- * *lowest to the difference of entry *begin. */
+/* Sets [*begin, *end) to the entries of the head's table for which position_bias has an element.
+ * *lowest is set to the difference key - query - shift of entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -133,7 +133,7 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Returns the index in position_bias of this head's element for the difference 0. */
+/* Returns the index in position_bias of the head's element for key - query - shift = 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;
@@ -264,11 +264,12 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* --- forward --- */
 
-/* The scratch of a task, and where its keys and values are. */
+/* The buffers of one task, and where it reads keys and values. */
 typedef struct forward {
-    /* NULL: keys and values are packed into k and v. Otherwise they are read in place. */
+    /* If not NULL, these functions read keys and values in place. NULL: keys and values are packed
+     * into the buffers k and v. */
     const fsdp_cpu_few_rows *few;
-    int64_t kv;             /* the key/value head */
+    int64_t kv;             /* index of the key/value head */
     char *k, *v, *p, *left; /* p may be the same memory as scores */
     float *few_q;           /* [rows, fsdp_few_rows_ld(head_dim)] */
     float *scores, *out, *bias, *inverse;

@@ -1,4 +1,4 @@
-/* Backward attention with our own tiles. See Note [Strips] in attention_tiles.h. */
+/* Backward attention in strips, with our own tiles. See Note [Strips] in attention_tiles.h. */
 #include "src/kernels/cpu/attention_tiles.h"
 
 #include <string.h>
@@ -8,23 +8,24 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of a lane of a tile */
-    BLOCK_ROWS = 64,                          /* rows that a product for dK and dV sums over */
-    AMX_BLOCK_ROWS = 128,                     /* BLOCK_ROWS with AMX, whose products are faster */
-    /* The most elements of a block's P^T, and of its dS^T. A block of a long sequence therefore has
-     * fewer rows. */
+    LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of one lane of k in a tile */
+    BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
+    AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */
+    /* The most elements of P^T in a block; dS^T has as many. If the sequence is long, this reduces
+     * the number of queries in a block. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
 
 typedef struct backward_scratch {
-    char *k, *v;                 /* packed as columns, for S and for dP */
+    char *k, *v;                 /* packed as columns: k for S, v for dP */
     char *k_depth;               /* packed as depth, for dQ */
-    char *q_block, *d_out_block; /* packed as depth, for dK and dV */
+    char *q_block, *d_out_block; /* one block, packed by pack_rows(): q for dK, d_out for dV */
     char *p_tiles, *d_s_tiles;   /* a block's P^T and dS^T; with AMX, panels of P and dS */
     char *d_s, *left;
-    float *d_k, *d_v; /* sums, sums_bytes each: [keys, padded_dim]; with AMX [padded_dim, keys] */
-    bool begun;       /* d_k and d_v contain the sums of at least one block */
+    /* Sums of sums_bytes bytes each: [keys, padded_dim], or with AMX [padded_dim, keys]. */
+    float *d_k, *d_v;
+    bool begun; /* d_k and d_v are initialised: products add to them */
     float *scores, *d_p, *d_q, *bias, *d_bias, *delta;
     uint32_t *keep;
     size_t sums_bytes;
@@ -36,8 +37,8 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* Returns the row stride of sums whose columns are keys. It is never a multiple of 256 elements,
- * because rows that far apart would evict each other from the cache. */
+/* With AMX, the columns of the sums are keys. Returns the row stride of these sums, in elements. It
+ * is never a multiple of 256, because rows that far apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -112,23 +113,24 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* A part of a block: queries [query, query + rows). `range` includes the keys that these queries
- * see, `block` the keys that any query of the block sees. The lanes of the block's tiles are its
- * queries (in bf16, pairs of queries). There are `depth` lanes, and the part begins at lane
- * `lane`. */
+/* One strip of a block: queries [query, query + rows). `range` includes the keys that these queries
+ * see, and `block` the keys that any query of the block sees. In the packed P^T and dS^T of the
+ * block, a lane is one query, or in bf16 a pair of queries. The block has `depth` lanes. The strip
+ * begins at lane `lane`. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
 } block_part;
 
-/* tile_bytes() returns the distance in bytes from one tile of keys to the next in a block (with
- * AMX, from one panel to the next). tile_at() returns the offset of lane `lane` in the tile of a
- * key. The key must be the first of its tile, or with AMX a multiple of 16. */
+/* Returns the distance in bytes from one tile of keys to the next in a block's P^T and dS^T. With
+ * AMX, this is the distance from one panel to the next. */
 static int64_t tile_bytes(const fsdp_attention_head *head, const block_part *p)
 {
     return head->tiles->amx ? fsdp_amx_depth(p->depth) * PANEL_ROW : fsdp_tile_a_stride(p->depth);
 }
 
+/* Returns the offset of lane `lane` in the tile of `key`. `key` must be the first key of its tile
+ * or, with AMX, a multiple of 16. */
 static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int64_t key,
                        int64_t lane)
 {
@@ -139,15 +141,16 @@ static int64_t tile_at(const fsdp_attention_head *head, const block_part *p, int
     return keys / ROWS * tile_bytes(head, p) + lane * LANE_BYTES;
 }
 
-/* Returns the number of keys that a block's P and dS have. With AMX it is rounded up to whole
- * panels, and d_k and d_v have room for as many keys. */
+/* Returns the number of keys in a block's P and dS. With AMX it is rounded up to whole panels, and
+ * d_k and d_v have room for this number of keys. */
 static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
 {
     const int64_t keys = p->block.end - p->block.first;
     return head->tiles->amx ? fsdp_attention_round(keys, FSDP_AMX_COLUMNS) : keys;
 }
 
-/* Sets P and dS of the part's rows to zero for keys [first, end). */
+/* Sets P and dS to zero for the queries of a strip and keys [first, end). The strip has `lanes`
+ * lanes. */
 static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
                        const block_part *p, int64_t first, int64_t end, int64_t lanes)
 {
@@ -247,7 +250,7 @@ static void backward_strip(const fsdp_attention_head *head, const backward_scrat
                         args->head_dim);
 }
 
-/* Packs the rows of a block as the depth that dK and dV sum over. */
+/* Packs a block's rows of q or d_out for a product that sums over these rows. */
 static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, int64_t ld,
                       int64_t rows)
 {
@@ -257,8 +260,8 @@ static void pack_rows(const fsdp_attention_head *head, char *to, const void *x, 
         fsdp_attention_pack_depth(head, to, x, ld, rows);
 }
 
-/* d_keys [keys of the block, padded_dim] += X^T Y, where X^T is in tiles and Y was packed by
- * pack_rows(). With AMX, d_keys is transposed. */
+/* d_keys [keys of the block, padded_dim] += X^T Y. `tiles` is X^T: the block's P^T or dS^T. `rows`
+ * is Y, packed by pack_rows(). With AMX, d_keys is transposed. */
 static void add_to_key_sums(const fsdp_attention_head *head, const backward_scratch *s,
                             const block_part *p, const char *tiles, const char *rows, float *d_keys)
 {
@@ -276,8 +279,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added. This is not needed if that block has all
- * keys, since it then overwrites all sums. */
+/* Sets the sums to zero before the first block is added. This is not needed if the first block has
+ * all keys, since it then overwrites all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {
@@ -295,7 +298,7 @@ static void backward_block(const fsdp_attention_head *head, backward_scratch *s,
     int64_t row = head->q_row + query, ld = args->heads * args->head_dim;
     block_part p = {.depth = fsdp_tile_depth(head->dtype, rows),
                     .block = fsdp_attention_range_of(head, query, rows)};
-    /* Set the lanes that pad the depth to zero. */
+    /* Set the lanes to zero that pad the depth; strips do not write them. */
     if (head->tiles->amx && p.depth % FSDP_AMX_LANES) {
         const size_t bytes = fsdp_tile_b_bytes(head->tiles, p.block.end - p.block.first, p.depth);
         memset(s->p_tiles, 0, bytes);

@@ -1,4 +1,4 @@
-/* The kernel context of a CPU rank (thread pool, scratch) and the choice of its ISA. */
+/* Creates the kernel context of a CPU rank (thread pool, scratch) and chooses its ISA. */
 #include <cpuid.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,14 +14,14 @@ struct fsdp_kernel_context {
     fsdp_thread_pool *pool;
     int threads;
     fsdp_cpu_isa isa;
-    fsdp_cpu_multiplier multiplier; /* how x86-64-v4 multiplies bf16 */
-    fsdp_scratch_block *scratch;    /* [threads]; each worker uses its own */
-    fsdp_cpu_products *products;    /* created by the first matrix product */
+    fsdp_cpu_multiplier multiplier; /* how matrices are multiplied with x86-64-v4 */
+    fsdp_scratch_block *scratch;    /* [threads]: one block per worker */
+    fsdp_cpu_products *products; /* NULL until the first call of fsdp_kernel_context_products() */
 };
 
 static const char *const isa_names[FSDP_CPU_ISA_COUNT] = {"x86-64", "x86-64-v3", "x86-64-v4"};
 
-/* The names of x86-64-v4 with an explicit multiplier. */
+/* The names for x86-64-v4 with an explicit multiplier. */
 #define V4_ONEDNN "x86-64-v4+onednn"
 #define V4_BF16 "x86-64-v4+bf16"
 #define V4_FMA "x86-64-v4+fma"
@@ -32,8 +32,8 @@ static const char *const multiplier_names[] = {[FSDP_CPU_MULTIPLY_BF16] = V4_BF1
                                                [FSDP_CPU_MULTIPLY_AMX] = V4_AMX,
                                                [FSDP_CPU_MULTIPLY_ONEDNN] = V4_ONEDNN};
 
-/* __builtin_cpu_supports() checks both the CPU and whether the operating system saves the
- * registers. */
+/* Return true if this machine supports `isa`. __builtin_cpu_supports() also checks that the
+ * operating system saves the registers. */
 static bool cpu_has(fsdp_cpu_isa isa)
 {
     unsigned a, b, c = 0, d, extended = 0;
@@ -59,9 +59,9 @@ static fsdp_cpu_isa best_isa(void)
                                       : FSDP_CPU_ISA_V1;
 }
 
-/* Whether the CPU has AMX-BF16 and the operating system permits this process to use AMX's
- * registers. A process must request this permission, because the operating system has to save the
- * registers. */
+/* Return true if the CPU has AMX-BF16 and the operating system permits this process to use AMX's
+ * registers. The function requests this permission, which a process needs because the operating
+ * system has to save the registers. */
 static bool has_amx(void)
 {
     enum {
@@ -75,11 +75,10 @@ static bool has_amx(void)
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Whether vdpbf16ps is faster than widening bf16 and multiplying by FMA. On AMD's CPUs and on
- * Cooper Lake, vdpbf16ps does twice the work of an FMA in the same time. On Intel's CPUs since
- * Sapphire Rapids, which have AMX, vdpbf16ps takes four times as long (measured:
- * docs/performance.md). So if AMX is hidden from a virtual machine on such a CPU, widening is
- * faster. */
+/* Return true if multiplying bf16 by vdpbf16ps is faster than widening it and multiplying by FMA.
+ * On AMD's CPUs and on Cooper Lake, vdpbf16ps does twice the work of an FMA in the same time. On
+ * Intel's CPUs since Sapphire Rapids, it takes four times as long (measured: docs/performance.md).
+ * These CPUs have AMX, but a virtual machine may hide it. Widening is then the fastest way. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();
@@ -102,8 +101,8 @@ static fsdp_cpu_multiplier best_multiplier(void)
 
 const char *const *fsdp_kernels_cpu_isas(void)
 {
-    /* After plain x86-64-v4, which chooses the fastest multiplier, each list names x86-64-v4 with
-     * every other multiplier that the CPU has. */
+    /* Each list begins with plain x86-64-v4, which chooses the fastest multiplier. Next come
+     * x86-64-v4 with every other multiplier that the CPU has, and the lower ISAs. */
     static const char *const amx[] = {ISAS_OF_V4, V4_BF16, V4_FMA, ISAS_BELOW_V4};
     static const char *const fast_bf16[] = {ISAS_OF_V4, V4_FMA, ISAS_BELOW_V4};
     static const char *const slow_bf16[] = {ISAS_OF_V4, V4_BF16, ISAS_BELOW_V4};

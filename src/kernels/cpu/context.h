@@ -1,5 +1,6 @@
-/* The context of one CPU rank. One thread at a time calls kernels with a context. The tasks of a
- * kernel run on the workers of the context's pool. Worker 0 is the caller. */
+/* The kernel context of one CPU rank. Only one thread at a time may call kernels with a context. A
+ * kernel's tasks run on the workers of the context's thread pool. Worker 0 is the thread that
+ * called the kernel. */
 #pragma once
 #include "src/kernels/kernels.h"
 
@@ -24,21 +25,22 @@ enum {
     FSDP_KERNEL_SCRATCH_MIN = 1 << 18
 };
 
-/* Create the context for fsdp_kernels_cpu_open(), which then adds the table of kernels.
- * fsdp_kernels_cpu_close() destroys it. */
+/* Create a context. fsdp_kernels_cpu_open() calls this and then chooses the table of kernels.
+ * fsdp_kernels_cpu_close() destroys the context. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int threads,
                                                        fsdp_kernel_context **context);
 /* Return the thread pool, for fsdp_parallel_for(). */
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
-/* Return the ISA of the table that this context was opened with. */
+/* Return the ISA that was chosen when the context was created. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
-/* Return the multiplier: the fastest one on this CPU, unless the context was opened with
- * another. */
+/* Return how the context multiplies matrices with x86-64-v4. This is the fastest way on this CPU,
+ * or the one that a suffix of the ISA's name has chosen (fsdp_kernels_cpu_open()). */
 fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
-/* Return memory for one worker until the kernel returns: at least `bytes`, 64-byte aligned,
- * contents undefined. Each worker has one block: a second call returns the same block, which may
- * move in order to grow. The block is kept until the context is closed. A task passes its worker
- * number; code outside fsdp_parallel_for() passes 0. Return NULL with an error message when out of
- * memory, but never for bytes <= FSDP_KERNEL_SCRATCH_MIN. */
+/* Return scratch memory of at least `bytes` bytes for one worker. It is 64-byte aligned, its
+ * contents are undefined, and it is valid until the kernel returns. A task passes its worker
+ * number; code outside fsdp_parallel_for() passes 0. Each worker has one block: a second call
+ * returns the same block, which may move in order to grow. The blocks are freed when the context is
+ * closed. Return NULL with an error message when out of memory; this never happens if bytes <=
+ * FSDP_KERNEL_SCRATCH_MIN. */
 void *fsdp_kernel_scratch(fsdp_kernel_context *c, int worker, size_t bytes);

@@ -1,4 +1,4 @@
-/* The first failure among the tasks of an operation; see product.h. */
+/* Records the first failure among the tasks of an operation (fsdp_cpu_failure in product.h). */
 #include <stdatomic.h>
 #include <stdio.h>
 

@@ -1,10 +1,12 @@
-/* Products of few rows, as in generation. Such a product takes as long as reading B. There is one
- * table for AVX2 and one for AVX-512 (isa/few_rows.c).
+/* Matrix products in which A has few rows. Generation computes such products. A product takes as
+ * long as reading B from memory. There is one table of functions for AVX2 and one for AVX-512
+ * (isa/few_rows.c).
  *
- * Note [Few rows]. B is read once, in place. Each element is widened in a register and multiplied
- * with every row of A. C is cut by columns into tasks, at least one for each thread if C is wide
- * enough. The order in which an element of C sums over k does not depend on its place in C, so the
- * logits of a text have the same bits whatever else is in its batch. */
+ * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
+ * and multiplied with every row of A. Each task computes some columns of C. If C is wide enough,
+ * each thread gets at least one task. The order in which an element of C sums over k does not
+ * depend on the element's place in C. So the logits of a text have the same bits whatever else is
+ * in its batch. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -12,7 +14,7 @@ enum {
     FSDP_FEW_ROWS = 16 /* the most rows of A */
 };
 
-/* C [rows, columns] = A op(B). */
+/* One product: C [rows, columns] = A op(B). */
 typedef struct fsdp_few_rows {
     int64_t rows, columns, k; /* k > 0 */
     const float *a;           /* [rows, k] */
@@ -29,13 +31,13 @@ typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
     /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Write `product` to C of a GEMM, into the columns from `column` on. Add the GEMM's bias and,
-     * if beta is 1, the previous C. */
+    /* Copy the C of `product` to columns of the GEMM's C, from column `column` on. Add the GEMM's
+     * bias and, if its beta is 1, its previous C. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 
-/* Return the row stride of A: an odd number of cache lines, because the first-level cache has room
- * for only a few lines that are a multiple of 4096 bytes apart. */
+/* Return the row stride of A, in elements. It is an odd number of cache lines, because the
+ * first-level cache has room for only a few lines whose distances are multiples of 4096 bytes. */
 static inline int64_t fsdp_few_rows_ld(int64_t k)
 {
     return ((k + 15) / 16 | 1) * 16;
@@ -46,7 +48,7 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
 /* Return the table of the context's ISA; NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* Return the table for GEMMs of this dtype, or NULL if products of few rows are computed otherwise:
- * below AVX2, by oneDNN; with AVX-512, if the dtype need not be widened, by the AMX tiles (bf16
- * with AMX) or by oneDNN. */
+/* Return the table for GEMMs of few rows with this dtype. Return NULL if oneDNN or our tiles
+ * compute such GEMMs: below AVX2, if the multiplier is oneDNN, and with AVX-512 for a dtype that is
+ * multiplied without widening. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

@@ -1,17 +1,22 @@
-/* GEMM by oneDNN. C is cut into tiles that depend on the shape alone. oneDNN computes each tile as
- * one product on one thread.
+/* GEMM by oneDNN. C is divided into tiles, in a way that depends on the shape alone. oneDNN
+ * computes each tile as one product on one thread.
  *
- * Weights keep their shape, but the number of tokens (m, or k in weight gradients) changes from
- * step to step, and oneDNN compiles a primitive for each shape of a product. So C is cut into tiles
- * of a fixed number of rows, and the remaining rows are rounded up to a multiple of 16 by means of
- * panels: zero-padded copies in scratch, of which only the valid part is copied back. A reduction
- * over tokens is padded with zero rows in the same way. If copying is cheap, both operands are
- * copied as a whole. Otherwise only their last rows are copied, and a second product adds their
- * terms to C. A large product is not padded, since a primitive for its exact shape is cheaper.
- * Nothing outside the matrices is read or written.
+ * oneDNN compiles a primitive for each shape of a product. Weights keep their shape, but the number
+ * of tokens changes from step to step. The number of tokens is m in forward, and k in the gradients
+ * of weights. Two kinds of padding keep the number of different shapes small.
  *
- * If the machine cannot multiply the dtype (f16; bf16 without AVX512-BF16), blocks of A and B are
- * widened to f32 panels and C is rounded once, at the end. */
+ * Padding of m: all tiles have the same number of rows, except those at the end of C. There the
+ * number of rows is rounded up to a multiple of 16. The product is computed in panels, which are
+ * zero-padded copies in scratch, and only the valid part of the result is copied to C.
+ *
+ * Padding of k: in the gradients of weights, k is rounded up to a multiple of 16 with zeros. If
+ * copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens are
+ * copied, and a second product adds their terms to C. A large product is not padded, since a
+ * primitive for its exact shape costs less.
+ *
+ * Nothing outside the matrices is read or written. If the CPU cannot multiply the dtype (f16;
+ * bf16 without AVX512-BF16), blocks of A and B are widened to f32 panels. C is rounded once, at
+ * the end. */
 #include "src/kernels/cpu/gemm.h"
 
 #include <string.h>
@@ -24,15 +29,15 @@
 enum {
     ROUND = 16,      /* numbers of tokens are rounded up to a multiple of this */
     TILE_ROWS = 256, /* rows of a tile of C; measured: more rows gain under 1 %, 128 lose 4 % */
-    /* With up to this many rows (generation), C is cut by columns instead of rows. */
+    /* If C has at most this many rows (generation), it is divided by columns instead of rows. */
     SMALL_ROWS = 128,
-    TILE_COLUMNS = 512, /* columns of a tile if C has few rows, so that each thread gets a tile */
+    TILE_COLUMNS = 512, /* columns of a tile if C has at most SMALL_ROWS rows */
     WIDE_COLUMNS = 512, /* columns of a block of the widening path */
     WIDE_DEPTH = 1024,  /* elements of k in a block of the widening path */
 };
 
-/* For a product of at least this many multiplications (about 10 ms), a primitive for its exact
- * shape (0.2 ms) costs less than padding. */
+/* If a product has at least this many multiplications (about 10 ms), compiling a primitive for its
+ * exact shape (0.2 ms) costs less than padding. */
 static const int64_t exact_work = INT64_C(1) << 31;
 
 typedef struct gemm {
@@ -54,9 +59,9 @@ static int64_t round_up(int64_t x, int64_t to)
     return (x + to - 1) / to * to;
 }
 
-/* Packs a block of X into a panel and pads it with zeros, from `m` x `k` to `to_m` x `to_k`. The
- * panel has the layout of X: with k_is_row, its rows are numbered by k, otherwise its columns are.
- * Returns the panel's leading dimension. */
+/* Packs a block of `m` x `k` elements of x into a panel of `to_m` x `to_k` elements, and pads it
+ * with zeros. If k_is_row, x and the panel are stored as [k, m], otherwise as [m, k]. Returns the
+ * panel's leading dimension. */
 static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void *x, int64_t ld,
                           bool k_is_row, int64_t m, int64_t k, int64_t to_m, int64_t to_k)
 {
@@ -68,13 +73,14 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
     return k_is_row ? to_m : to_k;
 }
 
-/* --- the direct path: panels only where padding is needed --- */
+/* --- the direct path: panels are used only where padding is needed --- */
 
-/* What a tile copies, and the offsets of its panels in scratch. */
+/* What is copied for one tile, and the offsets of its panels in scratch. */
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
-    int64_t m, k; /* of the product, after padding */
-    int64_t tail; /* elements of k that a second product adds, fewer than ROUND; 0: none */
+    int64_t m, k; /* size of the product, after padding */
+    /* Number of elements of k that a second product adds, less than ROUND. 0: no second product. */
+    int64_t tail;
     size_t a, b, c, scratch_bytes;
 } plan;
 
@@ -87,12 +93,12 @@ static plan plan_tile(const gemm *g, const tile *t)
         p.m = round_up(t->m, ROUND);
         p.pack_a = p.pack_c = true;
     }
-    /* With few rows, a dense C is worth a copy, since oneDNN's fast path requires it. */
+    /* oneDNN's fast path requires a dense C. If C has few rows, it is worth copying C for that. */
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* Copying both operands moves about k (m + n) elements. A second product reads and writes C
-         * once more, and if C were not f32, C would be rounded twice. */
+        /* Copying both operands moves about k (m + n) elements. The alternative, a second product,
+         * reads and writes C once more. If C is not f32, it would also round C twice. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;
         p.tail = copy ? 0 : args->k % ROUND;
@@ -171,9 +177,9 @@ static fsdp_status run_direct(const gemm *g, int worker, const tile *t)
     return FSDP_OK;
 }
 
-/* --- the widening path: f32 panels of blocks of A and B --- */
+/* --- the widening path: blocks of A and B are widened to f32 panels --- */
 
-/* Initialises a block's sums to the previous C or to zero, plus the bias. */
+/* Sets a block's sums to the previous C, or to zero if beta is 0, and adds the bias. */
 static void widen_c(const gemm *g, float *acc, const float *bias, const void *c_block, int64_t m,
                     int64_t padded_m, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* GEMM of few rows; see few_rows.h. */
+/* GEMM in which A has few rows; see few_rows.h. */
 #include "src/base/alloc.h"
 #include "src/kernels/cpu/few_rows.h"
 #include "src/kernels/cpu/gemm.h"
@@ -6,7 +6,7 @@
 #include "src/kernels/cpu/scratch.h"
 
 enum {
-    C_ELEMENTS = 1536 /* elements of a task's C, which fit the first-level cache */
+    C_ELEMENTS = 1536 /* the most elements of C per task, so that they fit the first-level cache */
 };
 
 typedef struct gemm {

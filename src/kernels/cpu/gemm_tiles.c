@@ -1,7 +1,7 @@
 /* GEMM by our own tiles (tile.h). A task computes a part of C. It divides k into ranges, called
- * splits. For each split it packs its columns of B once and processes its rows of A in blocks that
- * stay in the second-level cache. If C is not f32, the sums are kept in scratch until the last
- * split. Results do not depend on how C is cut. */
+ * splits. For each split, it packs its columns of B once. Then it processes its rows of A in blocks
+ * that stay in the second-level cache. If C is not f32, the sums are in scratch until the last
+ * split. Results do not depend on how C is divided into tasks. */
 #include "src/kernels/cpu/gemm.h"
 
 #include "src/base/alloc.h"
@@ -10,11 +10,11 @@
 #include "src/kernels/cpu/tile.h"
 
 enum {
-    SUM_ROWS = 1024, /* the most rows of C per task if sums are kept in scratch */
-    /* If the operands are in memory, not in a cache, packing an element costs as much as this many
-     * multiplications. */
+    SUM_ROWS = 1024, /* the most rows of C per task if the sums are in scratch */
+    /* Packing an element costs as much as this many multiplications. This holds for operands that
+     * are in memory, not in a cache. */
     PACK_COST = 8,
-    MOST_TASKS = 3, /* with several threads, the most tasks per thread */
+    MOST_TASKS = 3, /* the most tasks per thread, if there are several threads */
 };
 
 typedef struct gemm {
@@ -32,41 +32,41 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Cuts n into about equal parts and returns their length: at most `most`, then rounded up to a
- * multiple of `unit`. */
+/* Divides n into parts of about equal length, at most `most`, and returns that length, rounded up
+ * to a multiple of `unit`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Returns how many lanes `k` elements take. */
+/* Returns the number of lanes of `k` elements. */
 static int64_t depth_of(const gemm *g, int64_t k)
 {
     return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
 }
 
-/* Returns the number of rows of A in a block of `depth` lanes. */
+/* Returns the number of rows in a block of A. Each row of the block has `depth` lanes. */
 static int64_t rows_of_block(const gemm *g, int64_t depth)
 {
     int64_t rows = g->tiles->a_bytes / (depth * FSDP_TILE_LANE_BYTES) / 32 * 32;
     return rows > 32 ? rows : 32;
 }
 
-/* A part of C, columns [c0, c0 + columns) of rows [r0, r0 + rows), and the buffers that it is
- * computed with. */
+/* The part of C that one task computes, columns [c0, c0 + columns) of rows [r0, r0 + rows), and the
+ * buffers of the task. */
 typedef struct part {
     int64_t r0, rows, c0, columns;
     char *a, *b; /* packed */
-    float *sum;  /* [rows, columns] or NULL */
+    float *sum;  /* [rows, columns]; NULL: the sums are in C */
 } part;
 
 static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* Scratch has room for blocks of this many rows. The number depends on the longest split, even
-     * if this split is shorter. */
+    /* Scratch has room for a block of this many rows. The number is computed for the longest split,
+     * even if this split is shorter. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -132,7 +132,7 @@ static void run_task(void *arg, int64_t i, int worker)
         fsdp_cpu_failure_note(&g->failure, run_part(g, worker, &p));
 }
 
-/* One way to cut C into tasks. */
+/* One way to divide C into tasks. */
 typedef struct cutting {
     int64_t task_rows, task_columns, tasks;
 } cutting;
@@ -146,8 +146,8 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of the thread that has the most work, in multiplications for each lane of k.
- * Each task packs its part of B, and its part of A if A is packed. */
+/* Returns the cost of the thread that has the most work, in multiplications per lane of k. Each
+ * task packs its part of B. If A is packed, each task also packs its part of A. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -155,9 +155,9 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
     return (double)ceil_div(c.tasks, threads) * task;
 }
 
-/* Chooses the cheapest way to cut C for `threads` threads, with up to MOST_TASKS tasks for each
- * thread. A task's part of B is limited to about b_bytes and, if sums are kept, its rows to
- * SUM_ROWS. Results do not depend on the choice. */
+/* Chooses the cheapest way to divide C among `threads` threads, with up to MOST_TASKS tasks per
+ * thread. A task's part of B takes at most about b_bytes bytes. If the sums are in scratch, a task
+ * has at most SUM_ROWS rows. Results do not depend on the choice. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

@@ -1,4 +1,4 @@
-/* The panels of a context's ISA. */
+/* Returns the table of panel functions for a context's ISA. */
 #include "src/kernels/cpu/panel.h"
 
 #include "src/kernels/cpu/context.h"

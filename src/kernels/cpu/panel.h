@@ -1,5 +1,5 @@
-/* Panels: dense copies of matrix blocks in scratch, zero-padded and in the dtype that the product
- * computes in. One table per ISA (isa/panel.c). */
+/* Packs blocks of matrices into panels. A panel is a dense, zero-padded copy in scratch, in the
+ * dtype in which the product is computed. There is one table of functions per ISA (isa/panel.c). */
 #pragma once
 #include "src/kernels/cpu/context.h"
 

@@ -1,12 +1,13 @@
-/* One matrix product on one thread: oneDNN's matmul primitives behind a bounded cache
- * (product_onednn.c), or plain loops in a build without it (product_plain.c). gemm_onednn.c and
- * attention cut their work into such products. */
+/* Computes one matrix product on one thread. product_onednn.c does it with oneDNN's matmul
+ * primitives, which it keeps in a cache of limited size. In builds without oneDNN, product_plain.c
+ * does it with plain loops. gemm_onednn.c and attention divide their work into such products. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
-/* C[m, n] = op(A) op(B) (+ C) (+ bias over n), m, n, k > 0. Fields have the same names as in
- * fsdp_gemm_args. A and B are f32, or bf16 if fsdp_cpu_multiplies_bf16(); C is f32 or has the dtype
- * of A and B. oneDNN is faster on a panel whose leading dimension equals its row length. */
+/* The shape of a product: C[m, n] = op(A) op(B) (+ C) (+ bias[n]), with m, n, k > 0. Fields have
+ * the same names as in fsdp_gemm_args. A and B are f32, or bf16 if fsdp_cpu_multiplies_bf16(). C is
+ * f32 or has the dtype of A and B. oneDNN is faster on a panel whose leading dimension equals its
+ * row length. */
 typedef struct fsdp_cpu_product {
     int64_t m, n, k;
     int64_t lda, ldb, ldc;
@@ -21,26 +22,29 @@ typedef struct fsdp_cpu_products fsdp_cpu_products;
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_products **products);
 void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
 
-/* Return the products of a context, which are created for its first operation. Each operation calls
- * this once, before its tasks. This calls fsdp_cpu_products_begin(): if there are too many
- * primitives, it frees those that have not been used for long. None is freed while tasks run. */
+/* Set *products to the context's products. The first call creates them. This function also calls
+ * fsdp_cpu_products_begin(). Each operation calls it once, before its tasks, since no primitive may
+ * be freed while tasks run. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
+/* If there are too many primitives, free those that have not been used for long. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
-/* Whether the CPU has AVX512-BF16 and DNNL_MAX_CPU_ISA does not forbid it. */
+/* Return true if the CPU has AVX512-BF16 and DNNL_MAX_CPU_ISA does not forbid it. */
 bool fsdp_cpu_has_bf16(void);
-/* Whether oneDNN multiplies bf16 matrices directly. Without AVX512-BF16 (or if the context has a
- * lower ISA) they are widened first: oneDNN's emulation on plain AVX-512 reaches only 61 to 79
- * GFLOP/s, while products of f32 reach 200 to 217. */
+/* Return true if oneDNN multiplies bf16 matrices directly. Otherwise they are widened first: if the
+ * CPU has no AVX512-BF16, or if the context's ISA is below x86-64-v4. On plain AVX-512, oneDNN
+ * would emulate bf16 and reach only 61 to 79 GFLOP/s, while products of f32 reach 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
-/* Returns false if DNNL_MAX_CPU_ISA forbids AMX or oneDNN does not find AMX. */
+/* Return true if DNNL_MAX_CPU_ISA permits AMX and oneDNN finds it. Builds without oneDNN always
+ * return true. */
 bool fsdp_cpu_may_use_amx(void);
-/* Products of fewer rows than this go to oneDNN, because packing B would take longer than it saves.
- * Two kinds go to our tiles anyway. (1) Products for which AVX-512 tiles widen bf16, since oneDNN
- * would either widen it too or be slow (17 rows of 3072 x 768: our tiles take 1.3 ms, oneDNN 2.4
- * ms). (2) Products with AMX, for which our tiles are as fast as oneDNN (8 rows: 0.27 ms and 0.26
- * ms) and give a row the same bits in every batch. The value is 0 in builds without oneDNN. */
+/* Products with fewer rows than this go to oneDNN, because our tiles would lose more time by
+ * packing B than they save. Two kinds of products go to our tiles even with fewer rows. (1)
+ * Products of bf16 that AVX-512 tiles widen: oneDNN would also widen it or be slow (17 rows of 3072
+ * x 768: our tiles take 1.3 ms, oneDNN 2.4 ms). (2) Products with AMX: our tiles are as fast as
+ * oneDNN (8 rows: 0.27 ms and 0.26 ms), and they give a row the same bits in every batch. In builds
+ * without oneDNN, the value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
 /* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of
@@ -51,14 +55,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_product_run(fsdp_cpu_products *products, in
 
 /* The first failure among the tasks of an operation. It has its own copy of the message, since
  * fsdp_last_error() returns the message only in the worker's thread. */
-typedef struct fsdp_cpu_failure { /* zero-filled: none */
+typedef struct fsdp_cpu_failure { /* zero-filled: no failure */
     _Atomic int taken;
     _Atomic int status;
     char message[256];
 } fsdp_cpu_failure;
 
 void fsdp_cpu_failure_note(fsdp_cpu_failure *failure, fsdp_status status); /* ignores FSDP_OK */
-/* Return whether any task has failed, so that others can stop early. */
+/* Return true if a task has failed, so that the other tasks can stop early. */
 bool fsdp_cpu_failure_any(const fsdp_cpu_failure *failure);
-/* Report the failure again, in this thread. Call this after the tasks. */
+/* If a task failed, set this thread's error message to that of the failure, and return its status.
+ * Otherwise return FSDP_OK. Call this after the tasks. */
 FSDP_MUST_CHECK fsdp_status fsdp_cpu_failure_raise(const fsdp_cpu_failure *failure);

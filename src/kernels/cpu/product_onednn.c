@@ -1,12 +1,14 @@
 /* Matrix products on one thread by oneDNN (libdnnl 2.6, C API).
  *
- * oneDNN compiles a kernel per shape (0.1 to 0.5 ms), so primitives are kept in a hash table. Its
- * key is everything that a primitive depends on. Debian's oneDNN parallelises with OpenMP. We call
- * oneDNN from several threads instead, and each call runs with one OpenMP thread. OpenMP's number
- * of threads belongs to the calling thread and is restored after the call, so a program that uses
- * OpenMP itself keeps its setting. We provide the scratchpads, one block per worker. oneDNN also
- * has its own cache of 1024 primitives, which takes 90 MiB when it is full. The program `fsdp`
- * switches it off (main.c); the library leaves it alone. */
+ * For each shape, oneDNN compiles a primitive (0.1 to 0.5 ms). Primitives are therefore kept in a
+ * hash table. The key is everything that a primitive depends on. oneDNN also has a cache of 1024
+ * primitives, which takes 90 MiB when it is full. The program `fsdp` disables that cache (main.c);
+ * the library does not.
+ *
+ * Debian's oneDNN parallelises with OpenMP. We call oneDNN from several threads instead, and each
+ * call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling thread. It
+ * is restored after the call, for programs that use OpenMP themselves. We also provide the
+ * scratchpads of primitives, one block per worker. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -16,20 +18,21 @@
 #include "src/kernels/cpu/product_testing.h"
 #include "src/kernels/cpu/scratch.h"
 
-/* From libgomp. Some compilers that can link it do not find its header omp.h. */
+/* Declared here because some compilers that can link libgomp do not find its header omp.h. */
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
 enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
-    /* A primitive takes up to about 90 KiB. Batches of varying length bring some 40 new shapes per
-     * step, few of which recur. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s
-     * with 192 and 5.62 s with 96. */
+    /* A primitive takes up to about 90 KiB. Batches of varying length need about 40 new shapes per
+     * step, and few of these shapes occur again. t5-demo took 5.16 s of processor time with a limit
+     * of 512, 5.18 s with 192 and 5.62 s with 96. */
     MAX_PRIMITIVES = 192,
 };
 
-/* What one worker passes to a primitive; a memory object is a description and a pointer. */
+/* What one worker passes to a primitive. A memory object (dnnl_memory_t) is the description of a
+ * matrix and a pointer to it. */
 typedef struct arguments {
     dnnl_memory_t a, b, c, bias, scratchpad;
     bool ready;
@@ -40,7 +43,7 @@ typedef struct primitive {
     dnnl_primitive_t handle;
     dnnl_primitive_desc_t description;
     size_t scratchpad_bytes;
-    uint64_t last_used;   /* value of fsdp_cpu_products.now at the last use */
+    uint64_t last_used;   /* the value of fsdp_cpu_products.now when the primitive was last used */
     arguments *arguments; /* [workers]; each worker uses its own */
     struct primitive *next;
 } primitive;
@@ -73,7 +76,8 @@ static dnnl_data_type_t data_type(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* Describes a matrix of rows x columns. `transposed`: it is stored transposed. */
+/* Sets *d to the description of a matrix of rows x columns. If `transposed`, the matrix is stored
+ * as [columns, rows]. */
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *d, int64_t rows, int64_t columns,
                                      int64_t ld, bool transposed, fsdp_dtype dtype)
 {
@@ -180,7 +184,8 @@ static fsdp_status create_arguments(const fsdp_cpu_products *products, const pri
     return FSDP_OK;
 }
 
-/* oneDNN accepts const data only through a non-const pointer. */
+/* Sets the pointer of a memory object. oneDNN's function takes a non-const pointer, although oneDNN
+ * does not write inputs. */
 static dnnl_status_t point_at(dnnl_memory_t memory, const void *data)
 {
     union {
@@ -221,7 +226,7 @@ static fsdp_status execute_primitive(fsdp_cpu_products *products, int worker, pr
     return FSDP_OK;
 }
 
-/* --- the table --- */
+/* --- the hash table of primitives --- */
 
 static size_t bucket_of(const fsdp_cpu_product *s)
 {
@@ -263,8 +268,8 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
     return status;
 }
 
-/* If there are too many primitives, frees those that were last used before the average time of last
- * use. These are about half of them, but never one in regular use. */
+/* If there are too many primitives, frees those whose last use was at or before the average last
+ * use. These are about half of all primitives. A primitive in regular use is never one of them. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

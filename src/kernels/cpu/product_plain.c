@@ -1,7 +1,7 @@
-/* Matrix products on one thread for builds without oneDNN: plain loops, which are correct on every
- * CPU but slow. They are for machines that compute little themselves, or on which nothing can be
- * installed. With AVX2 and AVX-512, our own tiles (tile.h) still do most of the work. Sums are
- * float32, added in order of k. */
+/* Matrix products on one thread for builds without oneDNN. They are plain loops, correct on every
+ * CPU but slow. Such builds are for machines on which nothing can be installed, or which compute
+ * little themselves. With AVX2 or AVX-512, our own tiles (tile.h) still do most of the work. Sums
+ * are float32, added in order of k. */
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 #include "src/kernels/cpu/product_testing.h"
@@ -72,7 +72,7 @@ static void store(void *x, fsdp_dtype dtype, int64_t i, float value)
         ((float *)x)[i] = value;
 }
 
-/* sums[j] += a * B[k, first + j]. Row k of B is contiguous unless B is transposed. */
+/* Adds a * B[k, first + j] to sums[j], for each j < n. */
 static void add_row(const fsdp_cpu_product *s, const void *b, int64_t k, int64_t first, int64_t n,
                     float a, float *sums)
 {

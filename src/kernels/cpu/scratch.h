@@ -1,18 +1,20 @@
-/* A block of 64-byte aligned memory that grows and is kept: the scratch memory of one worker. */
+/* The scratch memory of one worker: a block of 64-byte aligned memory, which grows on request and
+ * never shrinks. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
 typedef struct fsdp_scratch_block { /* zero-filled: empty */
     void *allocation;               /* owned; the block starts at the first aligned address in it */
-    size_t bytes;                   /* bytes that are usable from that address */
+    size_t bytes;                   /* usable size of the block */
 } fsdp_scratch_block;
 
-/* Return the block after making it at least `bytes` large. Its contents are lost if it has to grow.
- * Return NULL with an error message when out of memory; the block is then unchanged. */
+/* Make the block at least `bytes` bytes large and return its address. Its contents are lost if
+ * it has to grow. When out of memory, return NULL with an error message and leave the block
+ * unchanged. */
 void *fsdp_scratch_reserve(fsdp_scratch_block *block, size_t bytes);
 void fsdp_scratch_free(fsdp_scratch_block *block);
 
-/* Reserve `bytes` bytes at the end of a block's layout: return their offset, which is *end, and
- * move *end past them. */
+/* Compute the layout of several parts in one block. *end is the end of the parts so far, at first
+ * 0. Return the offset of a new part of `bytes` bytes, and move *end to the part's end. */
 size_t fsdp_scratch_part(size_t *end, size_t bytes);

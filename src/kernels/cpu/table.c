@@ -1,5 +1,5 @@
-/* Opens the CPU's kernels. Builds one table of kernels per ISA: each file of isa/ sets its own
- * entries. gemm.c and attention.c serve all ISAs and check the context's ISA. */
+/* Opens the CPU's kernels. There is one table of kernels per ISA, and each file of isa/ fills in
+ * its own kernels. gemm.c and attention.c serve all ISAs; they check the context's ISA. */
 #include <pthread.h>
 
 #include "src/kernels/cpu/attention.h"
@@ -25,8 +25,8 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
     } while (0)
 
-/* A table is built on the first request for it, because the code that fills it is also compiled for
- * its ISA and may use instructions that this CPU lacks. */
+/* A table is built when it is first requested. The code that fills a table is compiled for the
+ * table's ISA, so it may use instructions that this CPU lacks. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \

@@ -1,6 +1,6 @@
-/* See stream_testing.h. Commands are stored one after another in a ring of bytes. A command never
- * wraps around the end of the ring. One lock protects the stream; the worker releases it while it
- * sleeps or runs a command. */
+/* The stream of the fake device (stream_testing.h). Commands are stored one after another in a ring
+ * of bytes. A command never wraps around the end of the ring. One lock protects the stream; the
+ * worker releases it while it sleeps or runs a command. */
 #include "src/kernels/fake/stream_testing.h"
 
 #include "src/base/error.h"
@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct command {
-    /* NULL: the rest of the ring is unused, and the next command is at its start */
+    /* NULL: the rest of the ring is unused, and the next command is at the start of the ring. */
     fsdp_fake_command *run;
     size_t bytes; /* bytes of this struct, the arguments and the arrays */
 } command;
@@ -35,14 +35,16 @@ struct fsdp_fake_stream {
     pthread_t worker;
     bool has_worker;
     pthread_mutex_t lock;
-    /* Signalled: `queued` when the worker has something to do, `done` when a command has run. */
+    /* `queued` is signalled when the worker has something to do, `done` when a command has run. */
     pthread_cond_t queued, done;
     /* The lock protects the fields below. */
     bool stopping;
-    /* Counts of commands: launched so far, completed so far, and the largest count that any thread
-     * has waited for. */
+    /* `launched` and `completed` are numbers of commands. `wanted` is the largest value of
+     * `completed` that any thread has waited for. */
     uint64_t launched, completed, wanted;
-    uint64_t head, tail; /* bytes ever written and read; byte i is at i % RING_BYTES */
+    /* Numbers of bytes that have ever been written (head) and read (tail). Byte i is at i %
+     * RING_BYTES. */
+    uint64_t head, tail;
     unsigned char *ring;
     fsdp_saved_error error; /* the first failure */
 };
@@ -127,7 +129,7 @@ static void *worker_main(void *arg)
 
 /* --- waiting --- */
 
-/* Waits until `number` commands have completed. Called under the lock. */
+/* Waits until the first `number` commands have completed. Called under the lock. */
 static void wait_for(fsdp_fake_stream *s, uint64_t number)
 {
     if (s->wanted < number)
@@ -137,8 +139,8 @@ static void wait_for(fsdp_fake_stream *s, uint64_t number)
         pthread_cond_wait(&s->done, &s->lock);
 }
 
-/* Waits until `number` commands have completed, or until all that have been launched have, if they
- * are fewer. Returns the first failure. */
+/* Waits until the first `number` commands have completed. If fewer have been launched, waits for
+ * all of them. Returns the first failure. */
 static fsdp_status synchronize(fsdp_fake_stream *s, uint64_t number)
 {
     pthread_mutex_lock(&s->lock);
@@ -235,8 +237,8 @@ static void fill_command(command *c, fsdp_fake_command *run, const void *args, s
     }
 }
 
-/* Runs a command on the caller's thread. All commands before it are done, so no other thread uses
- * the CPU's context. */
+/* Runs a command on the calling thread, after waiting for all commands before it. So no other
+ * thread uses the CPU's context at that time. */
 static void run_at_once(fsdp_fake_stream *s, fsdp_fake_command *run, const void *args)
 {
     pthread_mutex_lock(&s->lock);

@@ -3,10 +3,11 @@
  * src/tensor/device.h).
  *
  * Note [Delays]. The worker sleeps before one command in eight, for up to the longest delay, and
- * before one in 512 for up to ten times as long. One command in sixteen is held until a thread
- * waits for it or a hundred others are queued behind it. So a host that reads its result without
- * waiting does not find it, even if the host is slow. The seed and a command's number determine its
- * delay. Whatever the delays are, ThreadSanitizer reports a missing wait as a data race.
+ * before one in 512, for up to ten times as long. One command in sixteen is held: it waits until
+ * some thread waits for it or for a later command, or until a hundred others are queued behind it.
+ * If the host reads a result without waiting, the result of a held command is never there, even if
+ * the host is slow. The seed and a command's number determine its delay. Even without delays,
+ * ThreadSanitizer reports a missing wait as a data race.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held
  *     FSDP_FAKE_SEED=0 */
@@ -16,20 +17,21 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
-/* Run one command; `args` is the copy of its arguments. If it fails, the stream keeps the status
- * and the message. */
+/* Run one command. `args` is the stream's copy of its arguments. If this fails, the stream keeps
+ * the status and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
-/* An array in host memory that one of the arguments points to; `at` is the offset of that pointer
- * in args. */
+/* An array of `bytes` bytes in host memory that one of a command's arguments points to. `at` is the
+ * offset of this pointer in the struct of the arguments. */
 typedef struct fsdp_fake_array {
     size_t at, bytes;
 } fsdp_fake_array;
 
-/* `isa` and `threads` select the CPU's kernels, as in fsdp_kernels_cpu_open(). */
+/* Create a stream. `isa` and `threads` choose the CPU's kernels that run the commands, as in
+ * fsdp_kernels_cpu_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_stream_create(const char *isa, int threads,
                                                     fsdp_fake_stream **stream);
-/* runs the commands that are left; accepts NULL */
+/* Run the commands that are still queued and destroy the stream. Accepts NULL. */
 void fsdp_fake_stream_destroy(fsdp_fake_stream *stream);
 /* Return the context of the CPU's kernels, which the stream owns. Use it only while no command is
  * queued or running. */
@@ -43,8 +45,8 @@ void fsdp_fake_launch(fsdp_fake_stream *stream, fsdp_fake_command *run, const vo
 /* Wait for all commands launched so far, and return the first failure. After a failure, no further
  * commands run. */
 FSDP_MUST_CHECK fsdp_status fsdp_fake_synchronize(fsdp_fake_stream *stream);
-/* Return an event for the end of all commands launched so far. If there is no memory for it, wait
- * for these commands and return NULL. */
+/* Return an event that occurs when all commands launched so far have completed. If there is no
+ * memory for the event, wait for these commands and return NULL. */
 fsdp_event *fsdp_fake_record(fsdp_fake_stream *stream);
 
 /* The fake device's kernels, whose context is an fsdp_fake_stream. */
