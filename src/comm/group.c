@@ -120,12 +120,12 @@ int fsdp_group_world_size(const fsdp_group *group)
 
 int fsdp_group_local_rank(const fsdp_group *group)
 {
-    return group->local_rank;
+    return group ? group->local_rank : 0;
 }
 
 int fsdp_group_local_world_size(const fsdp_group *group)
 {
-    return group->local_world_size;
+    return group ? group->local_world_size : 1;
 }
 
 const char *fsdp_group_backend(const fsdp_group *group)

@@ -7,6 +7,14 @@
 #include "tests/comm/stress.h"
 #include "tests/test.h"
 
+TEST(no_group_is_a_world_of_one)
+{
+    ASSERT_INT(fsdp_group_rank(NULL), 0);
+    ASSERT_INT(fsdp_group_world_size(NULL), 1);
+    ASSERT_INT(fsdp_group_local_rank(NULL), 0);
+    ASSERT_INT(fsdp_group_local_world_size(NULL), 1);
+}
+
 TEST(conformance_in_a_world_of_one)
 {
     ASSERT_OK(fsdp_run_ranks(1, comm_conformance, NULL, NULL));
