@@ -6,12 +6,15 @@
  *
  *   N ranks train one model. They are processes that `fsdp launch -n N PROGRAM` starts, and all of
  *   them call the same functions in the same order. Parameters, gradients and optimizer state are
- *   split over the ranks. A unit, usually one transformer block, is gathered before its forward and
- *   before its backward, and freed after each. Terms, defaults and file formats are PyTorch's.
+ *   split over the ranks. A unit is a set of parameters, usually those of one transformer block.
+ *   Before its forward, and again before its backward, a unit is gathered: every rank gets the
+ *   unit's whole parameters. They are freed afterwards. Terms, defaults and file formats are
+ *   PyTorch's.
  *
- *   Every function that can fail returns fsdp_status; fsdp_last_error() has the message. FSDP_TRY()
- *   passes a failure on. "Collective" in a comment means that all ranks of the group must call the
- *   function, with the same arguments unless the comment says otherwise.
+ *   Every function that can fail returns fsdp_status. After a failure, fsdp_last_error() returns
+ *   the message. FSDP_TRY() returns the status of a failed call from the calling function.
+ *   "Collective" in a comment means that all ranks of the group must call the function, with the
+ *   same arguments unless the comment says otherwise.
  *
  * The calls that train a model
  *
@@ -48,21 +51,21 @@
  *     <fsdp/train.h>       helpers for scripts: arguments, device, forward and backward
  *     <fsdp/progress.h>    progress bars
  *   Saving and resuming
- *     <fsdp/state_dict.h>  state dicts, DCP directories, files of torch.save
- *     <fsdp/accelerate.h>  folders of Accelerate's save_state()
- *     <fsdp/hf.h>          files of weights, read and written as bytes
- *     <fsdp/checkpoint_entry.h>   one tensor in such a file
+ *     <fsdp/state_dict.h>  state dicts, DCP directories, files written by torch.save()
+ *     <fsdp/accelerate.h>  folders written by Accelerate's save_state()
+ *     <fsdp/hf.h>          files of weights, without the library's tensors
+ *     <fsdp/checkpoint_entry.h>   one tensor in a file of weights
  *   Writing a model
  *     <fsdp/tensor.h>      devices and tensors
  *     <fsdp/nn.h>          modules, parameters, initialisation
  *     <fsdp/autograd.h>    scopes, the tape, operations with gradients, activation checkpointing
- *     <fsdp/hidden_act.h>  activation functions by transformers' names
+ *     <fsdp/hidden_act.h>  activation functions and their names in transformers
  *   Advanced
  *     <fsdp/dtensor.h>     device meshes and placements
  *     <fsdp/profile.h>     where the time of a step goes
  *     <fsdp/options.h>     one table of options for flags, YAML and help
  *   Experimental: may change in any version
- *     all-gather extensions, shard_placement_fn and joint units in <fsdp/fsdp.h>
+ *     in <fsdp/fsdp.h>: all-gather extensions, shard_placement_fn, fsdp_wrap_policy.joint_modules
  */
 #pragma once
 #include <fsdp/accelerate.h>

@@ -2,7 +2,8 @@
  * @file
  * Declarations that every other header needs: status codes and messages, data types, version.
  *
- * Every function that can fail returns fsdp_status and sets the message of fsdp_last_error().
+ * Every function that can fail returns fsdp_status. On failure it sets the message that
+ * fsdp_last_error() returns.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,16 +30,17 @@ extern "C" {
 /** Status codes, chosen by what a caller can do about a failure. The message says what happened. */
 typedef enum fsdp_status {
     FSDP_OK = 0,
-    FSDP_ERR_INVALID,     /**< the caller's argument, flag or shape is wrong */
+    FSDP_ERR_INVALID,     /**< an argument, a flag or a shape that the caller passed is wrong */
     FSDP_ERR_NOT_FOUND,   /**< a file, tensor, module or key does not exist */
     FSDP_ERR_FORMAT,      /**< bytes from outside (a file, a config, a peer) are malformed */
     FSDP_ERR_UNSUPPORTED, /**< the request is well-formed, but this build cannot do it */
     FSDP_ERR_IO,          /**< the operating system refused (disk full, permission) */
     FSDP_ERR_NOMEM,       /**< an allocation failed or would exceed a limit */
     FSDP_ERR_STATE,       /**< calls in the wrong order, e.g. reading a resharded parameter */
-    FSDP_ERR_COMM,        /**< a peer is lost or diverged; the group can only be destroyed */
-    FSDP_ERR_TIMEOUT,     /**< a peer did not answer in time; the group can only be destroyed */
-    FSDP_ERR_NUMERIC,     /**< NaN or infinity where training cannot continue */
+    FSDP_ERR_COMM,    /**< a peer failed, or made other calls than this rank; the group can only be
+                         destroyed */
+    FSDP_ERR_TIMEOUT, /**< a peer did not answer in time; the group can only be destroyed */
+    FSDP_ERR_NUMERIC, /**< NaN or infinity where training cannot continue */
 } fsdp_status;
 
 /** Return the name of a status without its prefix, e.g. "INVALID"; static storage. */
@@ -51,17 +53,16 @@ FSDP_API const char *fsdp_status_name(fsdp_status status);
 FSDP_API const char *fsdp_last_error(void);
 
 /**
- * Set this thread's message (at most 1023 bytes; does not allocate) and return `status`. All errors
- * are created by this call: `return fsdp_error(FSDP_ERR_INVALID, "...")`.
+ * Format this thread's message, of at most 1023 bytes, and return `status`. Does not allocate. All
+ * errors are created by this function: `return fsdp_error(FSDP_ERR_INVALID, "...")`.
  */
 FSDP_API FSDP_PRINTF(2, 3) fsdp_status fsdp_error(fsdp_status status, const char *format, ...);
 
-/** Prepend the formatted text and ": " to this thread's message, to say where the failure occurred,
- * e.g. in which file. No effect if `status` is FSDP_OK.
- */
+/** Put the formatted text and ": " before this thread's message. The text says where the failure
+ * occurred, e.g. in which file. No effect if `status` is FSDP_OK. */
 FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const char *format, ...);
 
-/** Return from the calling function if `expression` fails, with the same status and message. */
+/** If `expression` is not FSDP_OK, return its status from the calling function. */
 #define FSDP_TRY(expression)                                                                       \
     do {                                                                                           \
         fsdp_status fsdp_try_status_ = (expression);                                               \
@@ -72,7 +73,7 @@ FSDP_API FSDP_PRINTF(2, 3) void fsdp_error_context(fsdp_status status, const cha
 /** Element types, named as in torch. */
 typedef enum fsdp_dtype {
     FSDP_DTYPE_F32,  /**< float32 */
-    FSDP_DTYPE_BF16, /**< bfloat16: the upper half of a float32 */
+    FSDP_DTYPE_BF16, /**< bfloat16: has the upper 16 bits of a float32 */
     FSDP_DTYPE_F16,  /**< float16 (IEEE binary16) */
     FSDP_DTYPE_F64,  /**< float64 */
     FSDP_DTYPE_I64,  /**< int64 */
@@ -81,15 +82,15 @@ typedef enum fsdp_dtype {
     FSDP_DTYPE_COUNT
 } fsdp_dtype;
 
-/** Bytes of one element. */
+/** Return the size of one element in bytes. */
 FSDP_API size_t fsdp_dtype_size(fsdp_dtype dtype);
-/** PyTorch's name: "float32", "bfloat16", ...; static storage. */
+/** Return PyTorch's name of the dtype: "float32", "bfloat16", ...; static storage. */
 FSDP_API const char *fsdp_dtype_name(fsdp_dtype dtype);
-/** Is `dtype` float32, bfloat16, float16 or float64? */
+/** Return true if `dtype` is float32, bfloat16, float16 or float64. */
 FSDP_API bool fsdp_dtype_is_floating(fsdp_dtype dtype);
 /**
- * Parse a dtype by any of its common names: "bfloat16", "torch.bfloat16", "bf16", "BF16", "fp32",
- * "half"...
+ * Set *dtype to the dtype called `name`. All common names are known: "bfloat16", "torch.bfloat16",
+ * "bf16", "BF16", "fp32", "half", ...
  * @return FSDP_ERR_INVALID for an unknown name; the message lists the known names.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dtype_from_name(const char *name, fsdp_dtype *dtype);

@@ -2,13 +2,14 @@
  * @file
  * fully_shard: shard parameters, gradients and optimizer state over ranks, as PyTorch's FSDP2 does.
  *
- * Each module given to fsdp_fully_shard() becomes a unit. The parameters of a unit, except those of
- * units inside it, are gathered together before its forward and before its backward, and freed
- * after each. Their gradients are reduced together. Call fsdp_fully_shard() bottom up: first for
- * the blocks, then for the root.
+ * fsdp_fully_shard() makes a module a unit. The unit has the parameters of the module and of all
+ * modules below it, except those that units inside it have. These parameters are gathered together
+ * before the module's forward and again before its backward, and are freed afterwards. Their
+ * gradients are reduced together. Call fsdp_fully_shard() bottom up: first for the blocks, then for
+ * the root.
  *
- * Every fsdp_module_call() of a unit gathers its parameters, even if the call runs another function
- * than the module's own forward. (PyTorch needs register_fsdp_forward_method() for that.)
+ * Every fsdp_module_call() of the module gathers the unit, even if the call runs another function
+ * than the module's own forward. (In PyTorch, this needs register_fsdp_forward_method().)
  */
 #pragma once
 #include <stdio.h>
@@ -26,27 +27,31 @@ extern "C" {
  * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
  *
  * Zero means float32 here, not PyTorch's None. In FSDP2, param_dtype=None means the parameter's own
- * dtype, and reduce_dtype=None means param_dtype. The results differ in two cases. If the master
- * weights are bfloat16, a zero policy computes and reduces in float32, but MixedPrecisionPolicy()
- * computes and reduces in bfloat16; set param_dtype and reduce_dtype to bfloat16 to get PyTorch's
- * behaviour. And {.param_dtype = bfloat16} reduces in float32, but
- * MixedPrecisionPolicy(param_dtype=torch.bfloat16) reduces in bfloat16.
+ * dtype, and reduce_dtype=None means param_dtype. So there are two differences:
+ * 1. Master weights in bfloat16. A zero-initialised policy computes and reduces in float32, but
+ *    MixedPrecisionPolicy() computes and reduces in bfloat16. To do the same here, set param_dtype
+ *    and reduce_dtype to bfloat16.
+ * 2. Only param_dtype is set, to bfloat16. Gradients are reduced in float32 here, and in bfloat16
+ *    in FSDP2.
  *
- * Inputs and outputs are the floating-point tensors that a module call passes and returns. Where
- * such a tensor is cast, its gradient is cast back. Tables that operations always read in float32
- * (rotary tables, T5's position bias) keep their dtype. float16 needs an fsdp_grad_scaler.
+ * An input is a floating-point tensor that is passed to a module call, and an output is one that
+ * the call returns. If an input or output is cast, backward casts its gradient back. Tables that
+ * operations always read in float32 (rotary tables, T5's position bias) are not cast. float16 needs
+ * an fsdp_grad_scaler.
  */
 typedef struct fsdp_mp_policy {
-    fsdp_dtype param_dtype;  /**< dtype of compute and all-gather: float32, bfloat16 or float16 */
-    fsdp_dtype reduce_dtype; /**< gradients are rounded to this dtype, then summed in float32 */
+    fsdp_dtype param_dtype;  /**< dtype in which parameters are gathered and operations compute:
+                                float32, bfloat16 or float16 */
+    fsdp_dtype reduce_dtype; /**< gradients are rounded to this dtype and then summed in float32 */
     fsdp_dtype master_dtype; /**< dtype of the sharded parameters: float32 or bfloat16 */
-    bool set_output_dtype;   /**< cast the outputs of the forward to output_dtype */
+    bool set_output_dtype;   /**< true: cast outputs to output_dtype */
     fsdp_dtype output_dtype; /**< ignored unless set_output_dtype is true */
-    bool no_cast_forward_inputs;   /**< do not cast inputs; default: cast them to param_dtype */
-    bool cast_root_forward_inputs; /**< FSDP1: the outermost unit casts its inputs even with
-                                        no_cast_forward_inputs */
-    /** FSDP1: the values of buffers (rotary tables) are rounded to this dtype; their memory stays
-     * float32. Only the outermost unit's value counts. */
+    /** true: inputs are not cast. Default: inputs are cast to param_dtype. */
+    bool no_cast_forward_inputs;
+    bool cast_root_forward_inputs; /**< for FSDP1; true: the outermost unit casts its inputs even
+                                      with no_cast_forward_inputs */
+    /** For FSDP1: the values of buffers (rotary tables) are rounded to this dtype, but buffers are
+     * stored in float32. All units use the buffer_dtype of the outermost unit. */
     fsdp_dtype buffer_dtype;
 } fsdp_mp_policy;
 
@@ -55,26 +60,27 @@ typedef struct fsdp_mp_policy {
  * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
-    bool set_param_dtype, set_reduce_dtype, set_buffer_dtype; /**< false: not set (None); the dtype
-                                                                   then has the default below */
-    fsdp_dtype param_dtype;  /**< default: compute in the parameters' own dtype */
+    /** If set_param_dtype is false, param_dtype is not set (None) and has its default. The others
+     * work in the same way. */
+    bool set_param_dtype, set_reduce_dtype, set_buffer_dtype;
+    fsdp_dtype param_dtype;  /**< default: the dtype of the master weights */
     fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
-    fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy */
-    bool keep_low_precision_grads;    /**< setting this is an error: sharded gradients are always
-                                           float32 */
-    bool cast_forward_inputs;         /**< every unit casts its inputs to param_dtype */
-    bool no_cast_root_forward_inputs; /**< default: the outermost unit casts its inputs even
-                                           without cast_forward_inputs */
+    fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy; default: float32 */
+    bool keep_low_precision_grads;    /**< must be false: sharded gradients are always float32 */
+    bool cast_forward_inputs;         /**< true: every unit casts its inputs to param_dtype */
+    bool no_cast_root_forward_inputs; /**< default: the outermost unit casts its inputs to
+                                         param_dtype even without cast_forward_inputs */
 } fsdp_mixed_precision;
 
 /** Get one of the FSDP tutorials' policies by name: "bfSixteen", "fpSixteen", "fp32_policy" or
- * "grad_bf16". For any other name the result is FSDP_ERR_INVALID. */
+ * "grad_bf16". Returns FSDP_ERR_INVALID for any other name. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixed_precision_preset(const char *name,
                                                                  fsdp_mixed_precision *mp);
 /**
- * Convert an FSDP1 policy to an equivalent fsdp_mp_policy whose master_dtype is the given one.
- * @return FSDP_ERR_UNSUPPORTED, naming the field, for keep_low_precision_grads, and for dtypes that
- *         the fields of fsdp_mp_policy do not allow
+ * Set *policy to the fsdp_mp_policy that has the same effect as the FSDP1 policy `mp`, for master
+ * weights of `master_dtype`.
+ * @return FSDP_ERR_UNSUPPORTED if keep_low_precision_grads is set, or if fsdp_mp_policy does not
+ *         allow a dtype; the message names the field
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_precision *mp,
                                                                fsdp_dtype master_dtype,
@@ -82,20 +88,19 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mp_policy_from_fsdp1(const fsdp_mixed_
 
 typedef enum fsdp_offload_kind {
     FSDP_OFFLOAD_NONE,
-    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True). Prints a notice and
-                           does nothing else, because parameters on the CPU device are in host
-                           memory anyway */
-    FSDP_OFFLOAD_DIR, /**< offload to a file in a directory */
+    FSDP_OFFLOAD_CPU, /**< CPUOffloadPolicy, CPUOffload(offload_params=True): only prints a notice,
+                         because parameters on the CPU device are in host memory anyway */
+    FSDP_OFFLOAD_DIR, /**< each rank offloads to a file in a directory */
 } fsdp_offload_kind;
 
 /**
  * Where master weights and optimizer state are while they are not used.
  *
  * With FSDP_OFFLOAD_DIR each rank has a file in `dir`. The file has no name, only the user who runs
- * the program can read it, and it disappears with the process. Disk blocks are reserved when memory
- * is allocated, so a full disk is reported at that time. Two or three units are in memory at the
- * same time: a thread reads the next unit ahead and writes the previous one back. Every unit is
- * gathered into a copy, even in float32. Results have the same bits as without offload.
+ * the program can read it, and it disappears when the process ends. The allocation of a tensor also
+ * reserves disk blocks, and fails if the disk is full. Two or three units are in memory at the same
+ * time: a thread reads the next unit and writes the previous one back. Every unit is gathered into
+ * a copy, even in float32. Results have the same bits as without offload.
  */
 typedef struct fsdp_offload_policy {
     fsdp_offload_kind kind;
@@ -103,169 +108,194 @@ typedef struct fsdp_offload_policy {
 } fsdp_offload_policy;
 
 typedef enum fsdp_reshard {
-    FSDP_RESHARD_DEFAULT, /**< as in FSDP2: false for the root, true for other units */
-    FSDP_RESHARD_TRUE,    /**< free after forward, gather again for backward (ZeRO-3) */
-    FSDP_RESHARD_FALSE,   /**< keep until after backward (ZeRO-2) */
-    /** FSDP2's integer: backward gathers among only reshard_ranks ranks. The ranks of a host share
-     * one copy, which is kept until after backward. Reading parameters between forward and backward
-     * is an error. */
+    FSDP_RESHARD_DEFAULT, /**< as in FSDP2: FSDP_RESHARD_FALSE for the outermost unit,
+                             FSDP_RESHARD_TRUE for others */
+    FSDP_RESHARD_TRUE,    /**< free the whole parameters after forward, and gather them again for
+                             backward (ZeRO-3) */
+    FSDP_RESHARD_FALSE,   /**< keep the whole parameters until after backward (ZeRO-2) */
+    /** FSDP2's reshard_after_forward with an integer: after forward, the parameters are sharded
+     * over only reshard_ranks ranks, from which backward gathers them. Here, the ranks of a host
+     * share one copy of the whole parameters and keep it until after backward. Parameters must not
+     * be read between forward and backward. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
 /** torch.distributed.fsdp.BackwardPrefetch: when to gather the unit that backward needs next. */
 typedef enum fsdp_backward_prefetch {
-    FSDP_BACKWARD_PRE,  /**< before the current unit computes: most overlap, two units in memory */
-    FSDP_BACKWARD_POST, /**< after the current unit has computed and is freed: less memory */
-    FSDP_BACKWARD_NONE, /**< only when backward needs it */
+    FSDP_BACKWARD_PRE,  /**< before the present unit computes; overlaps most, with two units in
+                           memory */
+    FSDP_BACKWARD_POST, /**< after the present unit has computed and is freed; needs less memory */
+    FSDP_BACKWARD_NONE, /**< only when backward comes to that unit */
 } fsdp_backward_prefetch;
 
-/** Which unit forward gathers ahead of time. */
+/** Which unit forward gathers ahead of time when it enters a unit. */
 typedef enum fsdp_forward_prefetch {
-    FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous iteration, as long as the
-                                order of units is the same */
-    FSDP_FORWARD_STRICT,   /**< FSDP1's forward_prefetch=True: like FSDP_FORWARD_IMPLICIT, but if an
-                                iteration enters units in another order than the first iteration
-                                did, it fails with FSDP_ERR_STATE before it communicates */
-    FSDP_FORWARD_NONE,     /**< nothing */
+    FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous forward, as long as the
+                              order of units has not changed */
+    /** FSDP1's forward_prefetch=True. This is FSDP_FORWARD_IMPLICIT, but every iteration must enter
+     * the same units in the same order as the first iteration. If a forward enters another unit, it
+     * returns FSDP_ERR_STATE before it communicates. If units are missing, backward returns
+     * FSDP_ERR_STATE. */
+    FSDP_FORWARD_STRICT,
+    FSDP_FORWARD_NONE, /**< no unit */
 } fsdp_forward_prefetch;
 
 /**
- * Return the dimension along which to shard a parameter. The result must be the same on every rank.
+ * A function that returns the dimension along which a parameter is sharded. The result must be the
+ * same on every rank.
  * @param name the parameter's name within the unit's module
- * @return the i of Shard(i); a negative i counts from the end: -1 is the last dimension
+ * @return the dimension i of Shard(i). A negative i counts from the end: -1 is the last dimension
  */
 typedef int fsdp_shard_placement_fn(const char *name, const fsdp_parameter *parameter, void *arg);
 
 typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     fsdp_reshard reshard_after_forward;
-    /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of shard ranks. 1 has the effect of
-     * FSDP_RESHARD_FALSE. The number of shard ranks has the effect of FSDP_RESHARD_TRUE. */
+    /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of ranks over which the parameters are
+     * sharded. That number itself has the effect of FSDP_RESHARD_TRUE. 1 has the effect of
+     * FSDP_RESHARD_FALSE. */
     int reshard_ranks;
     /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
-     * a host share one copy of each frozen parameter. Writing a frozen parameter is collective, and
-     * the values of the first rank are used. */
+     * a host share one copy of each frozen parameter. Writing a frozen parameter is collective: it
+     * gets the values that the first rank writes. */
     bool no_shard;
     /** Borrowed; must outlive the module. 1-D: parameters are sharded over all ranks of the mesh.
-     * 2-D (replicate, shard): HSDP. Parameters are sharded over dimension 1; ranks along dimension
-     * 0 hold the same shards, and gradients are reduced over them, too. NULL: all ranks of
-     * `group`. */
+     * 2-D (replicate, shard): HSDP. Parameters are sharded along dimension 1. Ranks along dimension
+     * 0 hold the same shards, and gradients are also reduced over these ranks. NULL: parameters are
+     * sharded over all ranks of `group`. */
     const fsdp_device_mesh *mesh;
-    /** NULL: Shard(0). A parameter that is sharded along another dimension is gathered into a copy,
-     * even in float32. In the gradient norm, the parts of its gradient are added by rank, not by
-     * row, so the last bits of the norm depend on the number of ranks. Adafactor needs whole rows
+    /** Experimental. Chooses the dimension along which each parameter is sharded. NULL: Shard(0)
+     * for all. A parameter that is sharded along another dimension is gathered into a copy, even in
+     * float32. In fsdp_clip_grad_norm(), the parts of its gradient are added by rank instead of by
+     * row. So the last bits of the norm depend on the number of ranks. Adafactor needs whole rows
      * and refuses such a parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
-    /** [n_ignored_params] parameters that become part of no unit. Every rank holds them whole, in
-     * memory that the caller allocates (fsdp_module_to_empty()). Their gradients are not reduced.
-     * The array is borrowed for the call. */
+    /** [n_ignored_params] parameters that no unit will have. Every rank holds these parameters
+     * whole, in memory that the caller allocates (fsdp_module_to_empty()). Their gradients are not
+     * reduced. The array is borrowed for the call. */
     fsdp_parameter *const *ignored_params;
     size_t n_ignored_params;
-    /** Give all ranks the values that rank 0 has. Before the call, the parameters of the other
-     * ranks need no memory. */
+    /** Give the parameters of all ranks the values that they have on rank 0. On the other ranks,
+     * the parameters need no memory before the call. */
     bool sync_module_states;
-    fsdp_backward_prefetch
-        backward_prefetch;                  /**< the outermost unit's value counts for all units */
-    fsdp_forward_prefetch forward_prefetch; /**< the outermost unit's value counts for all units */
-    /** Default: at most two units are gathered ahead of the one that computes. true: any number.
-     * One more buffer is then used, so that a rank can gather a unit while its peers still compute
-     * the previous one. The outermost unit's value counts. */
+    /** All units use the backward_prefetch of the outermost unit. */
+    fsdp_backward_prefetch backward_prefetch;
+    /** All units use the forward_prefetch of the outermost unit. */
+    fsdp_forward_prefetch forward_prefetch;
+    /** Default: at most two units are gathered ahead of the one that computes. true: any number of
+     * units. One more buffer is then used for copies: a rank can gather a unit while its peers
+     * still compute the previous one. All units use the value of the outermost unit. */
     bool no_limit_all_gathers;
     fsdp_offload_policy offload_policy; /**< default: nothing is offloaded */
 } fsdp_fully_shard_options;
 
 /**
- * Make `module` a unit over `group` and allocate memory for its parameters. A parameter that has
- * memory already keeps its values: each rank takes its rows. Otherwise the contents are undefined.
+ * Make `module` a unit over `group` and allocate memory for this rank's rows of its parameters. If
+ * a parameter has memory already, its values are kept: the rows are copied from that memory.
+ * Otherwise the rows are undefined.
  *
- * Collective. Must come before the first forward of the module or of a module around it. A failure
- * changes nothing.
+ * Collective. Call this before the first forward of the module or of a module around it. A call
+ * that fails changes nothing.
  *
- * Afterwards fsdp_parameter_local() is a DTensor of this rank's rows of the master weights, and
- * fsdp_parameter_data() has data only between unshard and reshard. A parameter that is also part of
- * another tree may outlive the unit. It then has no memory, values or gradient, like a new
- * parameter.
+ * After the call, fsdp_parameter_local() returns a DTensor with this rank's rows of the master
+ * weights. The tensor of fsdp_parameter_data() has data only while the unit is gathered. If another
+ * tree shares a parameter, the parameter may outlive the unit. It is then like a new parameter,
+ * without memory, values or gradient.
  *
- * @param group   borrowed; must outlive the module. NULL or a group of one rank: no communication.
- *                With options->mesh: the ranks of the mesh, or NULL
+ * @param group   borrowed; must outlive the module. It is NULL or has one rank if there is no
+ *                communication. With options->mesh, it has the ranks of the mesh or is NULL
  * @param device  this rank's device; all units of a tree use the same device and group
  * @param options copied; NULL: all defaults
- * @return FSDP_ERR_INVALID if the module is a unit already; if one of its parameters belongs to a
- *         unit that is not inside it (the message names both); if the mesh has other ranks than
- *         `group`, or more than 2 dimensions; or if reshard_ranks does not divide the number of
- *         shard ranks. FSDP_ERR_UNSUPPORTED for a dtype that mp_policy does not allow.
- *         FSDP_ERR_STATE if a module around `module` is a unit, or if a unit inside it has run
- *         already
+ * @return FSDP_ERR_INVALID if `module` is a unit already; if a unit that is not inside `module` has
+ *         one of its parameters (the message names both); if the mesh does not have the number of
+ *         ranks that `group` has, or has more than 2 dimensions; or if reshard_ranks is not a
+ *         divisor of the number of ranks. FSDP_ERR_UNSUPPORTED for a dtype that fsdp_mp_policy does
+ *         not allow. FSDP_ERR_STATE if a module around `module` is a unit, or if a unit inside
+ *         `module` has run already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group,
                                                       fsdp_device *device,
                                                       const fsdp_fully_shard_options *options);
 /**
- * Make several modules one unit, like fully_shard([norm, head]). They are gathered when the first
- * of them runs and freed after the last one, or when the outermost unit's forward ends. The same
- * applies in backward. A parameter that two of the modules share belongs to this unit.
+ * Make several modules one unit, like fully_shard([norm, head]). The unit is gathered when the
+ * first of its modules runs. It is freed when the last of them has run, or when the forward of the
+ * outermost unit ends. The same applies in backward. A parameter that several of the modules share
+ * belongs to this unit.
  *
- * fsdp_module_is_unit() is true for each of the modules, and a control that is set on one of them
- * applies to all.
+ * fsdp_module_is_unit() is true for each of the modules. A control function that is called for one
+ * of them applies to the whole unit.
  *
- * @param modules [n] modules of one tree, none inside another; the array is copied
- * @return as fsdp_fully_shard(); also FSDP_ERR_INVALID, naming two modules, if they cannot be one
- *         unit
+ * @param modules [n] modules of one tree; none of them may be inside another one; the array is
+ *                copied
+ * @return the errors of fsdp_fully_shard(); FSDP_ERR_INVALID if two of the modules cannot be in one
+ *         unit (the message names them)
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_fully_shard_modules(fsdp_module *const *modules, size_t n, fsdp_group *group,
                          fsdp_device *device, const fsdp_fully_shard_options *options);
 FSDP_API bool fsdp_module_is_unit(const fsdp_module *module);
 
-/** Properties of a unit, without running it. */
+/** Properties of a unit at the time of fsdp_unit_get_info(). */
 typedef struct fsdp_unit_info {
-    const fsdp_module *first_module; /**< the unit's first module */
-    fsdp_group *group; /**< ranks that the parameters are sharded over; borrowed; NULL: one rank */
-    fsdp_group *replicate_group;  /**< HSDP: ranks that hold the same rows; else NULL */
-    const fsdp_device_mesh *mesh; /**< fsdp_fully_shard_options.mesh */
-    int mesh_ndim;                /**< 1 without a mesh */
-    /** [mesh_ndim] placements of the unit's parameters. Parameters that shard_placement_fn() shards
-     * along another dimension have other placements. */
+    /** The module of the unit, or the first one if it has several. */
+    const fsdp_module *first_module;
+    /** The ranks over which the parameters are sharded. Borrowed. NULL: one rank. */
+    fsdp_group *group;
+    /** With HSDP: the ranks that hold the same rows. Otherwise NULL. */
+    fsdp_group *replicate_group;
+    const fsdp_device_mesh *mesh; /**< the mesh of the unit's options; may be NULL */
+    int mesh_ndim;                /**< number of dimensions of `mesh`; 1 without a mesh */
+    /** [mesh_ndim] placements of those of the unit's parameters that are sharded along dimension
+     * 0. */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
-    bool reshard_after_forward; /**< for FSDP_RESHARD_DEFAULT: false if this is the outermost unit
-                                     at present, else true */
+    bool reshard_after_forward; /**< false with FSDP_RESHARD_FALSE; also false with
+                                   FSDP_RESHARD_DEFAULT if this is the outermost unit at present */
     bool no_shard;
     fsdp_offload_kind offload;
     size_t n_parameters;
-    int64_t frozen_numel;       /**< elements of frozen parameters; counted in `numel`, too */
-    int64_t numel, local_numel; /**< elements of the whole parameters, and of this rank's rows */
-    int reshard_ranks;          /**< for FSDP_RESHARD_TO_SMALLER; else 0 */
-    bool is_unsharded;          /**< the unit's parameters have data now */
-    bool is_prefetched;         /**< the unit's gather has begun and is not complete */
-    bool is_held;               /**< unsharded by fsdp_unit_unshard(), until fsdp_unit_reshard() */
-    fsdp_backward_prefetch backward_prefetch;       /**< value of the outermost unit */
-    fsdp_forward_prefetch forward_prefetch;         /**< value of the outermost unit */
-    bool limit_all_gathers;                         /**< value of the outermost unit */
-    size_t n_forward_prefetch, n_backward_prefetch; /**< number of explicitly prefetched modules */
-    bool requires_gradient_sync;                    /**< also false within no_sync */
+    int64_t frozen_numel; /**< number of elements of frozen parameters, which `numel` includes */
+    /** `numel` is the number of elements of the whole parameters; local_numel is that of this
+     * rank's rows. */
+    int64_t numel, local_numel;
+    int reshard_ranks;  /**< that of the unit's options with FSDP_RESHARD_TO_SMALLER; otherwise 0 */
+    bool is_unsharded;  /**< the unit's parameters have data now */
+    bool is_prefetched; /**< the unit's gather has begun but is not complete */
+    bool is_held;       /**< fsdp_unit_unshard() was called, but not yet fsdp_unit_reshard() */
+    fsdp_backward_prefetch backward_prefetch; /**< that of the outermost unit */
+    fsdp_forward_prefetch forward_prefetch;   /**< that of the outermost unit */
+    bool limit_all_gathers;                   /**< that of the outermost unit */
+    /** Numbers of modules that fsdp_set_modules_to_forward_prefetch() and
+     * fsdp_set_modules_to_backward_prefetch() have set. */
+    size_t n_forward_prefetch, n_backward_prefetch;
+    bool requires_gradient_sync; /**< of fsdp_set_requires_gradient_sync(); false within no_sync */
     bool requires_all_reduce;
     bool reshard_after_backward, unshard_in_backward, is_last_backward;
-    double gradient_divide_factor; /**< 0: world_size */
+    double gradient_divide_factor; /**< of fsdp_set_gradient_divide_factor() */
 } fsdp_unit_info;
 
-/** @return FSDP_ERR_INVALID if the module is not a unit */
+/** Set *info to the properties of the unit of `module`. FSDP_ERR_INVALID if `module` is not a
+ * unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
+/** How fsdp_module_print() prints a unit. The comments show the unit of a T5Block. */
 typedef enum fsdp_print_form {
     FSDP_PRINT_FSDP2, /**< (0): FSDPT5Block( */
     FSDP_PRINT_FSDP1, /**< (0): FullyShardedDataParallel( (_fsdp_wrapped_module): T5Block( */
 } fsdp_print_form;
 
 /**
- * Print the tree as torch prints modules. Equal neighbours in a ModuleList are printed once:
- * "(0-5): 6 x T5Block(". The line of a unit ends with its dtypes and the number of its elements on
- * this rank: "# bfloat16 of float32, reduced in float32, returns float32, 64 of 154 elements". The
- * first dtype is param_dtype. master_dtype and reduce_dtype are printed only if they differ from
- * it, and output_dtype only if it is set. fsdp_module_set_extra_repr() sets the text in a layer's
+ * Print the tree below `module` as torch prints modules. Equal neighbours in a ModuleList are
+ * printed once: "(0-5): 6 x T5Block(". fsdp_module_set_extra_repr() sets the text in a layer's
  * parentheses.
+ *
+ * The line of a unit ends with the unit's dtypes and the number of its elements on this rank: "#
+ * bfloat16 of float32, reduced in float32, returns float32, 64 of 154 elements". The dtypes are, in
+ * this order, param_dtype, master_dtype, reduce_dtype and output_dtype. master_dtype and
+ * reduce_dtype are printed only if they differ from param_dtype, and output_dtype only if it is
+ * set. The number of frozen elements follows if there are any.
  * @return FSDP_ERR_IO if writing fails
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_print(const fsdp_module *module, FILE *out,
@@ -273,57 +303,61 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_print(const fsdp_module *module
 
 /** @name Wrap policies: torch.distributed.fsdp.wrap @{ */
 typedef enum fsdp_wrap_kind {
-    FSDP_WRAP_TRANSFORMER, /**< modules of the given classes: transformer_auto_wrap_policy */
+    FSDP_WRAP_TRANSFORMER, /**< modules of certain classes: transformer_auto_wrap_policy */
     FSDP_WRAP_SIZE,        /**< modules with many parameters: size_based_auto_wrap_policy */
-    FSDP_WRAP_NONE,        /**< the root alone */
+    FSDP_WRAP_NONE,        /**< no module but the root */
     FSDP_WRAP_CUSTOM,      /**< modules that a function chooses: CustomPolicy */
 } fsdp_wrap_kind;
 
 /**
- * Decide whether a module becomes a unit. Called for every module below the root, children first.
- * The result must be the same on every rank.
+ * A function that returns true if `module` becomes a unit. fsdp_auto_wrap() calls it for every
+ * module below the root, children before parents. The result must be the same on every rank.
  * @param path    dotted path of the module below the root
- * @param options in: the root's options; out: this unit's options
+ * @param options in: the root's options; out: the options of this unit
  */
 typedef bool fsdp_wrap_fn(const char *path, const fsdp_module *module, void *arg,
                           fsdp_fully_shard_options *options);
 
 /**
- * Set the options of one unit, as in fully_shard(layer, mp_policy=...). Called for the root, with
- * path "", and for every module that a policy of any kind has chosen. It must set the same options
- * on every rank.
- * @param options in: the root's options; out: this unit's options
+ * A function that sets the options of one unit, as in fully_shard(layer, mp_policy=...).
+ * fsdp_auto_wrap() calls it for the root (with path "") and for every module that the policy has
+ * chosen, whatever its kind. It must set the same options on every rank.
+ * @param options in: the root's options; out: the options of this unit
  */
 typedef void fsdp_unit_options_fn(const char *path, const fsdp_module *module, void *arg,
                                   fsdp_fully_shard_options *options);
 
-/** Selects the modules that become units. Fields that belong to another kind are ignored. */
+/** How fsdp_auto_wrap() chooses the modules that become units. Each comment says for which `kind` a
+ * field is used. */
 typedef struct fsdp_wrap_policy {
     fsdp_wrap_kind kind;
-    /** TRANSFORMER: names of the classes whose modules become units, NULL-terminated. A chosen
-     * module may be inside another one. fsdp_model_info.block_classes has the names for a model. */
+    /** For FSDP_WRAP_TRANSFORMER: names of the classes whose modules become units, NULL-terminated.
+     * A chosen module may be inside another one. fsdp_model_info.block_classes has the names for a
+     * model. */
     const char *const *transformer_layer_cls;
-    /** SIZE: a module becomes a unit if its parameters, without those of the units inside it, have
-     * at least this many elements. Ignored parameters are not counted. 0: 100000000. */
+    /** For FSDP_WRAP_SIZE: a module becomes a unit if its parameters, without those of units inside
+     * it, have at least this number of elements. Ignored parameters do not count. 0: 100000000. */
     int64_t min_num_params;
-    /** SIZE: classes whose modules never become units, NULL-terminated. NULL: ModuleList,
-     * ModuleDict. */
+    /** For FSDP_WRAP_SIZE: names of classes whose modules never become units, NULL-terminated.
+     * NULL: ModuleList and ModuleDict. */
     const char *const *exclude_wrap_modules;
-    /** SIZE: classes whose modules never become units, nor do modules inside them. NULL-terminated.
-     * NULL: MultiheadAttention. */
+    /** For FSDP_WRAP_SIZE: names of classes, NULL-terminated. Neither their modules nor modules
+     * inside these become units. NULL: MultiheadAttention. */
     const char *const *force_leaf_modules;
-    fsdp_wrap_fn *custom; /**< CUSTOM */
+    fsdp_wrap_fn *custom; /**< for FSDP_WRAP_CUSTOM */
     void *custom_arg;
-    /** All kinds: chosen modules of the same class that follow each other in a list are combined,
-     * this many per unit (fsdp_fully_shard_modules()). A unit has the options of its first module.
-     * 0 or 1: each module is a unit of its own. */
+    /** For all kinds: this number of modules become one unit (fsdp_fully_shard_modules()). The
+     * modules are chosen by the policy, follow each other, and have the same parent and the same
+     * class. The unit has the options of its first module. 0 or 1: each module becomes its own
+     * unit. */
     int modules_per_unit;
-    /** All kinds: [n_joint_modules] modules that become one unit (fsdp_fully_shard_modules()), even
-     * if the policy does not choose them. The unit has the options of its first module. The policy
-     * applies to modules inside them as usual. */
+    /** For all kinds; experimental: [n_joint_modules] modules that become one unit
+     * (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the
+     * options of its first module. Modules inside the joint modules are chosen as usual. */
     fsdp_module *const *joint_modules;
     size_t n_joint_modules;
-    fsdp_unit_options_fn *unit_options; /**< NULL: all units have the root's options */
+    /** For all kinds. NULL: all units have the root's options. */
+    fsdp_unit_options_fn *unit_options;
     void *unit_options_arg;
 } fsdp_wrap_policy;
 
@@ -331,20 +365,22 @@ typedef struct fsdp_wrap_policy {
  * FullyShardedDataParallel(root, auto_wrap_policy=...): call fsdp_fully_shard() for the modules
  * that the policy chooses, children first, and then for `root`. Collective.
  *
- * Only a module with a forward of its own can be a unit. A module that only has parameters for the
- * module around it (Linear, LayerNorm, Embedding) is a part of that module: SIZE never chooses it,
- * and the other kinds return an error if it is chosen. A model's head and its token embedding have
- * a forward of their own. T5's embedding, which encoder and decoder read, has none. A parameter
- * with names in several units, such as T5's `shared`, belongs to the unit around all of them. SIZE,
- * too, counts it in that unit.
+ * Only a module with its own forward can be a unit. A Linear, a LayerNorm or an Embedding has none:
+ * it only has parameters for the module around it. FSDP_WRAP_SIZE does not choose such a module.
+ * With the other kinds it is an error to choose it. A model's head and its token embedding do have
+ * their own forward, except for T5's embedding, which encoder and decoder read.
  *
- * @param policy  NULL: the root only
- * @param options options of every unit. output_dtype applies to the root only, because units inside
- *                it pass tensors to each other. NULL: all defaults
- * @return FSDP_ERR_INVALID, with nothing changed, if the policy names a class that no module has or
- *         whose modules cannot be units (the message lists the classes that can), or if a module is
- *         a unit already; and the errors of fsdp_fully_shard(). If memory runs out, some modules
- *         are already units, and the tree can only be destroyed
+ * If several modules share a parameter, as with T5's `shared`, the parameter belongs to the
+ * innermost unit around all of these modules. FSDP_WRAP_SIZE counts the parameter there.
+ *
+ * @param policy  NULL: only the root becomes a unit
+ * @param options options of every unit; NULL: all defaults. output_dtype applies only to the root,
+ *                because the other units pass their outputs to each other
+ * @return FSDP_ERR_INVALID if transformer_layer_cls has a class of no module, or a class whose
+ *         modules cannot be units; the message lists the possible classes. FSDP_ERR_INVALID also if
+ *         a module is a unit already. In these cases nothing has changed. Otherwise the errors of
+ *         fsdp_fully_shard(). After FSDP_ERR_NOMEM, some modules may be units already, and the tree
+ *         can only be destroyed
  *
  * Source: torch/distributed/fsdp/wrap.py.
  */
@@ -355,74 +391,74 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_auto_wrap(fsdp_module *root,
 /** @} */
 
 /** @name FullyShardedDataParallel (FSDP1) @{ */
-/** torch.distributed.fsdp.ShardingStrategy. The hybrid strategies need a mesh (replicate, shard);
- * without a mesh, the parameters are sharded over the ranks of this host, with one replica. */
+/** torch.distributed.fsdp.ShardingStrategy. The hybrid strategies are for a mesh (replicate,
+ * shard). Without a mesh, they shard the parameters over the ranks of this host, with one
+ * replica. */
 typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_FULL_SHARD,
-    FSDP_SHARDING_SHARD_GRAD_OP, /**< parameters stay gathered from forward to backward */
+    FSDP_SHARDING_SHARD_GRAD_OP, /**< parameters stay gathered between forward and backward */
     FSDP_SHARDING_NO_SHARD,
     FSDP_SHARDING_HYBRID_SHARD,      /**< FULL_SHARD within a replica */
     FSDP_SHARDING_HYBRID_SHARD_ZERO2 /**< SHARD_GRAD_OP within a replica */
 } fsdp_sharding_strategy;
 
-/** The names of sharding strategies and backward prefetches in command-line flags, for
- * fsdp_option.choices: in the order of the enumerators, NULL-terminated. @{ */
+/** Names of the enumerators for command-line flags (fsdp_option.choices), in the order of the
+ * enumerators, NULL-terminated. @{ */
 FSDP_API extern const char *const fsdp_sharding_strategy_choices[];
 FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
 /** @} */
 
 /**
  * A function that initialises the parameters of `module` itself, not those of modules below it,
- * like reset_parameters(). It calls fsdp_module_init(), or writes fsdp_parameter_local() between
- * fsdp_tensor_begin_write() and fsdp_tensor_end_write().
+ * like reset_parameters() in PyTorch. It may call fsdp_module_init(). Or it may write the tensors
+ * of fsdp_parameter_local() between fsdp_tensor_begin_write() and fsdp_tensor_end_write().
  *
- * It is called on every rank for every module that has sharded parameters of its own without
- * values. These are parameters that were not loaded and that sync_module_states did not take from
- * rank 0. Ignored parameters do not count; they may have no memory.
+ * It is called on every rank, for each module that itself has a parameter without values. A
+ * parameter has values if it was loaded, or taken from rank 0 (sync_module_states). Ignored
+ * parameters do not count; they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 
-/** The arguments of FullyShardedDataParallel(). Zero means default. */
+/** The arguments of FullyShardedDataParallel(). A field that is 0 or NULL has its default. */
 typedef struct fsdp_fully_sharded_data_parallel_options {
     fsdp_sharding_strategy sharding_strategy;
-    bool cpu_offload; /**< CPUOffload(offload_params=True): prints a notice on the CPU device and
-                           does nothing else */
-    const char
-        *offload_dir; /**< with cpu_offload: offload to a file, see fsdp_offload_policy; or NULL */
-    const fsdp_wrap_policy *auto_wrap_policy; /**< NULL: only the module itself is a unit.
-                                                   FSDP_WRAP_TRANSFORMER corresponds to
-                                                   ModuleWrapPolicy */
+    bool cpu_offload; /**< CPUOffload(offload_params=True): without offload_dir, FSDP_OFFLOAD_CPU */
+    /** With cpu_offload: folder in which each rank offloads to a file (FSDP_OFFLOAD_DIR). NULL: no
+     * file. */
+    const char *offload_dir;
+    const fsdp_wrap_policy *auto_wrap_policy; /**< default: only the module itself becomes a unit.
+                                                 ModuleWrapPolicy is FSDP_WRAP_TRANSFORMER here */
     fsdp_backward_prefetch backward_prefetch;
-    const fsdp_mixed_precision *mixed_precision; /**< NULL: nothing is cast */
-    fsdp_module *const
-        *ignored_modules; /**< [n_ignored_modules] the parameters of these modules and of all
-                               modules below them stay whole, and their gradients are not reduced */
+    const fsdp_mixed_precision *mixed_precision; /**< default: nothing is cast */
+    /** [n_ignored_modules] The parameters of these modules and of all modules below them are
+     * ignored (fsdp_fully_shard_options.ignored_params). */
+    fsdp_module *const *ignored_modules;
     size_t n_ignored_modules;
-    fsdp_parameter *const
-        *ignored_states; /**< [n_ignored_states] these parameters are ignored, too */
+    /** [n_ignored_states] These parameters are ignored, too. */
+    fsdp_parameter *const *ignored_states;
     size_t n_ignored_states;
-    fsdp_param_init_fn *param_init_fn; /**< NULL: values are loaded or drawn later */
+    fsdp_param_init_fn *param_init_fn; /**< default: the caller loads or initialises values later */
     void *param_init_arg;
-    bool sync_module_states;   /**< all ranks get the values that rank 0 has */
-    bool forward_prefetch;     /**< FSDP_FORWARD_STRICT */
+    bool sync_module_states;   /**< true: all ranks get the values that rank 0 has */
+    bool forward_prefetch;     /**< true: FSDP_FORWARD_STRICT; default: FSDP_FORWARD_IMPLICIT */
     bool no_limit_all_gathers; /**< default: limit_all_gathers=True */
-    /** Parameters always keep their names and shapes. As in PyTorch, frozen and trainable
-     * parameters in one unit are an error unless this is set. */
+    /** true: a unit may have both frozen and trainable parameters. Default: this is an error, as in
+     * PyTorch. Parameters keep their names and shapes in both cases. */
     bool use_orig_params;
     const fsdp_device_mesh *device_mesh; /**< see fsdp_fully_shard_options.mesh */
 } fsdp_fully_sharded_data_parallel_options;
 
 /**
- * FullyShardedDataParallel(module, ...): the modules that the policy chooses and the module itself
- * become units, as by fsdp_auto_wrap(). Collective.
+ * FullyShardedDataParallel(module, ...): call fsdp_auto_wrap() with equivalent options. The modules
+ * that auto_wrap_policy chooses and `module` itself become units. Collective.
  *
  * @param group   process_group; borrowed
  * @param device  device_id: where the parameters are allocated
  * @param options NULL: all defaults; copied
- * @return as fsdp_auto_wrap(); FSDP_ERR_INVALID with nothing changed for a mesh that does not fit
- *         the strategy. After one of the following errors the tree can only be destroyed:
- *         FSDP_ERR_INVALID, naming the parameters, if a unit has frozen and trainable parameters
- *         without use_orig_params; any failure of param_init_fn
+ * @return the errors of fsdp_auto_wrap(). FSDP_ERR_INVALID if the mesh does not fit the strategy;
+ *         nothing has changed. FSDP_ERR_INVALID if, without use_orig_params, a unit has both frozen
+ *         and trainable parameters (the message names two of them). The failures of param_init_fn.
+ *         After an error of the last two kinds, the tree can only be destroyed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_device *device,
@@ -431,21 +467,21 @@ fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_de
 
 /** @name All-gather extensions @{ */
 /**
- * Experimental. Functions that convert a parameter before and after its all-gather, like
- * fsdp_pre_all_gather() and fsdp_post_all_gather() of a tensor subclass in FSDP2. The parameter is
- * communicated in a packed form (float8, NF4), which every rank unpacks. Every rank makes the calls
- * in the same order.
+ * Experimental. Functions that pack a parameter before its all-gather and unpack it afterwards,
+ * like fsdp_pre_all_gather() and fsdp_post_all_gather() of a tensor subclass in FSDP2. The ranks
+ * communicate only the packed form (float8, NF4). On all ranks, the functions are called in the
+ * same order.
  */
 typedef struct fsdp_all_gather_extension {
-    /** Return the number of bytes of `rows` rows in packed form. It must be the same on every
-     * rank. */
+    /** Return the number of bytes of `rows` rows in packed form. The result must be the same on
+     * every rank. */
     size_t (*packed_bytes)(void *self, const fsdp_parameter *parameter, int64_t rows);
     /**
      * Pack this rank's rows.
-     * @param local  this rank's rows as they are stored; may have no rows
-     * @param group  for further communication, such as a common scale; NULL if there is only one
-     *               rank
-     * @param packed [bytes] of packed_bytes(), 64-byte aligned
+     * @param local  this rank's rows of the parameter, as they are stored; may have no rows
+     * @param group  a group over which the function may communicate, e.g. to agree on a scale; NULL
+     *               if there is only one rank
+     * @param packed out: [bytes]; `bytes` is the result of packed_bytes(); 64-byte aligned
      */
     fsdp_status (*pre_all_gather)(void *self, const fsdp_parameter *parameter,
                                   const fsdp_tensor *local, fsdp_group *group, void *packed,
@@ -460,174 +496,190 @@ typedef struct fsdp_all_gather_extension {
 } fsdp_all_gather_extension;
 
 /**
- * Set the extension of a parameter, before fsdp_fully_shard() of its unit. Copied; NULL: none.
- * While its unit is gathered, each rank holds the whole unpacked parameter.
+ * Set the extension of a parameter. Call this before fsdp_fully_shard() of its unit. While the unit
+ * is gathered, each rank has its own copy of the whole unpacked parameter.
+ * @param extension copied; NULL: none
  * @return FSDP_ERR_STATE if the parameter belongs to a unit already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
     fsdp_parameter *parameter, const fsdp_all_gather_extension *extension);
 /** @} */
 
-/** @name Controls
- * These functions need a module that is a unit. With `recurse` they apply to every unit below the
- * module, too, and the module itself need not be a unit. All ranks must make the same calls. The
- * calls take effect at the next forward or backward, and return FSDP_ERR_INVALID, with nothing
- * changed, if there is no unit. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
- * FullyShardedDataParallel. @{ */
+/**
+ * @name Control functions
+ * A control function changes how a unit runs. `module` must be a unit. With `recurse`, it need not
+ * be one, and the function applies to all units below it, too. If there is no unit, the function
+ * returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same calls.
+ * fsdp_unit_unshard() and fsdp_unit_reshard() take effect at once, the other functions at the next
+ * forward or backward. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
+ * FullyShardedDataParallel. @{
+ */
 
 /**
- * Gather the unit's parameters now and keep them until fsdp_unit_reshard(), which must come before
- * the next write to them (optimizer, init, load). Collective.
- * @return FSDP_ERR_INVALID if the module is not a unit; FSDP_ERR_STATE while its parameters are
- *         being written or summoned
+ * Gather the unit's parameters now and keep them until fsdp_unit_reshard(). Call
+ * fsdp_unit_reshard() before the parameters are next written (optimizer, init, load). Collective.
+ * @return FSDP_ERR_INVALID if `module` is not a unit; FSDP_ERR_STATE while its parameters are being
+ *         written or are summoned (fsdp_summon_full_params_begin())
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard(fsdp_module *module);
+/** Free the whole parameters of the unit now. FSDP_ERR_INVALID if `module` is not a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
  * unshard(async_op=True): start gathering the unit's parameters. The unit's next forward or
- * backward waits until the gather is complete, and frees the parameters as usual. If neither
- * follows, fsdp_unit_reshard() must come before the next write. Collective, without waiting for the
- * peers.
- * @param handle out: ended by fsdp_unshard_handle_wait() before the module is destroyed; NULL if
- *               not wanted
- * @return as fsdp_unit_unshard()
+ * backward waits until the gather is complete, and later frees the parameters as usual. If the unit
+ * does not run before its parameters are next written, call fsdp_unit_reshard() first. Collective,
+ * but does not wait for the peers.
+ * @param handle out: must be ended by fsdp_unshard_handle_wait() before the module is destroyed.
+ *               `handle` may be NULL
+ * @return the errors of fsdp_unit_unshard()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard_async(fsdp_module *module,
                                                              fsdp_unshard_handle **handle);
-/** Wait until the parameters have data, and free the handle. Does not wait if the unit was
- * resharded in the meantime. Accepts NULL. Collective. */
+/** Wait until the gather is complete, and free the handle. Does not wait if the unit has been
+ * resharded since fsdp_unit_unshard_async(). Accepts NULL. Collective. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle);
 
 /**
- * Set the units to gather, in this order, when forward (or backward) enters `module`. They replace
- * the units that are prefetched by default. Their number is not limited, but all except the first
- * two wait for their turn unless no_limit_all_gathers is set. Units that are gathered but not used
- * are freed at the end of the forward (or backward).
- * @param modules [n] units of the same tree; copied. n == 0 restores implicit prefetch
+ * Set the units that are gathered ahead of time, in this order, when forward enters `module`. These
+ * units replace the unit that forward_prefetch would choose. n is not limited. But unless
+ * no_limit_all_gathers is set, only two units are gathered ahead at a time, and the other units
+ * wait. Units that were gathered and did not run are freed at the end of the forward.
+ * @param modules [n] units of the same tree; copied. n == 0: forward_prefetch chooses again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_forward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
+/** Like fsdp_set_modules_to_forward_prefetch(), but for backward and backward_prefetch. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
 
 /**
- * false: backward communicates no gradients. Whole gradients add up, one micro-step after another,
- * in the unit's float32 gradient buffer, which stays allocated on every rank. The buffer is as
- * large as the unit, with one exception: after the first micro-step, it has only those rows of an
- * embedding's gradient that were looked up. It gets the other rows when a second micro-step is
- * added. The first backward that runs with true reduces the sum over the ranks and divides it.
+ * Choose whether backward communicates gradients. With false, it does not. The whole gradients of
+ * this rank's micro-steps are then added up, one micro-step after another, in the unit's float32
+ * gradient buffer, which stays allocated on every rank. The next backward with true reduces the
+ * sums over the ranks and divides them.
  *
- * Results are the same in every run, but they are rounded differently from those with true, where
- * the gradients of all ranks and micro-steps are summed as one tree.
+ * The buffer is as large as the unit, with one exception: after the first micro-step, it has only
+ * those rows of an embedding's gradient that were looked up. It gets the other rows in the second
+ * micro-step.
  *
- * The sums are dropped when a forward or backward fails, when fsdp_tape_reset() cancels a forward,
- * and when a forward has micro_step 0 and n_micro_steps is above 1. A forward without a tape drops
- * nothing. After a failure that dropped gradients, the step must start again: a forward with a
- * later micro_step returns FSDP_ERR_STATE, and so does the backward of a loss whose gradients were
- * dropped.
+ * Results are the same in every run. They are rounded differently than if all backwards run with
+ * true, which sum the gradients of all ranks and micro-steps as one tree.
+ *
+ * The sums are dropped when a forward or backward fails, and when fsdp_tape_reset() cancels a
+ * forward. A forward with micro_step 0 drops them, too, if n_micro_steps is above 1. A forward
+ * without a tape drops nothing. After a failure that dropped gradients, the step must start again:
+ * a forward with a later micro_step returns FSDP_ERR_STATE, and so does the backward of a loss
+ * whose gradients were dropped.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module,
                                                                      bool requires_gradient_sync,
                                                                      bool recurse);
 /**
- * HSDP only. false: backward sums gradients over the ranks that a parameter is sharded over, but
- * not over the replicas. The sharded gradients of the micro-steps are added up, one after another.
- * A backward with true also adds the sums of the other replicas. The sums are dropped in the same
- * cases as with fsdp_set_requires_gradient_sync().
+ * With HSDP, choose whether backward also sums gradients over the replicas. With false, backward
+ * sums them only over the ranks over which a parameter is sharded. The sharded gradients of the
+ * micro-steps are then added up, one micro-step after another. The next backward with true adds the
+ * sums of the other replicas. The sums are dropped in the same cases as in
+ * fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
                                                                   bool recurse);
-/** FSDP1's no_sync(): fsdp_set_requires_gradient_sync(false) for all units between begin and end;
- * end restores the previous value. FSDP_ERR_INVALID for a unit inside another one. FSDP_ERR_STATE
- * if begin is called twice without an end, or end without a begin. @{ */
+/** Begin FSDP1's no_sync(): until fsdp_no_sync_end(), backward communicates no gradients of the
+ * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). FSDP_ERR_INVALID if
+ * `root` is inside a unit. FSDP_ERR_STATE if no_sync has begun already. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_begin(fsdp_module *root);
+/** End no_sync(). Units then have the value again that fsdp_set_requires_gradient_sync() set.
+ * FSDP_ERR_STATE if no_sync has not begun. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
-/** @} */
 
-/** Replace the value of fsdp_fully_shard_options.reshard_after_forward. */
+/** Replace fsdp_fully_shard_options.reshard_after_forward of a unit. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module *module,
                                                                     bool reshard_after_forward,
                                                                     bool recurse);
-/** false: keep parameters unsharded after backward, so that the next forward need not gather them.
- * Use false for all micro-steps but the last. Before the next write, call fsdp_unit_reshard() or
- * run a backward with true. */
+/** With false, parameters stay gathered after backward, so that the next forward need not gather
+ * them. Use false for all micro-steps but the last one. Before the parameters are next written,
+ * call fsdp_unit_reshard() or run a backward with true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
-/** false: a backward ends without reducing the gradients of its last unit; the next backward
- * reduces them. Use false for all backwards but the last one before the optimizer step. Applies to
- * the unit's whole tree. */
+/** With false, a backward does not reduce the gradients of the last unit that it runs; the next
+ * backward reduces them. Use false for all backwards but the last one before the optimizer step.
+ * Applies to all units of the tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
-/** false: do not gather the unit's parameters in backward. Use false for a unit whose operations do
- * not read parameters in backward, such as an embedding. An operation that reads them anyway
- * returns an error, on the meta device too. No effect while the module, or one below it, uses
- * activation checkpointing. */
+/** With false, backward does not gather the unit's parameters. Use false for a unit whose
+ * operations do not read parameters in backward, such as an embedding. If an operation reads them
+ * nevertheless, it fails, also on the meta device. No effect while the module or a module below it
+ * has activation checkpointing. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module,
                                                                   bool unshard_in_backward);
 
 /**
- * Set the number by which gradients are divided. Gradients are sums over ranks and micro-steps, and
- * are divided once, at the last micro-step. 0: world_size, the default, which gives gradients of
- * the mean of the ranks' losses, as in FSDP2. For a mean over tokens, set it to the number of label
- * tokens of the whole step. Applies to every unit of `root`.
+ * Set the number by which gradients are divided. Gradients are summed over ranks and micro-steps,
+ * and are divided once, at the last micro-step. Applies to all units at and below `root`.
+ * @param factor 0 (the default): world_size, so gradients are those of the mean of the ranks'
+ *               losses, as in FSDP2. To get the gradients of a mean over tokens, pass the number of
+ *               label tokens of the whole step
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
 
-/** A function that reads, and may change, this rank's rows of a gradient. If it fails, the backward
- * fails. */
+/** A function that may read and change `rows`, which is this rank's rows of a gradient. If it
+ * fails, the backward fails. */
 typedef fsdp_status fsdp_all_reduce_hook(fsdp_parameter *parameter, fsdp_tensor *rows, void *arg);
-/** Set a function that is called for each gradient of the unit after it was reduced and divided,
- * and before it is added to the parameter's gradient. NULL: none. */
+/** Set a function that backward calls for each gradient of the unit. At that time, the gradient has
+ * been reduced and divided, but not yet added to the tensor of fsdp_parameter_grad(). NULL:
+ * none. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_all_reduce_hook(fsdp_module *module,
                                                               fsdp_all_reduce_hook *hook,
                                                               void *arg);
 /** @} */
 
 /** @name summon_full_params (FSDP1): whole parameters between steps, to read or change @{ */
-/** The arguments of FSDP.summon_full_params(). Zero means default. */
+/** The arguments of FSDP.summon_full_params(). A field that is false has its default. */
 typedef struct fsdp_summon_full_params_options {
-    bool no_recurse;     /**< recurse=False: only the outermost units in the module */
-    bool no_writeback;   /**< writeback=False: changes are lost at the end */
+    bool no_recurse;     /**< recurse=False: no units that are inside other units of the module */
+    bool no_writeback;   /**< writeback=False: changes to the copies are lost at the end */
     bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, and the
-                              other ranks get NULL; requires no_writeback = true */
+                            other ranks get NULL; requires no_writeback */
     bool offload_to_cpu; /**< no effect: parameters are in host memory anyway */
-    bool with_grads;     /**< summon gradients, too */
+    bool with_grads;     /**< true: gather gradients, too */
 } fsdp_summon_full_params_options;
 
-/** The summoned parameters. */
+/** Whole parameters that are summoned, that is, gathered for the user. */
 typedef struct fsdp_full_params fsdp_full_params;
 
 /**
- * Gather the whole parameters of all units in `module`, as private copies of each rank, in the
- * dtype of the master weights. Collective. Until fsdp_summon_full_params_end(), running the units
- * or writing their parameters (optimizer, init, load) returns FSDP_ERR_STATE.
+ * Summon the parameters of all units at and below `module`: give each rank its own copies of the
+ * whole parameters, in the dtype of the master weights. Collective. Until
+ * fsdp_summon_full_params_end(), running these units or writing their parameters (optimizer, init,
+ * load) returns FSDP_ERR_STATE.
  *
  * @param options NULL: all defaults; copied
- * @param full    out: owned by the caller, ended by fsdp_summon_full_params_end() before the module
- *                is destroyed
- * @return FSDP_ERR_INVALID if the module has no unit; FSDP_ERR_STATE within a forward or backward,
- *         on meta, or if a unit is summoned already; FSDP_ERR_UNSUPPORTED for rank0_only with
- *         writeback. In each case nothing has changed
+ * @param full    out: owned by the caller; must be ended by fsdp_summon_full_params_end() before
+ *                the module is destroyed
+ * @return FSDP_ERR_INVALID if `module` has no unit; FSDP_ERR_STATE within a forward or backward, on
+ *         meta, or if a unit is being written or is summoned already; FSDP_ERR_UNSUPPORTED for
+ *         rank0_only without no_writeback. In each case nothing has changed
  *
  * Source: FullyShardedDataParallel.summon_full_params().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
     fsdp_module *module, const fsdp_summon_full_params_options *options, fsdp_full_params **full);
-/** Get the whole tensor, contiguous, to read and write. NULL if this rank does not have it or its
- * unit is not summoned. Borrowed. */
+/** Get this rank's copy of the whole parameter, contiguous, to read and write. NULL if this rank
+ * has no copy or the parameter's unit is not summoned. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
-/** Get the whole gradient, contiguous, to read and write. NULL if fsdp_full_params_get() returns
- * NULL, if there is no gradient, or if with_grads is not set. Borrowed. */
+/** Get this rank's copy of the whole gradient, contiguous, to read and write. NULL if
+ * fsdp_full_params_get() returns NULL, if the parameter has no gradient, or without with_grads.
+ * Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,
                                             const fsdp_parameter *parameter);
-/** End the summoning. With writeback, each rank stores its own rows of the copies, including those
- * of gradients. Collective. Frees `full` even if it fails. */
+/** Free the copies. Without no_writeback, each rank first writes its rows of the copies back to the
+ * master weights and, with with_grads, to the gradients. Collective. Frees `full` even if it
+ * fails. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_end(fsdp_full_params *full);
 /** @} */
 

@@ -2,9 +2,10 @@
  * @file
  * Modules: a tree of objects with names, classes, parameters and a forward, like torch.nn.Module.
  *
- * A model builds its tree without memory: parameters only have a shape and an initialisation. Then
- * either fsdp_fully_shard() gives each rank its rows, or fsdp_module_to_empty() allocates whole
- * parameters. After that fsdp_module_init() initialises them, or a checkpoint is loaded into them.
+ * A model first builds its tree without memory: a parameter has only a shape and an initialisation.
+ * Next, fsdp_fully_shard() allocates each rank's rows of the parameters, or fsdp_module_to_empty()
+ * allocates whole parameters. Finally, fsdp_module_init() initialises the parameters, or a
+ * checkpoint is loaded into them.
  */
 #pragma once
 #include <fsdp/autograd.h>
@@ -19,27 +20,33 @@ extern "C" {
 typedef struct fsdp_module fsdp_module;
 typedef struct fsdp_parameter fsdp_parameter;
 
-/** Initial values of a parameter: N(mean, std), or mean everywhere if std is 0. */
+/** Initial values of a parameter: drawn from N(mean, std), or all equal to `mean` if std is 0. */
 typedef struct fsdp_init {
     float mean, std;
-    bool has_zero_row; /**< set row zero_row to 0: torch.nn.Embedding's padding_idx */
+    bool has_zero_row; /**< true: row zero_row is initially 0, like row padding_idx of a
+                          torch.nn.Embedding */
     int64_t zero_row;
 } fsdp_init;
 
-/** @param class_name the Hugging Face class ("T5Block"), used by wrap policies; copied */
+/**
+ * Create a module without parameters, children or a forward.
+ * @param class_name the Hugging Face class ("T5Block"), by which wrap policies find it; copied
+ */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_create(const char *class_name,
                                                         fsdp_module **module);
-/** Destroys all children, too. A parameter that another module shares is kept. Accepts NULL. */
+/** Destroy the module and all modules below it. A parameter that several modules have is freed
+ * together with the last of them. Accepts NULL. */
 FSDP_API void fsdp_module_destroy(fsdp_module *module);
 /**
  * Add `child` to `parent`, which then owns `child`. If this fails, `child` is destroyed, unless it
  * already has a parent.
- * @param name copied; FSDP_ERR_INVALID if another child has this name, or it is empty or contains a
- *             dot
+ * @param name copied. FSDP_ERR_INVALID if the name is empty, contains a dot, or is that of another
+ *             child
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name,
                                                            fsdp_module *child);
-/** Add a parameter of shape [ndim], ndim >= 1; *parameter is borrowed. */
+/** Create a parameter of shape [ndim], ndim >= 1, and add it to the module. *parameter is borrowed;
+ * `parameter` may be NULL. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_parameter(fsdp_module *module,
                                                                const char *name, int ndim,
                                                                const int64_t *shape, fsdp_init init,
@@ -55,9 +62,9 @@ FSDP_API fsdp_module *fsdp_module_child(const fsdp_module *module, int i);
 /** Return the module's name within its parent; "" for a root. */
 FSDP_API const char *fsdp_module_name(const fsdp_module *module);
 /**
- * Set what fsdp_module_print() shows in the parentheses of a module without children, like torch's
- * extra_repr(): "p=0.1, inplace=False" for a Dropout. Default: derived from the shapes of a layer's
- * parameters.
+ * Set the text that fsdp_module_print() prints in the parentheses of a module without children,
+ * like torch's extra_repr(): "p=0.1, inplace=False" for a Dropout. The default text is made from
+ * the shapes of the module's parameters.
  * @param text copied
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_set_extra_repr(fsdp_module *module,
@@ -66,24 +73,27 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_set_extra_repr(fsdp_module *mod
  * NULL if there is none. */
 FSDP_API fsdp_module *fsdp_module_find(fsdp_module *module, const char *path);
 
-/** A function that fsdp_module_visit() calls for the module itself (path "") and for every module
- * below it, parents first. */
+/** A function that fsdp_module_visit() calls. `path` is the dotted path of `module` below the
+ * module at which the visit began. */
 typedef fsdp_status fsdp_module_visit_fn(const char *path, fsdp_module *module, void *arg);
+/** Call `visit` for `module` (with path "") and for every module below it, parents before children.
+ * If `visit` fails, stop and return its failure. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_visit(fsdp_module *module,
                                                        fsdp_module_visit_fn *visit, void *arg);
 
 typedef struct fsdp_named_parameter {
-    const char *name; /**< fully qualified, borrowed from the list */
+    const char *name; /**< dotted path, borrowed from the list */
     fsdp_parameter *parameter;
 } fsdp_named_parameter;
 
-/** Parameters in PyTorch's order: a module's own parameters, then its children's. */
+/** Parameters in PyTorch's order: those of a module itself, then those of its children. */
 typedef struct fsdp_parameter_list {
     fsdp_named_parameter *items;
     size_t n;
 } fsdp_parameter_list;
 
 /**
+ * List the parameters of `module` and of all modules below it.
  * @param duplicates false: each parameter once, under its first name (named_parameters());
  *        true: every name (state_dict())
  * @param list out: freed with fsdp_parameter_list_free()
@@ -93,15 +103,15 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_parameters(fsdp_module *module,
 FSDP_API void fsdp_parameter_list_free(fsdp_parameter_list *list);
 
 /** @name Parameters @{ */
-/** Get the tensor that operations read: the whole parameter, in the compute dtype. NULL if it has
- * no memory yet. Borrowed. */
+/** Get the tensor that operations read: the whole parameter, in the compute dtype. NULL if the
+ * parameter has no memory yet. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_data(const fsdp_parameter *parameter);
-/** Get the tensor that optimizers update: this rank's rows of the master weights. It is the tensor
- * of fsdp_parameter_data() if the parameter is not sharded. Read its elements between
+/** Get the tensor that optimizers update: this rank's rows of the master weights. If the parameter
+ * is not sharded, this is the tensor of fsdp_parameter_data(). Read its elements only between
  * fsdp_tensor_begin_read() and fsdp_tensor_end_read(). */
 FSDP_API fsdp_tensor *fsdp_parameter_local(const fsdp_parameter *parameter);
-/** Get the gradient: float32, with the shape of fsdp_parameter_local(); NULL if backward computed
- * none. Borrowed. */
+/** Get the gradient. It is float32 and has the shape of fsdp_parameter_local(). NULL if no backward
+ * has computed it since gradients were last released. Borrowed. */
 FSDP_API fsdp_tensor *fsdp_parameter_grad(const fsdp_parameter *parameter);
 FSDP_API int fsdp_parameter_ndim(const fsdp_parameter *parameter);
 /** Get the shape [ndim] of the whole parameter. */
@@ -109,74 +119,79 @@ FSDP_API const int64_t *fsdp_parameter_shape(const fsdp_parameter *parameter);
 FSDP_API int64_t fsdp_parameter_numel(const fsdp_parameter *parameter);
 FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
 /**
- * Freeze (false) or unfreeze (true) a parameter, on all ranks, between steps. A frozen parameter
- * has no gradient. After fully_shard it also has no master weights: it is stored in the dtype in
- * which it was loaded. The memory changes only in the next forward. If a parameter is no longer
- * frozen, its master weights are then created from its stored values. If it is frozen now, its
- * master weights are dropped, unless bits would be lost.
+ * Freeze (`on` is false) or unfreeze (`on` is true) a parameter. All ranks must make the call,
+ * between two steps. A frozen parameter gets no gradient.
+ *
+ * In a unit, a frozen parameter has no master weights: it is stored in the dtype in which it was
+ * loaded. The unit changes the memory in its next forward. It creates master weights for an
+ * unfrozen parameter from the stored values. It drops the master weights of a frozen one, unless
+ * bits would be lost.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
-/** Get the part of the parameter that fsdp_parameter_local() has: entries [begin, end) of the
- * sharded dimension. The sharded dimension is 0 (rows), unless shard_placement_fn chose another
- * one. @{ */
+/** Get the part of the parameter that fsdp_parameter_local() has: the entries [*begin, *end) of
+ * dimension fsdp_parameter_shard_dim(). */
 FSDP_API void fsdp_parameter_rows(const fsdp_parameter *parameter, int64_t *begin, int64_t *end);
+/** Return the dimension along which the parameter is sharded. This is 0 (rows), unless
+ * shard_placement_fn chose another one. */
 FSDP_API int fsdp_parameter_shard_dim(const fsdp_parameter *parameter);
-/** @} */
-/** Get the ranks over which the parameter is sharded; NULL if it is not sharded. */
+/** Get the group of the ranks over which the parameter is sharded; NULL if it is not sharded. */
 FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
 /** @} */
 
 /**
- * torch.nn.Module.to_empty(), except that values in real memory are kept. Parameters that have no
- * memory yet are allocated on `device`, whole and in float32. Parameters on the meta device move to
- * `device` in their dtype, sharded or not, together with the other parameters of their units. The
- * contents of these parameters are then undefined: load or initialise them. Parameters in real
- * memory stay there and keep their values.
+ * Allocate memory on `device` for all parameters that have no memory or are on the meta device. A
+ * parameter without memory gets float32 memory for the whole parameter. A parameter on the meta
+ * device moves to `device` with its dtype and its sharding, and so do the other parameters of its
+ * unit. The contents of the new memory are undefined: load or initialise them. Parameters in real
+ * memory stay there and keep their values, unlike with torch.nn.Module.to_empty().
  *
- * Collective if sharded. State dicts refer to the new memory afterwards. Gradients are dropped.
+ * Collective if parameters are sharded. Existing state dicts then refer to the new memory. The
+ * gradients of parameters that move are dropped.
  *
- * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. FSDP_ERR_NOMEM: some
- *         parameters may have moved already, and the call may be repeated.
+ * @return FSDP_ERR_STATE if a unit on meta is unsharded or being written. After FSDP_ERR_NOMEM some
+ *         parameters may have moved already; the call may be repeated.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_to_empty(fsdp_module *module, fsdp_device *device);
 /**
- * Initialise all parameters. Element i of parameter `name` is a function of (seed, name, i), so it
- * does not depend on the world size. Collective if sharded.
+ * Initialise all parameters. The value of element i of a parameter depends only on `seed`, the
+ * parameter's name and i, not on the world size. Collective if parameters are sharded.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_init(fsdp_module *module, uint64_t seed);
 FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
 
 /**
- * Activation checkpointing (Chen et al. 2016, arXiv 1604.06174), like PyTorch's checkpoint_wrapper:
- * calls of the module keep only their inputs and run again in backward. Losses and gradients have
- * the same bits as without it, even with dropout. May be nested, and may be changed at any time
- * between steps.
+ * Enable or disable activation checkpointing (Chen et al. 2016, arXiv 1604.06174), like PyTorch's
+ * checkpoint_wrapper: a call of the module keeps only its inputs, and backward runs the call again.
+ * Losses and gradients have the same bits as without activation checkpointing, even with dropout. A
+ * module with activation checkpointing may contain others. `on` may change between any two steps.
  *
- * The first layer of a model does not even keep its input: it runs the embeddings again, too. It
- * does keep its input if the embeddings are a unit or are checkpointed themselves, or if the model
- * has only one layer.
+ * A call of a model's first layer does not even keep its input: backward runs the embeddings again,
+ * too. There are three exceptions, in which the input is kept: the embeddings are a unit; they have
+ * activation checkpointing themselves; the model has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
-/** What a checkpointed call keeps in addition to its inputs. */
+/** What a call of a module with activation checkpointing keeps in addition to its inputs. */
 typedef enum fsdp_activation_checkpointing_kind {
     FSDP_CHECKPOINT_FULL, /**< nothing: torchtitan's mode "full" */
-    FSDP_CHECKPOINT_OP,   /**< results of attention and of every second linear layer; the second
-                               run computes only the rest. Like torchtitan's selective_ac_option
-                               "op" */
+    /** The results of attention and of every second linear layer, which backward does not compute
+     * again. This is torchtitan's selective_ac_option "op". */
+    FSDP_CHECKPOINT_OP,
 } fsdp_activation_checkpointing_kind;
 
-/** Zero means default. */
+/** A field that is 0 or NULL has its default. */
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
-    int every; /**< fsdp_apply_activation_checkpointing(): checkpoint only every n-th of the modules
-                    that check_fn selects, like torchtitan's selective_ac_option; 2: the 2nd, 4th,
-                    ...; 0: all */
-    fsdp_activation_offload *offload; /**< file to which the tensors that calls keep are moved;
-                                           NULL: they stay in memory. Borrowed */
-    /** true: the second run computes everything again. Default: it stops as soon as backward has
-     * all that it needs, as in torch.utils.checkpoint. Tensors that the module creates after the
-     * stopping point have no data, so the module's code cannot read them. */
+    /** Used only by fsdp_apply_activation_checkpointing(). Only every `every`-th of the modules
+     * that check_fn selects gets activation checkpointing: 2 means the 2nd, the 4th and so on.
+     * Default: all of them. torchtitan's option for this is selective_ac_option. */
+    int every;
+    /** File to which calls move the tensors that they keep. NULL: these tensors stay in memory.
+     * Borrowed. */
+    fsdp_activation_offload *offload;
+    /** true: the run in backward computes everything again. Default: this run stops as soon as
+     * backward has all that it needs, as in torch.utils.checkpoint. Tensors that the module creates
+     * after that point have no data. The module's code must not read them. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 
@@ -185,12 +200,13 @@ FSDP_API void fsdp_module_set_activation_checkpointing_options(
     fsdp_module *module, const fsdp_activation_checkpointing_options *options);
 
 typedef bool fsdp_module_check_fn(const char *path, const fsdp_module *module, void *arg);
-/** A check_fn: is `module` of the class `class_name` (a const char *)? */
+/** A check_fn for fsdp_apply_activation_checkpointing(). Returns true if the class of `module` is
+ * `class_name` (a const char *). */
 FSDP_API bool fsdp_check_class(const char *path, const fsdp_module *module, void *class_name);
 /**
  * torch.distributed.algorithms._checkpoint.checkpoint_wrapper.apply_activation_checkpointing():
- * call check_fn for `root` and all modules below it, parents first, and enable activation
- * checkpointing for the modules for which it returns true.
+ * call check_fn for `root` and all modules below it, parents first. Enable activation checkpointing
+ * for each module for which check_fn returns true.
  * @param options NULL: all defaults
  * @return FSDP_ERR_INVALID for a negative options->every
  */
@@ -200,7 +216,7 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /**
  * @name Forwards of custom modules
- * A model is written once, for one device, without any code for sharding:
+ * The code of a model has nothing about sharding. The same code runs on one rank and on many:
  *
  *     static void block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
  *                               fsdp_args *out)
@@ -213,31 +229,32 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
  * @{
  */
 /**
- * A forward reads its inputs from `in` and sets `out` to results that `s` owns. Failures are
- * recorded in the scope (fsdp_scope_fail()); operations in a failed scope return NULL and do
- * nothing. Inputs that are not tensors come from the scope's batch or the module's impl.
+ * The forward of a module. It reads its inputs from `in` and sets `out` to results that `s` owns.
+ * It reports a failure with fsdp_scope_fail(). After a failure, operations in the scope do nothing
+ * and return NULL. Inputs that are not tensors come from the scope's batch
+ * (fsdp_scope_options.batch) or from the module's own data (fsdp_module_impl()).
  */
 typedef void fsdp_forward_fn(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 /**
  * Set the module's forward. A module without a forward only holds parameters and children.
  *
- * @param forward fsdp_module_call() calls it once, and once more if the call is recomputed in
+ * @param forward called by fsdp_module_call(), and with activation checkpointing once more in
  *                backward
  * @param impl    the module's own data
- * @param destroy frees impl together with the module; NULL: impl is borrowed
+ * @param destroy frees impl when the module is destroyed; NULL: impl is borrowed
  */
 FSDP_API void fsdp_module_set_forward(fsdp_module *module, fsdp_forward_fn *forward, void *impl,
                                       void (*destroy)(void *impl));
-/** Get the impl of fsdp_module_set_forward(); NULL if there is none. Borrowed. */
+/** Get the `impl` that was passed to fsdp_module_set_forward(); NULL if there is none. Borrowed. */
 FSDP_API void *fsdp_module_impl(const fsdp_module *module);
 /**
- * Call a module. Its hooks gather its parameters, recompute checkpointed calls, and reduce
- * gradients. When the forward returns, the tensors that it created are released, except its results
- * and what backward needs. For a call without a backward, use a scope without a tape, or call
- * fsdp_tape_reset() afterwards.
+ * Call a module. If the module is a unit, the call gathers its parameters first, and backward
+ * reduces their gradients. When the forward returns, the tensors that it has created are released,
+ * except its results and what backward needs. For a call without a backward, use a scope without a
+ * tape, or call fsdp_tape_reset() afterwards.
  *
- * @param forward NULL: the module's own forward. Any other function runs with the same hooks, like
- *                a method registered by register_fsdp_forward_method.
+ * @param forward NULL: the module's own forward. Any other function is called in the same way. (In
+ *                PyTorch, this needs register_fsdp_forward_method().)
  * @return results, owned by s; none if the scope has failed
  */
 FSDP_API fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *module, fsdp_forward_fn *forward,
@@ -251,30 +268,32 @@ FSDP_API fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *parameter);
 
 /**
  * @name Layers: modules with one or two parameters
- * Layers have no forward of their own. The module around them calls the functions below, and the
- * layers belong to the unit of that module. @{
+ * A layer has no forward of its own. The module around it passes it to one of the functions below.
+ * The layer's parameters belong to the unit of that module. @{
  */
-/** torch.nn.Linear: "weight" [out, in], and "bias" [out] if `bias` is true. */
+/** Create a torch.nn.Linear with "weight" [out, in] and, if `bias` is true, "bias" [out]. `init` is
+ * for the weight; the bias is initially zeros. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_linear_create(int64_t in, int64_t out, bool bias,
                                                         fsdp_init init, fsdp_module **module);
-/** torch.nn.Embedding: "weight" [rows, width]. */
+/** Create a torch.nn.Embedding with "weight" [rows, width]. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_embedding_create(int64_t rows, int64_t width,
                                                            fsdp_init init, fsdp_module **module);
-/** Create a module with one "weight" [width], e.g. T5LayerNorm. The weight is initially init.mean
- * everywhere. */
+/** Create a layer with one "weight" [width], e.g. a T5LayerNorm. With init.std 0, all initial
+ * values are init.mean. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_norm_create(const char *class_name, int64_t width,
                                                       fsdp_init init, fsdp_module **module);
-/** torch.nn.LayerNorm: "weight" [width], initially ones, and "bias" [width], initially zeros. */
+/** Create a torch.nn.LayerNorm with "weight" [width], initially ones, and "bias" [width], initially
+ * zeros. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module);
-/** Apply an operation with the parameters of a layer: fsdp_linear() (with the bias if there is
- * one), fsdp_embedding() without padding_idx, or fsdp_layer_norm(). @{ */
+/** Return fsdp_linear() of x with the layer's weight and, if it has one, its bias. */
 FSDP_API fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x);
+/** Return fsdp_embedding() of ids [n] with the layer's weight and padding_idx -1. */
 FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding,
                                              const int32_t *ids, int64_t n);
+/** Return fsdp_layer_norm() of x with the layer's weight and, if it has one, its bias. */
 FSDP_API fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm,
                                               fsdp_tensor *x, float eps);
-/** @} */
-/** Get the parameter `name` of the module itself, not of modules below it; NULL if there is
+/** Get the parameter called `name` of the module itself, not of a module below it. NULL if there is
  * none. */
 FSDP_API fsdp_parameter *fsdp_module_parameter(const fsdp_module *module, const char *name);
 /** @} */

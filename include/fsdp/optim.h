@@ -1,8 +1,10 @@
 /**
  * @file
- * torch.optim on shards: optimizers, learning rate schedules, gradient clipping.
+ * torch.optim for sharded parameters: optimizers, learning rate schedules, gradient clipping, loss
+ * scaling.
  *
- * A step updates this rank's rows only. The same program works for one rank and for many:
+ * On each rank, a step updates only this rank's rows. The same program works for one rank and for
+ * many:
  *
  *     FSDP_TRY(fsdp_adamw_create(model, &options, &optimizer));
  *     for (int64_t step = 0; step < steps; step++) {
@@ -32,7 +34,8 @@ typedef struct fsdp_adamw_options {
     double beta1, beta2; /**< default 0.9, 0.999 */
     double eps;          /**< default 1e-8 */
     double weight_decay; /**< default 0.01; applies to every parameter of the group */
-    bool l2;             /**< torch.optim.Adam: add the decay to the gradient; default false */
+    bool l2; /**< true: torch.optim.Adam, which adds weight_decay * parameter to the gradient;
+                default false */
 } fsdp_adamw_options;
 
 /** The defaults of torch.optim.AdamW. */
@@ -54,20 +57,22 @@ FSDP_API fsdp_sgd_options fsdp_sgd_defaults(void);
 /** Options of one parameter group. 0 is a legal value of most fields, so start from
  * fsdp_adafactor_defaults(). */
 typedef struct fsdp_adafactor_options {
-    double lr;             /**< must be 0 with relative_step (lr=None); default 0 */
-    double eps1, eps2;     /**< eps1 is added to squared gradients, and eps2 is the smallest scale
-                                of a parameter; default 1e-30, 1e-3 */
+    double lr; /**< learning rate; must be 0 (lr=None) with relative_step; default 0 */
+    /** eps1 (default 1e-30) is added to squared gradients. eps2 (default 1e-3) is for
+     * scale_parameter. */
+    double eps1, eps2;
     double clip_threshold; /**< largest root mean square of an update; default 1 */
-    double decay_rate;     /**< at step t, the average of squared gradients is multiplied by 1 -
-                                t^decay_rate; default -0.8 */
-    double beta1;          /**< decay of the first moment; below 0 (the default): no first moment
-                                (beta1=None) */
-    double weight_decay;   /**< default 0 */
-    bool scale_parameter;  /**< multiply the rate by max(eps2, root mean square of the parameter);
-                                default true */
-    bool relative_step;    /**< the rate is min(1e-2, 1 / sqrt(t)); default true */
-    bool warmup_init; /**< the rate is min(1e-6 t, 1 / sqrt(t)); requires relative_step; default
-                           false */
+    double decay_rate; /**< at step t, the running average of squared gradients is multiplied by 1 -
+                          t^decay_rate; default -0.8 */
+    double beta1;      /**< decay of the first moment; below 0 (the default): no first moment
+                            (beta1=None) */
+    double weight_decay;  /**< default 0 */
+    bool scale_parameter; /**< multiply the learning rate by max(eps2, root mean square of the
+                             parameter); default true */
+    bool relative_step; /**< at step t, the learning rate is min(1e-2, 1 / sqrt(t)) instead of `lr`;
+                           default true */
+    bool warmup_init;   /**< at step t, the learning rate is min(1e-6 t, 1 / sqrt(t)); requires
+                           relative_step; default false */
 } fsdp_adafactor_options;
 
 /** The defaults of transformers.optimization.Adafactor. */
@@ -75,23 +80,24 @@ FSDP_API fsdp_adafactor_options fsdp_adafactor_defaults(void);
 
 /**
  * Create AdamW (Loshchilov & Hutter 2019) for the parameters of `module`. A tied parameter is
- * updated once. The state of a parameter is "exp_avg" and "exp_avg_sq".
+ * updated once per step. The state of a parameter consists of two tensors, "exp_avg" and
+ * "exp_avg_sq".
  *
- * State is float32 and covers this rank's rows. It is allocated in the first step in which the
- * parameter has a gradient. An optimizer may therefore be created before fsdp_fully_shard(), but
+ * These tensors are float32 and have this rank's rows. They are allocated in the first step in
+ * which the parameter has a gradient. So an optimizer may be created before fsdp_fully_shard(), but
  * the sharding must not change after the first step.
  *
- * @param module    all its parameters form group 0; NULL: groups are added by
- *                  fsdp_adamw_add_group(). The module must exist as long as the optimizer is used.
+ * @param module    its parameters form group 0; NULL: add groups with fsdp_adamw_add_group(). The
+ *                  module must exist as long as the optimizer is used.
  * @param options   NULL: all defaults; copied
  * @param optimizer out: owned by the caller; must be destroyed before the device
- * @return FSDP_ERR_INVALID for options out of bounds or a module without parameters.
+ * @return FSDP_ERR_INVALID if an option is out of bounds or the module has no parameters
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_create(fsdp_module *module,
                                                        const fsdp_adamw_options *options,
                                                        fsdp_optimizer **optimizer);
-/** Like fsdp_adamw_create(), but for stochastic gradient descent. With momentum, the state of a
- * parameter is "momentum_buffer"; without momentum there is no state. */
+/** Like fsdp_adamw_create(), but for stochastic gradient descent. The state of a parameter is one
+ * tensor, "momentum_buffer". Without momentum there is no state. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
                                                      const fsdp_sgd_options *options,
                                                      fsdp_optimizer **optimizer);
@@ -99,49 +105,54 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
  * Like fsdp_adamw_create(), but for Adafactor (Shazeer & Stern 2018), as
  * transformers.optimization.Adafactor computes it.
  *
- * A parameter of two or more dimensions has "exp_avg_sq_row" and "exp_avg_sq_col", the averages
- * over its last and its second to last dimension. A vector has "exp_avg_sq". Every parameter also
- * has "RMS", its root mean square before the latest step, and, with beta1, "exp_avg".
+ * The state of a parameter with two or more dimensions has two averages of its squared gradients:
+ * "exp_avg_sq_row" over the last dimension, and "exp_avg_sq_col" over the second to last. The state
+ * of a vector has "exp_avg_sq". The state of every parameter has "RMS", the parameter's root mean
+ * square before the latest step, and, with beta1, "exp_avg".
  *
- * "exp_avg_sq_row" is sharded like the parameter. If the parameter has three or more dimensions,
- * "exp_avg_sq_col" is sharded like it, too, because a rank then has whole matrices. For a matrix,
- * "exp_avg_sq_col" is the same on every rank (Replicate). "RMS" is an ordinary scalar.
+ * "exp_avg_sq_row" is sharded like the parameter. For a matrix, "exp_avg_sq_col" is the same on
+ * every rank (Replicate). For a parameter with three or more dimensions, a rank has whole matrices,
+ * and "exp_avg_sq_col" is sharded like the parameter. "RMS" is an ordinary scalar.
  *
- * Means are taken over whole tensors, in double, in an order that depends only on their shapes, so
- * they have the same bits at any world size. A step needs two gathers for each group of ranks,
- * regardless of the number of parameters. For each matrix, each rank sends at most 2 log2(rows)
- * (columns + 3) numbers of 8 bytes.
+ * Means of whole tensors are computed in double. The order of the additions depends only on the
+ * shapes, so the means have the same bits at any world size. A step needs two gathers for each
+ * group of ranks, whatever the number of parameters. For each matrix, a rank sends at most 2 *
+ * log2(rows) * (columns + 3) numbers of 8 bytes.
  *
- * With relative_step, fsdp_optimizer_set_lr() has no effect, and fsdp_optimizer_lr() returns what
- * transformers' AdafactorSchedule reports: the rate that the group's first parameter had in its
- * latest step, or 0 before the first step.
+ * With relative_step, fsdp_optimizer_set_lr() has no effect. fsdp_optimizer_lr() then returns the
+ * learning rate that the group's first parameter had in its latest step, or 0 before the first
+ * step. transformers' AdafactorSchedule reports the same rate.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
                                                            const fsdp_adafactor_options *options,
                                                            fsdp_optimizer **optimizer);
 /**
- * Add a group with its own options, e.g. norms without weight decay.
+ * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer of
+ * fsdp_adamw_create().
  *
- * @param parameters its names are copied, its parameters are borrowed
- * @return FSDP_ERR_INVALID for an empty list, a parameter that has a group already, options out of
- *         bounds, or an optimizer of another kind.
+ * @param parameters the names are copied, the parameters are borrowed
+ * @return FSDP_ERR_INVALID if the list is empty, a parameter is in a group already, an option is
+ *         out of bounds, or the optimizer is not of fsdp_adamw_create()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer,
                                                           const fsdp_parameter_list *parameters,
                                                           const fsdp_adamw_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer of fsdp_sgd_create(). */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
                                                         const fsdp_sgd_options *options);
+/** Like fsdp_adamw_add_group(), but for an optimizer of fsdp_adafactor_create(). */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
                          const fsdp_adafactor_options *options);
 /**
  * Split the trainable parameters of `module` into two lists, as transformers' Trainer does
- * (get_decay_parameter_names). A tied parameter is listed once. A parameter has no weight decay if
- * it has one dimension; if its name contains "bias", "layernorm" or "rmsnorm" (e.g. T5's
- * relative_attention_bias.weight); or if a component of its name is "norm" or ends in "_norm".
+ * (get_decay_parameter_names). A tied parameter is listed once. `no_decay` gets the parameters with
+ * one dimension and those with a certain name, whatever its case. Such a name contains "bias" (e.g.
+ * T5's relative_attention_bias.weight), "layernorm" or "rmsnorm", or it has a component that is
+ * "norm" or ends in "_norm". `decay` gets all other parameters.
  *
- * @param decay, no_decay out: either list may be empty; both are freed with
+ * @param decay, no_decay out: may be empty; the caller frees each list with
  *                        fsdp_parameter_list_free()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_decay_parameters(fsdp_module *module,
@@ -151,61 +162,65 @@ FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NU
 
 /**
  * Update every parameter that has a gradient and is not frozen. Other parameters keep their values,
- * state and step count. Collective if parameters are sharded: every rank must call it, even one
- * without rows.
+ * state and number of steps. Collective if parameters are sharded: a rank that has no rows must
+ * make the call, too.
  *
  * float32 master weights are updated in place. bfloat16 master weights are widened to float32,
  * updated, and rounded to nearest even.
  *
- * @param grad_scale gradients are multiplied by this factor as they are read: `scale` of
+ * @param grad_scale the step multiplies the gradients by this factor when it reads them: `scale` of
  *                   fsdp_clip_grad_norm(), or 1
- * @return FSDP_ERR_STATE if a parameter has no memory, or its sharding changed after its state was
- *         created; in both cases no parameter has changed. FSDP_ERR_COMM if a peer failed.
+ * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
+ *         state was created. In both cases the step has changed no parameter. FSDP_ERR_COMM if a
+ *         peer failed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_step(fsdp_optimizer *optimizer,
                                                          float grad_scale);
 /** Release all gradients: zero_grad(set_to_none=True). */
 FSDP_API void fsdp_optimizer_zero_grad(fsdp_optimizer *optimizer);
 
-/** Set or get the learning rate of the next steps, for every group or for one group. @{ */
+/** Set the learning rate of every group for the next steps. */
 FSDP_API void fsdp_optimizer_set_lr(fsdp_optimizer *optimizer, double lr);
+/** Set the learning rate of one group for the next steps. */
 FSDP_API void fsdp_optimizer_set_group_lr(fsdp_optimizer *optimizer, int group, double lr);
+/** Get the learning rate of one group. */
 FSDP_API double fsdp_optimizer_lr(const fsdp_optimizer *optimizer, int group);
 FSDP_API int fsdp_optimizer_n_groups(const fsdp_optimizer *optimizer);
-/** @} */
 
-/** Return "adamw", "adam", "sgd" or "adafactor", depending on the first group; static storage. */
+/** Return the optimizer's kind: "adamw", "adam" (if group 0 has `l2`), "sgd" or "adafactor"; static
+ * storage. */
 FSDP_API const char *fsdp_optimizer_name(const fsdp_optimizer *optimizer);
-/** Get the optimizer's parameters, in the order in which they were passed. Borrowed. */
+/** Get the parameters of all groups, group by group. Borrowed. */
 FSDP_API const fsdp_parameter_list *fsdp_optimizer_parameters(const fsdp_optimizer *optimizer);
-/** Return the number of steps in which this parameter was updated; 0 if the parameter is not one of
- * the optimizer's. */
+/** Return the number of steps in which this parameter was updated. 0 if the optimizer does not have
+ * the parameter. */
 FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
                                       const fsdp_parameter *parameter);
 /**
- * Get the state of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer", ...
- * ("step" is fsdp_optimizer_steps()). The tensor is float32 and has the rows of the parameter's
- * local tensor; it is a DTensor if the local tensor is one. Borrowed; NULL if the state does not
- * exist (yet).
+ * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
+ * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32 and has the rows of the
+ * parameter's local tensor. If the local tensor is a DTensor, so is the state tensor. NULL if there
+ * is no such state tensor, or not yet. Borrowed.
  */
 FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
                                            const fsdp_parameter *parameter, const char *name);
-/** Get the k-th of the state names that parameters of this optimizer may have; NULL after the last
- * one. */
+/** Get the k-th of the names that fsdp_optimizer_state() knows for this optimizer; NULL after the
+ * last one. */
 FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, int k);
 /**
- * Allocate the state of every trainable parameter, with the zeros that it has before the first
- * step, so that saved values can be written into it (fsdp_set_optimizer_state_dict() calls this).
- * Existing state is kept.
+ * Allocate the state of every trainable parameter, filled with zeros as before the first step.
+ * State that exists already is not changed. Saved values can then be written into the state;
+ * fsdp_set_optimizer_state_dict() calls this function itself.
  *
- * @return FSDP_ERR_STATE if a parameter has no memory, or its sharding changed after its state was
- *         created
+ * @return FSDP_ERR_STATE if a parameter has no memory, or if its sharding has changed since its
+ *         state was created
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *optimizer);
 /**
- * Set the number of steps in which the parameter was updated; the bias correction of the next step
- * depends on it. 0: the next step starts with fresh state.
- * @return FSDP_ERR_INVALID for a negative number or a parameter that is not the optimizer's
+ * Set the number of steps in which the parameter was updated. The bias correction of the next step
+ * depends on this number. The state tensors do not change. After 0, the next step is the
+ * parameter's first one, in which SGD sets "momentum_buffer" to the gradient.
+ * @return FSDP_ERR_INVALID if the number is negative or the optimizer does not have the parameter
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *optimizer,
                                                               const fsdp_parameter *parameter,
@@ -213,78 +228,87 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *op
 /** @} */
 
 /** @name Learning rate schedules @{ */
+/** Kinds of learning rate schedules. fsdp_lr_schedule has the formulas. */
 typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,           /**< StepLR: lr * gamma^floor(s / unit_steps / step_size) */
-    FSDP_LR_LINEAR,         /**< from lr down to min_lr */
+    FSDP_LR_STEP,           /**< StepLR: after each step_size units, lr is multiplied by gamma */
+    FSDP_LR_LINEAR,         /**< a straight line from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
-    FSDP_LR_CONSTANT,       /**< lr */
-    FSDP_LR_INVERSE_SQRT,   /**< lr / sqrt(1 + (s - warmup) / T), where T is the warmup, or 10000 if
-                                 the warmup is 0 */
-    FSDP_LR_POLYNOMIAL,     /**< a power of the remaining fraction, from lr down to min_lr */
+    FSDP_LR_CONSTANT,       /**< always lr */
+    FSDP_LR_INVERSE_SQRT,   /**< falls as 1 / sqrt(number of steps) */
+    FSDP_LR_POLYNOMIAL,     /**< from lr down to min_lr, with a power of the remaining fraction */
     FSDP_LR_COSINE_RESTARTS /**< num_cycles half cosines, each from lr down to min_lr */
 } fsdp_lr_schedule_kind;
 
 /**
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
- * a linear warmup from 0: while s < warmup_steps the rate is multiplied by s / warmup_steps. If the
- * warmup is longer than the run, the rate rises during the whole run. After the warmup, the
- * following kinds go from lr to min_lr. They reach it at N = total_steps and then stay there. With
- * x = (s - warmup) / (N - warmup), the rate is:
+ * a linear warmup from 0: while s < warmup_steps, the rate is multiplied by s / warmup_steps. If
+ * the warmup is longer than the run, the rate rises during the whole run. After the warmup, with N
+ * = total_steps and x = (s - warmup_steps) / (N - warmup_steps), the rate is:
  *
+ *     step            lr * gamma^floor(s / unit_steps / step_size)
+ *     constant        lr
  *     linear          min_lr + (lr - min_lr) * (1 - x)
  *     cosine          min_lr + (lr - min_lr) * (1 + cos(pi * x)) / 2
  *     polynomial      min_lr + (lr - min_lr) * (1 - x)^power
  *     cosine restarts min_lr + (lr - min_lr) * (1 + cos(pi * (num_cycles * x mod 1))) / 2
+ *     inverse sqrt    lr / sqrt(1 + (s - warmup_steps) / T)
  *
- * These are transformers' get_linear_schedule_with_warmup,
- * get_cosine_with_min_lr_schedule_with_warmup (whose cosine rises again after N),
- * get_polynomial_decay_schedule_with_warmup (whose lr_end is min_lr),
- * get_cosine_with_hard_restarts_schedule_with_warmup and get_inverse_sqrt_schedule.
+ * T is warmup_steps, or 10000 without a warmup. The kinds with min_lr reach min_lr at s = N and
+ * stay there. Most kinds are functions of transformers:
+ *
+ *     linear          get_linear_schedule_with_warmup
+ *     cosine          get_cosine_with_min_lr_schedule_with_warmup, which rises again after N
+ *     polynomial      get_polynomial_decay_schedule_with_warmup, where lr_end is min_lr
+ *     cosine restarts get_cosine_with_hard_restarts_schedule_with_warmup
+ *     inverse sqrt    get_inverse_sqrt_schedule
  */
 typedef struct fsdp_lr_schedule {
     fsdp_lr_schedule_kind kind;
     double lr, min_lr;
-    double gamma;         /**< FSDP_LR_STEP */
-    int64_t step_size;    /**< FSDP_LR_STEP: gamma applies once every step_size units */
-    int64_t unit_steps;   /**< optimizer steps per unit, usually 1 or the steps of an epoch; 0 means
-                               1. After the warmup the rate changes only between units. */
-    int64_t warmup_steps; /**< optimizer steps */
-    int64_t total_steps;  /**< optimizer steps; used by the kinds that fall to min_lr */
+    double gamma;         /**< FSDP_LR_STEP: factor by which the rate is multiplied */
+    int64_t step_size;    /**< FSDP_LR_STEP: number of units between two multiplications */
+    int64_t unit_steps;   /**< number of optimizer steps in a unit of time: usually 1, or the steps
+                               of an epoch; 0 means 1. After the warmup the rate changes only
+                               between units. */
+    int64_t warmup_steps; /**< number of optimizer steps in the warmup */
+    int64_t total_steps;  /**< number of optimizer steps after which the rate is min_lr */
     double power;         /**< FSDP_LR_POLYNOMIAL; > 0 */
     double num_cycles;    /**< FSDP_LR_COSINE_RESTARTS; > 0 */
 } fsdp_lr_schedule;
 
-/** @return FSDP_ERR_INVALID naming a field out of bounds. */
+/** Return FSDP_ERR_INVALID if a field is out of bounds; the message names the field. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_lr_schedule_check(const fsdp_lr_schedule *schedule);
-/** Return the learning rate after `step` finished steps. */
+/** Return the learning rate of the step that comes after `step` finished steps. */
 FSDP_API double fsdp_lr_at(const fsdp_lr_schedule *schedule, int64_t step);
 /** @} */
 
 /** @name Clipping @{ */
-/** Zero means default. */
+/** Options of fsdp_clip_grad_norm(). A field that is 0 has its default. */
 typedef struct fsdp_clip_grad_options {
-    double norm_type; /**< p of the p-norm, > 0; INFINITY: the largest magnitude; default 2 */
-    bool error_if_nonfinite; /**< return an error if the norm is NaN or infinite; default: use the
-                                  norm anyway */
+    double norm_type;        /**< p of the p-norm, > 0; INFINITY: the norm is the largest magnitude;
+                                default 2 */
+    bool error_if_nonfinite; /**< true: return FSDP_ERR_NUMERIC if the norm is NaN or infinite;
+                                default: scale the gradients nevertheless */
 } fsdp_clip_grad_options;
 
 /**
  * torch.nn.utils.clip_grad_norm_: scale all gradients by min(1, max_norm / (total_norm + 1e-6)).
  *
- * The norm is taken over the whole gradients of all ranks. For each tensor, |x|^p is summed in
- * double, in an order that depends only on the whole tensor; then the sums of the tensors are added
- * in the order of their names. So the result has the same bits at any world size. Collective if
- * parameters are sharded: one small gather.
+ * total_norm is the norm of all gradients together, including the rows of other ranks. For each
+ * gradient, |x|^p is summed in double, in an order that depends only on the shape of the whole
+ * gradient. The sums of the gradients are added in the order of the parameters' names (strcmp). So
+ * the norm has the same bits at any world size. Collective if parameters are sharded: one small
+ * gather.
  *
  * @param parameters parameters that are frozen or have no gradient are ignored
  * @param max_norm   >= 0; INFINITY: only compute the norm
  * @param options    NULL: all defaults
  * @param total_norm out: the norm before clipping; may be NULL
- * @param scale      out: the factor to pass to fsdp_optimizer_step(); gradients are not changed.
- *                   NULL: multiply the gradients by the factor now.
- * @return FSDP_ERR_INVALID for a negative or NaN max_norm or norm_type; FSDP_ERR_NUMERIC with
- *         error_if_nonfinite, naming the first bad tensor of `parameters`. The result is the same
- *         on every rank.
+ * @param scale      out: the factor to pass to fsdp_optimizer_step(), which applies it; the
+ *                   gradients are not changed. NULL: multiply the gradients by the factor now
+ * @return FSDP_ERR_INVALID if max_norm is negative or NaN, or norm_type is not above 0.
+ *         FSDP_ERR_NUMERIC with error_if_nonfinite; the message names the first of `parameters`
+ *         whose gradient is not finite. Every rank returns the same status
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_list *parameters,
                                                          double max_norm,
@@ -292,7 +316,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_norm(const fsdp_parameter_li
                                                          double *total_norm, float *scale);
 /**
  * torch.nn.utils.clip_grad_value_: limit each element of the gradients to [-clip_value,
- * clip_value]. NaN is kept. Not collective.
+ * clip_value]. NaN stays NaN. Not collective.
  *
  * @param parameters parameters that are frozen or have no gradient are ignored
  * @param clip_value >= 0, else FSDP_ERR_INVALID
@@ -304,42 +328,47 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_value(const fsdp_parameter_l
 /** @name Loss scaling @{ */
 /**
  * torch.amp.GradScaler for float16 gradients, with ShardedGradScaler's agreement between ranks. A
- * training loop has one scaler for all its optimizers. For each optimizer the loop may call unscale
- * and must call step before it calls update:
+ * training loop has one scaler for all its optimizers. In each iteration, the loop may call
+ * fsdp_grad_scaler_unscale() and must call fsdp_grad_scaler_step() for each optimizer. Then it
+ * calls fsdp_grad_scaler_update():
  *
  *     loss = fsdp_linear_cross_entropy(s, x, w, labels, factor * (float)fsdp_grad_scaler_scale(g));
  *     ... backward ...
- *     FSDP_TRY(fsdp_grad_scaler_unscale(g, optimizer));           (optional: step does it)
+ *     FSDP_TRY(fsdp_grad_scaler_unscale(g, optimizer));           (optional: the step does it)
  *     FSDP_TRY(fsdp_clip_grad_norm(&parameters, 1.0, NULL, &norm, &clip));
  *     FSDP_TRY(fsdp_grad_scaler_step(g, optimizer, clip));
  *     FSDP_TRY(fsdp_grad_scaler_update(g));
  *
- * If an optimizer's gradients are not finite on any rank, its step changes no parameter, moment or
- * step count on any rank, and update lowers the scale. Other optimizers still take their step.
+ * If any rank finds a gradient of an optimizer that is not finite, all ranks skip the step of this
+ * optimizer: its parameters, state and numbers of steps do not change. The update then lowers the
+ * scale. The steps of other optimizers are not skipped.
  */
 typedef struct fsdp_grad_scaler fsdp_grad_scaler;
 
-/** Zero means default. */
+/** Options of a scaler. A field that is 0 or NULL has its default. */
 typedef struct fsdp_grad_scaler_options {
     double init_scale;       /**< default 65536 */
     double growth_factor;    /**< > 1; default 2 */
     double backoff_factor;   /**< < 1; default 0.5 */
-    int64_t growth_interval; /**< consecutive updates without inf before the scale grows; default
-                                  2000 */
-    bool disabled; /**< enabled=False: the scale is 1, and fsdp_grad_scaler_step() only calls the
-                        optimizer's step */
-    fsdp_group *group; /**< ShardedGradScaler's process_group: the ranks that step together,
-                            borrowed; NULL: the ranks over which parameters are sharded */
+    int64_t growth_interval; /**< number of consecutive updates without inf or NaN after which the
+                                scale grows; default 2000 */
+    bool disabled; /**< true: as enabled=False in torch; the scale is 1, and fsdp_grad_scaler_step()
+                      only calls fsdp_optimizer_step() */
+    /** ShardedGradScaler's process_group: the ranks that skip a step together. Default: the ranks
+     * over which the parameters are sharded. Borrowed. */
+    fsdp_group *group;
 } fsdp_grad_scaler_options;
 
-/** The values in GradScaler.state_dict(), for checkpoints. */
+/** What GradScaler.state_dict() contains, for checkpoints. */
 typedef struct fsdp_grad_scaler_state {
     double scale, growth_factor, backoff_factor;
     int64_t growth_interval;
-    int64_t growth_tracker; /**< torch's _growth_tracker: consecutive updates without inf */
+    int64_t growth_tracker; /**< torch's _growth_tracker: number of consecutive updates without inf
+                               or NaN so far */
 } fsdp_grad_scaler_state;
 
-/** @return FSDP_ERR_INVALID naming a field out of bounds. */
+/** Create a scaler. Returns FSDP_ERR_INVALID if an option is out of bounds; the message names it.
+ * `options` NULL: all defaults. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_create(const fsdp_grad_scaler_options *options, fsdp_grad_scaler **scaler);
 FSDP_API void fsdp_grad_scaler_destroy(fsdp_grad_scaler *scaler); /**< accepts NULL */
@@ -348,30 +377,32 @@ FSDP_API double fsdp_grad_scaler_scale(const fsdp_grad_scaler *scaler);
 FSDP_API bool fsdp_grad_scaler_is_enabled(const fsdp_grad_scaler *scaler);
 /**
  * unscale_(optimizer): divide the gradients of the optimizer's parameters by the scale, in place,
- * and check whether they are finite on all ranks. Collective: each rank sends one number in each
- * group of ranks.
- * @param optimizer borrowed until update
- * @return FSDP_ERR_STATE if unscale or step was called for this optimizer since the last update
+ * and find out whether any rank has a gradient that is not finite. Collective: each rank sends one
+ * number in each group over which parameters are sharded.
+ * @param optimizer borrowed until fsdp_grad_scaler_update()
+ * @return FSDP_ERR_STATE if this function or fsdp_grad_scaler_step() was called for this optimizer
+ *         since the last update
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *scaler,
                                                               const fsdp_optimizer *optimizer);
-/** Between unscale and update: are any gradients of the unscaled optimizers infinite or NaN? The
- * result is the same on all ranks. */
+/** Return true if any rank has found an infinity or NaN in the gradients of an optimizer that was
+ * unscaled since the last update. The result is the same on all ranks. */
 FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 /**
- * Do the optimizer's step, unless its gradients are not finite. Unscale them first if
- * fsdp_grad_scaler_unscale() was not called. Collective.
- * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if called twice for one optimizer
- *         before update
+ * Call fsdp_optimizer_step() if all gradients of the optimizer are finite on all ranks. If
+ * fsdp_grad_scaler_unscale() was not called for this optimizer, call it first. Collective.
+ * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if this function was called for this
+ *         optimizer since the last update
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *scaler,
                                                            fsdp_optimizer *optimizer,
                                                            float grad_scale);
-/** Compute the scale of the next step. FSDP_ERR_STATE if neither unscale nor step was called since
- * the last update. */
+/** Compute the scale of the next iteration. FSDP_ERR_STATE if no optimizer was unscaled or stepped
+ * since the last update. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_update(fsdp_grad_scaler *scaler);
 FSDP_API fsdp_grad_scaler_state fsdp_grad_scaler_get_state(const fsdp_grad_scaler *scaler);
-/** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID naming a field out of bounds. */
+/** GradScaler.load_state_dict(): set the state. FSDP_ERR_INVALID if a field is out of bounds; the
+ * message names the field. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_grad_scaler_set_state(fsdp_grad_scaler *scaler, const fsdp_grad_scaler_state *state);
 /** @} */

@@ -2,13 +2,14 @@
  * @file
  * Devices, storages and tensors.
  *
- * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted.
- * Arguments are borrowed, a callee that keeps an argument retains it, and a tensor that is returned
- * through a pointer is a new reference. A storage can be emptied and refilled while views refer to
- * it (for example, a parameter's storage), so keep the tensor, not its data pointer.
+ * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted. A
+ * function borrows its arguments; if it keeps one, it retains it. A tensor that a function returns
+ * through a pointer is a new reference, which the caller must release. A storage, for example that
+ * of a parameter, may lose its memory and get other memory later. So keep the tensor, not its data
+ * pointer.
  *
- * A device is the compute resource of one rank: kernels, threads, a caching allocator. Tensors on
- * the device "meta" have no data: operations on them only compute shapes and count memory.
+ * A device is what one rank computes with: kernels, threads, a caching allocator. Tensors on the
+ * device "meta" have no data. Operations on such tensors only compute shapes and count memory.
  */
 #pragma once
 #include <fsdp/base.h>
@@ -28,68 +29,72 @@ enum {
 /** What memory is used for. Every allocation has a tag, and reports list memory by tag. */
 typedef enum fsdp_tag {
     FSDP_TAG_PARAM,      /**< parameters: master weights and unsharded copies */
-    FSDP_TAG_GRAD,       /**< gradients, sharded and unreduced */
+    FSDP_TAG_GRAD,       /**< gradients, before and after they are reduced */
     FSDP_TAG_OPTIM,      /**< optimizer state */
-    FSDP_TAG_ACTIVATION, /**< results of operations, and tensors kept for backward */
+    FSDP_TAG_ACTIVATION, /**< results of operations, and other tensors that backward needs */
     FSDP_TAG_COMM,       /**< buffers for collectives */
     FSDP_TAG_DATA,       /**< batches and other input */
     FSDP_TAG_COUNT
 } fsdp_tag;
 
-/** "param", "grad", ...; static storage. */
+/** Return the name of a tag: "param", "grad", ...; static storage. */
 FSDP_API const char *fsdp_tag_name(fsdp_tag tag);
 
-/** Zero means default. */
+/** Options of a device. A field that is 0 or NULL has its default. */
 typedef struct fsdp_device_options {
-    const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE or "cpu" */
-    int threads;      /**< threads of this rank, including the caller; default 1 */
-    const char *isa;  /**< an instruction set that `fsdp --version` lists; default: $FSDP_ISA or the
-                           best one */
+    const char *name; /**< "cpu" or "meta"; default: $FSDP_DEVICE if it is set, else "cpu" */
+    int threads; /**< number of threads that compute for this rank, including the calling thread;
+                    default 1 */
+    const char *isa; /**< one of the instruction sets that `fsdp --version` lists; default:
+                        $FSDP_ISA if it is set, else the best one of this CPU */
 } fsdp_device_options;
 
 /**
+ * Create the device of a rank.
  * @param options NULL: all defaults
  * @param device  out: owned by the caller; must outlive every tensor on it
- * @return FSDP_ERR_INVALID for an unknown name or threads < 0; FSDP_ERR_UNSUPPORTED for "cuda",
- *         which no build has yet, or if the CPU does not have the requested instruction set.
+ * @return FSDP_ERR_INVALID for an unknown name or threads < 0. FSDP_ERR_UNSUPPORTED for "cuda",
+ *         which no build has yet, or if the CPU does not have the instruction set `isa`.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_create(const fsdp_device_options *options,
                                                         fsdp_device **device);
 FSDP_API void fsdp_device_destroy(fsdp_device *device); /**< accepts NULL */
 FSDP_API const char *fsdp_device_name(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
-/** torch.cuda.is_bf16_supported(including_emulation=False): does the device multiply bfloat16 in
- * hardware (AVX512-BF16 or AMX-BF16)? Other CPUs emulate bfloat16 slowly. False on meta. */
+/** torch.cuda.is_bf16_supported(including_emulation=False): return true if the device multiplies
+ * bfloat16 in hardware (AVX512-BF16 or AMX-BF16). Other CPUs emulate bfloat16 slowly. False on
+ * meta. */
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
- * torch.cuda.synchronize(): wait until all work started on the device has run. Functions that read
- * elements through this API wait by themselves; call this to measure time, or to get failures of
- * kernels that had not run when their call returned. Returns immediately on cpu and meta.
- * @return the first failure of a kernel; all later calls return it too
+ * torch.cuda.synchronize(): wait until all work that was started on the device has ended. Functions
+ * of this library that read elements wait by themselves. Call this function to measure time. Call
+ * it also to learn whether a kernel failed that runs in the background. Returns immediately on cpu
+ * and meta.
+ * @return the first failure of a kernel; later calls return it again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
 
-/** Amounts of memory in bytes. `allocated` is what tensors requested; `reserved` is what the
- * allocator has reserved for them.
- */
+/** Amounts of memory in bytes. `allocated` is what tensors have now; `reserved` is what the
+ * allocator has from the system, including free memory that it keeps. */
 typedef struct fsdp_memory_stats {
     int64_t allocated, allocated_peak;
     int64_t reserved, reserved_peak;
     int64_t tag_allocated[FSDP_TAG_COUNT];
-    int64_t tag_peak[FSDP_TAG_COUNT];    /**< each tag's own peak */
-    int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< memory of each tag when `allocated` peaked */
+    int64_t tag_peak[FSDP_TAG_COUNT];    /**< the largest tag_allocated so far; each tag may have
+                                            reached it at another time */
+    int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< tag_allocated at the time of allocated_peak */
 } fsdp_memory_stats;
 
-/** Get the memory of this rank. If L ranks of a host share a buffer, each of them counts 1/L of its
- * bytes. */
+/** Get the amounts of memory that this rank uses. If L ranks of a host share a buffer, each of them
+ * counts 1/L of the buffer's bytes. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
-/** Reset the peaks to what is allocated now. */
+/** Set each peak to the present amount. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
 
 /**
  * Create a contiguous (row-major) tensor of uninitialised memory (NaN in debug builds).
  * @param shape [ndim], each >= 0; ndim 0 is a scalar
- * @return FSDP_ERR_INVALID for a bad shape; FSDP_ERR_NOMEM.
+ * @return FSDP_ERR_INVALID if `shape` is not allowed; FSDP_ERR_NOMEM
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_create(fsdp_device *device, fsdp_dtype dtype,
                                                         int ndim, const int64_t *shape,
@@ -99,35 +104,38 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_from_data(fsdp_device *device, 
                                                            int ndim, const int64_t *shape,
                                                            const void *data, fsdp_tag tag,
                                                            fsdp_tensor **tensor);
-FSDP_API fsdp_tensor *fsdp_tensor_retain(fsdp_tensor *tensor); /**< returns it; accepts NULL */
-FSDP_API void fsdp_tensor_release(fsdp_tensor *tensor);        /**< accepts NULL */
+/** Add a reference to `tensor`. Returns `tensor`. Accepts NULL. */
+FSDP_API fsdp_tensor *fsdp_tensor_retain(fsdp_tensor *tensor);
+FSDP_API void fsdp_tensor_release(fsdp_tensor *tensor); /**< accepts NULL */
 
 FSDP_API fsdp_dtype fsdp_tensor_dtype(const fsdp_tensor *tensor);
 FSDP_API fsdp_device *fsdp_tensor_device(const fsdp_tensor *tensor);
 FSDP_API int fsdp_tensor_ndim(const fsdp_tensor *tensor);
-/** [ndim], borrowed. */
+/** Get the shape [ndim]. Borrowed. */
 FSDP_API const int64_t *fsdp_tensor_shape(const fsdp_tensor *tensor);
 FSDP_API int64_t fsdp_tensor_size(const fsdp_tensor *tensor, int dim);
 FSDP_API int64_t fsdp_tensor_numel(const fsdp_tensor *tensor);
 FSDP_API bool fsdp_tensor_is_contiguous(const fsdp_tensor *tensor);
-/** Does the tensor's storage have data now? False on meta and while the tensor is resharded. Data
- * that is offloaded or stored as two halves counts only between fsdp_tensor_begin_read() or
- * fsdp_tensor_begin_write() and the matching end. */
+/** Return true if the tensor's elements are in memory now and fsdp_tensor_data() can return them.
+ * False on meta, and while the tensor is resharded. If the elements are offloaded or stored as two
+ * halves, true only within a read or write (fsdp_tensor_begin_read(),
+ * fsdp_tensor_begin_write()). */
 FSDP_API bool fsdp_tensor_has_data(const fsdp_tensor *tensor);
 /**
- * Get a host pointer to the first element. Waits until all work started on the device has run. The
- * pointer is valid until the storage is emptied or the tensor is released; call the function again
- * after an operation that writes the tensor.
- * @return NULL, with the message set, if the storage has no data or a kernel failed.
+ * Get a host pointer to the first element. Waits until all work that was started on the device has
+ * ended. The pointer is valid until the storage loses its memory or the tensor is released. After
+ * an operation that writes the tensor, call this function again before reading the elements.
+ * @return NULL if the storage has no data or a kernel failed; fsdp_last_error() is set
  */
 FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 
-/** Views share the storage but not the gradient: gradients do not flow through a view. @{ */
+/** The following functions create views. A view shares the tensor's storage, but backward does not
+ * pass gradients from a view to the tensor. @{ */
 /** Create a view of rows [begin, end) of dimension 0. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
-/** Create a view with another shape and the same number of elements; one entry of `shape` may be
- * -1. The tensor must be contiguous. */
+/** Create a view with another shape and the same number of elements. One entry of `shape` may be
+ * -1: it is computed from the others. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
 /** Create a view with two dimensions swapped; it is not contiguous. */
@@ -141,33 +149,34 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to(fsdp_tensor *tensor, fsdp_dt
 /**
  * Copy the elements as float into dst [numel], row-major. The tensor may have any strides and any
  * floating dtype.
- * @return FSDP_ERR_STATE if the storage has no data.
+ * @return FSDP_ERR_STATE if the storage has no data
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_to_floats(const fsdp_tensor *tensor, float *dst);
-/** Get the value of a tensor of one element, as double. */
+/** Get the element of a tensor that has only one. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor, double *value);
 
 /**
- * Outside of operations, a tensor's elements may be changed in place only between these two calls
- * (by an optimizer, by initialisation, by a loader, by user code). The calls wait for peers that
- * still read the same memory, and inform the peers of the change. Collective if the memory is
- * shared: every rank must make the same calls in the same order. Several tensors may be open for
- * writing at the same time. FSDP_ERR_STATE for parameters that are currently unsharded.
+ * Begin a write, which fsdp_tensor_end_write() ends. Optimizers, initialisation, loaders and user
+ * code may change a tensor's elements in place only within a write. Operations do not need it. The
+ * two calls wait for peers that still read the memory, and inform the peers of the change.
+ * Collective if ranks share the memory: every rank must make the same calls in the same order.
+ * Writes of several tensors may overlap.
+ * @return FSDP_ERR_STATE for a parameter that is unsharded at present
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);
 /**
- * Code that reads elements through fsdp_tensor_data() must do so between these two calls in two
- * cases: if the tensor is a parameter or optimizer state that may be offloaded
- * (fsdp_offload_policy), or if it is a float32 parameter, stored as two halves, of a unit whose
- * param_dtype is bfloat16. Outside of the calls, these tensors have no data. No effect on other
- * tensors. Not collective. Calls that copy (fsdp_tensor_to(), ...) do this themselves.
- * @return FSDP_ERR_IO if the elements cannot be read back; FSDP_ERR_NOMEM
- * @{
+ * Begin a read, which fsdp_tensor_end_read() ends. Code that calls fsdp_tensor_data() needs a read
+ * for two kinds of tensors, which have no data otherwise:
+ * 1. parameters and optimizer state that may be offloaded (fsdp_offload_policy);
+ * 2. float32 parameters that are stored as two halves, in a unit whose param_dtype is bfloat16.
+ *
+ * For other tensors a read has no effect. Functions that copy elements (fsdp_tensor_to(), ...)
+ * begin and end a read themselves. Not collective.
+ * @return FSDP_ERR_IO if offloaded elements cannot be read from the file; FSDP_ERR_NOMEM
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_read(const fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_read(const fsdp_tensor *tensor);
-/** @} */
 
 #ifdef __cplusplus
 }
