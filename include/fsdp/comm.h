@@ -56,8 +56,7 @@ typedef fsdp_status fsdp_rank_fn(fsdp_group *group, void *arg);
  * calls body(group, arg). Use it for tests, and to debug a training program in one process.
  *
  * @param status out, [world_size]: what body returned on each rank; may be NULL
- * @return the failure of the first rank that has failed, in rank order; fsdp_last_error() has its
- *         message
+ * @return the failure that a rank has reported first; fsdp_last_error() has its message
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg,
                                                     fsdp_status *status);
@@ -81,10 +80,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int co
 FSDP_API int fsdp_group_rank(const fsdp_group *group);
 /** Return the number of ranks of the group; 1 if `group` is NULL. */
 FSDP_API int fsdp_group_world_size(const fsdp_group *group);
-/** Return this rank's index among the ranks of the group that are on this host. `group` must not be
+/** Return this rank's index among the ranks of the group that are on this host; 0 if `group` is
  * NULL. */
 FSDP_API int fsdp_group_local_rank(const fsdp_group *group);
-/** Return the number of ranks of the group that are on this host. `group` must not be NULL. */
+/** Return the number of ranks of the group that are on this host; 1 if `group` is NULL. */
 FSDP_API int fsdp_group_local_world_size(const fsdp_group *group);
 /** Return the group's transport: "local" (one rank), "threads" or "shm"; static storage. */
 FSDP_API const char *fsdp_group_backend(const fsdp_group *group);
