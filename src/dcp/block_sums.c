@@ -1,4 +1,5 @@
-/* Computes checksums of blocks while a file is written, and verifies them while it is read. */
+/* Computes checksums of the blocks of a data file while the file is written, and verifies them
+ * while the file is read. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,9 +19,10 @@ enum {
 
 static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
 static const uint64_t MAX_BLOCK_BYTES =
-    1 << 30; /* largest block size that is accepted when reading */
+    1 << 30; /* a file of checksums with larger blocks is invalid */
 
-/* Return "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns the text. */
+/* Return the path of the file of checksums, "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns
+ * the result. */
 static char *path_beside(const char *data_path)
 {
     const char *name = fsdp_path_name(data_path), *dot = strrchr(name, '.');
@@ -105,7 +107,7 @@ struct fsdp_block_check {
     fsdp_mapping map;          /* mapping of the file of checksums */
     const unsigned char *sums; /* [n * SUM_BYTES] in `map` */
     uint64_t block_bytes, n;
-    bool *compared; /* [n] whether the block has been verified */
+    bool *compared; /* [n] true if the block has been verified */
 };
 
 static uint64_t get_number(const unsigned char *at, int bytes)
@@ -181,7 +183,8 @@ static size_t bytes_of_block(const fsdp_block_check *check, uint64_t i)
     return (size_t)(left < check->block_bytes ? left : check->block_bytes);
 }
 
-/* Compare the checksum of `data`, the content of block `i`, with the recorded checksum. */
+/* Compute the checksum of `data`, the content of block `i`, and compare it with the recorded
+ * checksum. */
 static fsdp_status compare_block(fsdp_block_check *check, uint64_t i, const void *data)
 {
     const uint64_t begin = i * check->block_bytes;
@@ -227,8 +230,8 @@ static fsdp_status read_at(const fsdp_block_check *check, int fd, uint64_t offse
     return FSDP_OK;
 }
 
-/* Copy bytes [offset, offset + bytes), which are all in block `i`, to `out`, and verify the
- * block. */
+/* Copy bytes [offset, offset + bytes) to `out`, and verify block `i`, which contains all of
+ * them. */
 static fsdp_status read_block(fsdp_block_check *check, int fd, uint64_t i, uint64_t offset,
                               size_t bytes, unsigned char *out)
 {

@@ -1,4 +1,4 @@
-/* Builds the manifest of a checkpoint. An entry is checked as soon as it is added. */
+/* Builds the manifest of a checkpoint. Each entry is checked when it is added. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +119,7 @@ static fsdp_status fill_rows(fsdp_dcp_entry *entry)
     for (int i = 1; i < box_ndim(entry); i++)
         box->size[i] = t->shape[i];
     box->size[0] = t->end - t->begin;
-    /* As in torch, an empty shard begins where the tensor ends. */
+    /* Like torch, let an empty shard begin at the end of the tensor. */
     box->offset[0] = box->size[0] ? t->begin : fsdp_dcp_entry_rows(entry);
     return FSDP_OK;
 }
@@ -190,8 +190,8 @@ static fsdp_status fill_tensor(fsdp_dcp_manifest *manifest, const fsdp_dcp_tenso
     return FSDP_OK;
 }
 
-/* Add an entry. If `tensor` is NULL, the entry is a plain value, and the text of `value` moves into
- * it. */
+/* Add an entry. If `tensor` is NULL, the entry is a plain value and takes over the text of
+ * `value`. */
 static fsdp_status add_entry(fsdp_dcp_manifest *manifest, const fsdp_dcp_key *keys, int n_keys,
                              const fsdp_dcp_tensor *tensor, fsdp_str *value)
 {

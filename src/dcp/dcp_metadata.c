@@ -1,5 +1,5 @@
-/* Converts the pickled Metadata object to a list of items. Two of its dicts are searched for names
- * and offsets, so they are sorted first. */
+/* Converts the pickled Metadata object to a list of items. Its dicts planner_data and storage_data
+ * are sorted first, so that names and offsets can be found by binary search. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum {
     MAX_NDIM = 64
 };
 
-/* A value of planner_data or storage_data, and its key. */
+/* A key and its value in planner_data or storage_data. */
 typedef struct keyed {
     const char *fqn;
     const int64_t *offsets; /* [n_offsets]; NULL: the key has no offsets */
@@ -73,7 +73,7 @@ static int compare_keys(const void *a, const void *b)
     return 0;
 }
 
-/* Read a tuple of non-negative numbers. */
+/* Read a tuple of non-negative numbers, which are sizes or offsets. */
 static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_pickle_value *value,
                              const int64_t **ints, int *n)
 {
@@ -93,8 +93,9 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
     return FSDP_OK;
 }
 
-/* Read a key. In planner_data it is text. In storage_data it is a MetadataIndex with `fqn` and, for
- * a tensor, `offset`. */
+/* Read a key of planner_data or storage_data. The keys of planner_data are texts. Each key of
+ * storage_data is a MetadataIndex, which has the field `fqn`, and for a tensor also the field
+ * `offset`. */
 static fsdp_status read_key(fsdp_dcp_metadata *md, const fsdp_pickle_value *key, keyed *item)
 {
     const fsdp_pickle_value *offset = NULL;
@@ -125,8 +126,8 @@ static fsdp_status sort_dict(fsdp_dcp_metadata *md, const fsdp_pickle_value *dic
     return FSDP_OK;
 }
 
-/* Return the value whose key has this name and these offsets (NULL: no offsets), or NULL if there
- * is none. */
+/* Return the value of the key that has this fqn and these offsets, or NULL if there is none.
+ * `offsets` is NULL for a key without offsets. */
 static const fsdp_pickle_value *lookup(const keyed_list *list, const char *fqn,
                                        const int64_t *offsets, int n_offsets)
 {
@@ -175,7 +176,7 @@ static fsdp_status check_box(const fsdp_dcp_metadata *md, const fsdp_dcp_item *i
         if (chunk->offsets[i] > item->shape[i] ||
             chunk->sizes[i] > item->shape[i] - chunk->offsets[i])
             return bad_metadata(md, item->fqn, "a chunk reaches beyond its tensor");
-        chunk->numel *= chunk->sizes[i]; /* cannot overflow: at most the tensor's numel */
+        chunk->numel *= chunk->sizes[i]; /* cannot overflow: no size is larger than the tensor's */
     }
     return FSDP_OK;
 }
@@ -191,9 +192,9 @@ static bool overlap(const fsdp_dcp_chunk *a, const fsdp_dcp_chunk *b, int ndim)
     return true;
 }
 
-/* Check that the chunks of a tensor cover it: they are within the tensor, do not overlap, and have
- * as many elements in total as the tensor. PyTorch does not check this: elements that no chunk
- * covers would keep their old values. */
+/* Check that the chunks of a tensor cover it. They must not overlap, and must have as many elements
+ * in total as the tensor. PyTorch does not check this; in PyTorch, elements that no chunk covers
+ * keep their old values. */
 static fsdp_status check_coverage(const fsdp_dcp_metadata *md, const fsdp_dcp_item *item)
 {
     int64_t covered = 0;
@@ -282,7 +283,7 @@ static fsdp_status read_items(fsdp_dcp_metadata *md, const fsdp_pickle_value *di
         if (!item->fqn)
             return bad_metadata(md, "state_dict_metadata", "a key is no text");
         item->path = lookup(paths, item->fqn, NULL, 0);
-        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may leave out the path */
+        if (!item->path && fsdp_dcp_metadata_is_own(md)) /* PyTorch may omit the path */
             return bad_metadata(md, item->fqn, "planner_data has no path of it");
         FSDP_TRY(read_item(md, dict->list.items[i + 1], places, item));
         md->n++;

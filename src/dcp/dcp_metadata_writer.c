@@ -1,5 +1,6 @@
-/* Writes a pickle of torch.distributed.checkpoint's Metadata. Each tensor has five properties, as
- * in PyTorch before August 2026. Later versions also write strides, which no loader uses. */
+/* Writes the pickled Metadata object of torch.distributed.checkpoint. Each tensor has five
+ * properties, as in PyTorch before August 2026. Later versions of PyTorch also write strides, which
+ * no loader uses. */
 #include "src/base/assert.h"
 #include "src/dcp/dcp_metadata_writer.h"
 #include "src/torchfile/pickle_writer.h"
@@ -8,7 +9,7 @@
 static const char METADATA[] = "torch.distributed.checkpoint.metadata";
 static const char FILESYSTEM[] = "torch.distributed.checkpoint.filesystem";
 
-/* Begin an object. Its fields follow, as alternating names and values. */
+/* Begin an object. The caller puts its fields next: a name, a value, a name, a value, and so on. */
 static void begin_object(fsdp_pickle_writer *w, const char *module, const char *name)
 {
     fsdp_pickle_put_object(w, module, name);
@@ -110,7 +111,8 @@ static void put_paths(fsdp_pickle_writer *w, const fsdp_dcp_item *items, size_t 
     fsdp_pickle_end(w);
 }
 
-/* Put one item of storage_data: a MetadataIndex as the key, a _StorageInfo as the value. */
+/* Put the entry of chunk `i` in storage_data. Its key is a MetadataIndex, and its value a
+ * _StorageInfo. */
 static void put_place(fsdp_pickle_writer *w, const fsdp_dcp_item *item, size_t i)
 {
     begin_object(w, METADATA, "MetadataIndex");
@@ -149,12 +151,12 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, "storage_meta");
     begin_object(w, METADATA, "StorageMeta");
     fsdp_pickle_put_str(w, "checkpoint_id");
-    fsdp_pickle_put_none(w);           /* the folder may be moved, so its path is left out */
+    fsdp_pickle_put_none(w); /* path of the folder; none, because the folder may be moved */
     fsdp_pickle_put_str(w, "save_id"); /* torch writes a uuid and never compares it */
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);
-    fsdp_pickle_put_str(w, "modules"); /* torch writes no modules and ignores this field */
+    fsdp_pickle_put_str(w, "modules"); /* torch ignores this field; here it holds the companion */
     fsdp_pickle_begin(w, FSDP_PICKLE_LIST);
     if (companion)
         fsdp_pickle_put_str(w, companion);

@@ -1,12 +1,14 @@
-/* Makes the content of the file .metadata. write_metadata() in dcp_writer.c writes the file, and
- * dcp_metadata.h reads it. */
+/* Makes the content of the file .metadata. write_metadata() in dcp_writer.c writes it to the file.
+ * The functions of dcp_metadata.h read it. */
 #pragma once
 #include "src/dcp/dcp_metadata.h"
 
-/* Make the content of .metadata. It lists `items` [n] in the order given. PyTorch 2.3 to 2.15 can
- * load it. The caller owns the result [*bytes]. Each item must have its fqn, dtype and shape, and
- * the boxes and places of its chunks. Its path is a tuple of text and ints, or NULL. `companion` is
- * what fsdp_dcp_metadata_companion() will return for this file, or NULL. Returns NULL with an error
- * if memory ran out. */
+/* Make the content of .metadata, set *bytes to its size, and return it; the caller owns it. If
+ * memory ran out, set the error message and return NULL. PyTorch 2.3 to 2.15 can load the file.
+ *
+ * The content lists `items` [n] in the given order. An item of a tensor must have its fqn, dtype
+ * and shape, and the boxes and places of its chunks. An item of a plain value must have its fqn and
+ * the place of its chunk. The path of an item is a TUPLE of text and ints, or NULL. `companion` is
+ * the name of the companion (fsdp_dcp_metadata_companion()), or NULL. */
 char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,
                                size_t *bytes);

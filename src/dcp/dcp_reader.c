@@ -1,5 +1,5 @@
-/* Reads the files of a distributed checkpoint. Each file contains archives of torch.save, one after
- * the other. An archive is one chunk of a tensor, or one value. */
+/* Reads the data files of a distributed checkpoint. Each file contains archives of torch.save, one
+ * after the other. An archive contains one chunk of a tensor, or one plain value. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,9 @@
 
 enum {
     MAX_NDIM = 64,
-    MAX_OPEN = 16,       /* limit of the number of files that have an open descriptor */
-    EDGE_BYTES = 4 << 10 /* an archive has fewer bytes than this on either side of its data */
+    MAX_OPEN = 16,       /* limit of the number of files with an open descriptor */
+    EDGE_BYTES = 4 << 10 /* upper bound of the bytes of an archive before its data, and of those
+                            after its data */
 };
 
 typedef struct data_file {
@@ -22,8 +23,8 @@ typedef struct data_file {
     char *path;
     fsdp_mapping map;
     fsdp_block_check *blocks; /* checksums of blocks; NULL: the file has none */
-    fsdp_block_check *check;  /* `blocks`, or NULL if reads do not verify checksums of blocks */
-    int fd;                   /* descriptor for reads that use `check`; -1: they use the mapping */
+    fsdp_block_check *check;  /* same as `blocks`; NULL: reads do not verify blocks */
+    int fd; /* descriptor for reads that verify blocks; -1: such reads use the mapping */
 } data_file;
 
 struct fsdp_dcp_reader {
@@ -46,7 +47,7 @@ static const data_file *file_of(const fsdp_dcp_reader *reader, const fsdp_dcp_ch
     return bsearch(&key, reader->files, reader->n, sizeof key, compare_files);
 }
 
-/* List the file names in the metadata, each once. */
+/* List the files that are named in the metadata, each file once. */
 static fsdp_status list_files(fsdp_dcp_reader *reader)
 {
     size_t cap = 0, n = 0;
@@ -72,8 +73,8 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         const data_file *file = file_of(reader, chunk);
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
-        if (file->map.bytes < 2 ||
-            memcmp(file->map.data, "PK", 2) != 0) /* "PK": it is an archive, but truncated */
+        /* A file that begins with "PK" is an archive, which is then truncated. */
+        if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0)
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
         return fsdp_error(FSDP_ERR_FORMAT,
@@ -131,8 +132,9 @@ static fsdp_status check_there(const char *directory, const char *metadata)
                       directory);
 }
 
-/* `status` is the result of reading the metadata. If the file cannot be read and does not begin
- * like a pickle, return an error that says what it may be instead. */
+/* Return the status of reading .metadata. `status` is the result of parsing the file. If parsing
+ * failed and the file does not begin like a pickle, return a better error, which says what kind of
+ * file this seems to be. */
 static fsdp_status explain_missing(const char *path, const fsdp_mapping *map, fsdp_status status)
 {
     const bool begins_well = map->bytes > 0 && map->data[0] == 0x80;
@@ -230,9 +232,8 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Advise the kernel that the first and last bytes of a chunk's archive will be read: those before
- * and after the data. Without this advice, a page fault on these bytes would read many more
- * pages. */
+/* Advise the kernel that the bytes before and after the data of a chunk's archive will be read.
+ * Without this advice, a page fault on one of these bytes would read many more pages. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
@@ -265,7 +266,7 @@ fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader, const fsdp_dcp_
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* A box of an item. Its elements are copied from chunks to `out`. */
+/* The box of an item that the caller reads. Its elements are copied from chunks to `out`. */
 typedef struct wanted {
     const fsdp_dcp_item *item;
     const int64_t *offsets, *sizes; /* [ndim] */
@@ -273,10 +274,10 @@ typedef struct wanted {
     unsigned char *out;
 } wanted;
 
-/* The intersection of a box and a chunk. It is copied in runs. A run is contiguous in the box and
- * in the chunk. */
+/* The intersection of a box and a chunk. It is copied in runs. The elements of a run are contiguous
+ * both in the box and in the chunk. */
 typedef struct overlap {
-    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* begin: coordinates in the tensor */
+    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* `begin` are coordinates in the tensor */
     int split;                               /* a run spans dimensions [split, ndim) */
     int64_t run;                             /* elements per run */
     int64_t n;                               /* number of runs */
@@ -304,8 +305,8 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* Return the row-major index, within a box, of the element at coordinates `at` of the tensor. The
- * box begins at `offsets` and has `sizes`. */
+/* Return the row-major index of an element within a box. `at` are the coordinates of the element in
+ * the tensor. The box begins at `offsets` and has the sizes `sizes`. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
     int64_t place = 0;
@@ -329,7 +330,8 @@ static void copy_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, const ove
     }
 }
 
-/* Get the tensor of a chunk, and check that it matches the metadata. */
+/* Set *entry to the tensor of a chunk, and check that its shape and dtype are those in the
+ * metadata. */
 static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_item *item,
                                const fsdp_dcp_chunk *chunk, fsdp_torch_archive *archive,
                                fsdp_checkpoint_entry *entry)
@@ -344,7 +346,8 @@ static fsdp_status chunk_entry(const fsdp_dcp_reader *reader, const fsdp_dcp_ite
     return FSDP_OK;
 }
 
-/* Get the range [*begin, *end) of the chunk's bytes that contains all elements to be copied. */
+/* Set *begin and *end to the range of bytes in the chunk's data that contains all elements of the
+ * overlap. */
 static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap *o, size_t *begin,
                     size_t *end)
 {
@@ -356,7 +359,8 @@ static void span_of(const wanted *w, const fsdp_dcp_chunk *chunk, const overlap 
     *end = (place_in(ndim, last, chunk->offsets, chunk->sizes) + 1) * w->width;
 }
 
-/* Are the entry's data in the file? Otherwise they are a copy of strided data. */
+/* Return true if entry->data points into the mapping of the file, and false if it points to a copy
+ * of strided data. */
 static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
                        const fsdp_checkpoint_entry *entry)
 {
@@ -364,9 +368,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, which are a single run, and verify their blocks.
- * They are read with a descriptor, because the kernel then reads ahead and uses large pages. Page
- * faults on a mapping would read single pages. */
+/* Copy bytes [begin, end) of the chunk's data, which are a single run, and verify the blocks that
+ * contain them. Whole blocks are read with a descriptor, because the kernel then reads ahead and
+ * uses large pages. Page faults on the mapping would read single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -375,8 +379,8 @@ static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entr
     return fsdp_block_check_read(file->check, file->fd, from + begin, end - begin, w->out + to);
 }
 
-/* Verify the blocks that contain bytes [begin, end) of the chunk's data, or all blocks of the chunk
- * if the entry's data are a copy. */
+/* Verify the blocks that contain bytes [begin, end) of the chunk's data. If entry->data is a copy,
+ * verify all blocks of the chunk instead. */
 static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
 {
@@ -406,7 +410,7 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
 {
     const data_file *file = file_of(reader, chunk);
     fsdp_checkpoint_entry entry;
-    if (!file->check && o->n * o->run == chunk->numel) /* the whole chunk is read anyway */
+    if (!file->check && o->n * o->run == chunk->numel) /* verify a chunk that is read as a whole */
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
     if (file->check) {

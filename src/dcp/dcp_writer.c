@@ -1,7 +1,7 @@
 /* Writes a distributed checkpoint. Every rank knows which rows each rank has (Note [Ranks meet
- * three times] in dcp_writer.h). If several ranks have the same rows, the first of these ranks
- * writes them. Each rank writes a file, and sends the positions of the entries in that file to rank
- * 0. Rank 0 writes the positions to .metadata. */
+ * three times] in dcp_writer.h). If several ranks have the same rows, the lowest of these ranks
+ * writes them. Each rank writes its entries into one file, and sends rank 0 their positions in this
+ * file. Rank 0 writes all positions to .metadata. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,36 +15,38 @@
 #include "src/torchfile/torch_writer.h"
 
 enum {
-    PIECE_BYTES = 4 << 20, /* bytes of one call of read(); a multiple of every element size */
-    ITEM_BYTES = 2048      /* upper bound of the size of an archive without its data */
+    /* Limit of the bytes of one call of read(). It is a multiple of every element size. */
+    PIECE_BYTES = 4 << 20,
+    ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
 };
 
-/* The part of an entry that a rank has. */
+/* What a rank says about an entry: the part that it has, and the entry's signature. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
 } claim;
 
-/* The place where a rank wrote an entry. `length` is 0 if the rank did not write the entry. */
+/* The place of an entry in the file of a rank. `length` is 0 if the rank did not write the
+ * entry. */
 typedef struct position {
     uint64_t offset, length;
 } position;
 
-/* What ranks send each other before they write: a summary of the manifest. Rank 0 adds the path of
- * the directory. */
+/* What each rank sends to all ranks before it writes: a summary of its manifest. Rank 0 also sends
+ * the path of the directory. */
 typedef struct greeting {
     uint64_t n;           /* number of entries */
-    uint32_t crc;         /* checksum of all ranks' parts, as this rank computes them */
-    uint32_t is_complete; /* this rank was able to compute all parts */
+    uint32_t crc;         /* checksum of the claims of all ranks, as this rank computes them */
+    uint32_t is_complete; /* this rank was able to compute the claims of all ranks */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    /* Rank 0: the directory until it gets its final name, or NULL if place.is_there. Other ranks:
-     * NULL. */
+    /* The directory, on rank 0, until it gets its final name. NULL on other ranks, and if
+     * place.is_there. */
     fsdp_atomic_directory *target;
-    char dir[PATH_MAX]; /* path of the directory before it has its final name */
+    char dir[PATH_MAX]; /* path of the directory before it gets its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */
     const fsdp_dcp_manifest *manifest;
     int rank, world_size;
@@ -53,16 +55,16 @@ struct fsdp_dcp_job {
     unsigned char *piece;                /* [PIECE_BYTES] */
 };
 
-/* ---- the writer of each entry ---------------------------------------------------------------- */
+/* ---- which rank writes which entry ----------------------------------------------------------- */
 
 static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 {
     return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
-/* Does `rank` write entry `i`? Equal boxes are written once, even if they are empty, as in torch.
- * An empty part of a scalar is not written, because .metadata could not distinguish it from the
- * scalar itself. */
+/* Return true if `rank` writes entry `i`. If several ranks have equal boxes, only the lowest of
+ * them writes. Torch does the same, even if the boxes are empty. No rank writes an empty part of a
+ * scalar, because .metadata could not distinguish this part from the scalar. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -97,7 +99,7 @@ static bool overlap(const fsdp_dcp_entry *entry, const fsdp_dcp_box *a, const fs
     return true;
 }
 
-/* Return the product of dimensions [first, ndim). */
+/* Return the product of the sizes of dimensions [first, ndim). */
 static int64_t numel_from(const fsdp_dcp_entry *entry, int first)
 {
     int64_t numel = 1;
@@ -117,8 +119,8 @@ static fsdp_status not_covered(const fsdp_dcp_job *run, const fsdp_dcp_entry *en
                       run->dir, entry->fqn, (long long)numel, (long long)numel_from(entry, 0));
 }
 
-/* Check that the boxes of all ranks cover the tensor: they do not overlap, and have as many
- * elements in total as the tensor. */
+/* Check that the boxes of all ranks cover the tensor, which is entry `i`. They must not overlap
+ * (equal boxes count once), and must have as many elements in total as the tensor. */
 static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -136,8 +138,8 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* Check the claims of all ranks. All ranks have the same array of claims, so all fail with the same
- * error. */
+/* Check the claims of all ranks. All ranks have the same array of claims. So either none of them
+ * fails, or all fail with the same error. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
@@ -165,7 +167,8 @@ static fsdp_status allocate(fsdp_dcp_job *run)
     return fsdp_dcp_manifest_check(run->manifest);
 }
 
-/* Rank 0 checks disk space for all ranks, because they share a disk. */
+/* Check that the disk has space for the files of all ranks. Only rank 0 does this, because the
+ * ranks share the disk. */
 static fsdp_status check_room(const fsdp_dcp_job *run)
 {
     uint64_t bytes = 0;
@@ -185,7 +188,7 @@ static fsdp_status check_room(const fsdp_dcp_job *run)
     return fsdp_check_free_space(run->dir, bytes);
 }
 
-/* Compute the claims of all ranks. Returns false if this rank does not know one of them. */
+/* Compute the claims of all ranks. Return false if this rank cannot compute one of them. */
 static bool compute_claims(fsdp_dcp_job *run)
 {
     const size_t n = run->manifest->n;
@@ -212,8 +215,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Do all ranks know all claims? Each rank knows its own rows for certain. So if all ranks have
- * computed the same result, it is right for each of them. */
+/* Return true if all ranks have computed the same claims. These claims are then correct, because
+ * each rank knows its own claims for certain. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -222,7 +225,7 @@ static bool is_known(const fsdp_dcp_job *run, const greeting *all)
     return true;
 }
 
-/* Fail on all ranks if manifests have different numbers of entries. */
+/* Return FSDP_ERR_INVALID, on all ranks, if two ranks have different numbers of entries. */
 static fsdp_status check_counts(const fsdp_dcp_job *run, const greeting *all)
 {
     uint64_t least = all[0].n, most = all[0].n;
@@ -244,17 +247,18 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* Check the claims of all ranks. If some rank does not know all of them, the ranks exchange them
- * first. `all` [world_size] contains the greetings of all ranks; it is the same on all ranks. */
+/* Check the claims of all ranks. If is_known() is false, the ranks exchange their claims first.
+ * `all` [world_size] has the greetings of all ranks, and is the same on all ranks. */
 static fsdp_status check_all_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
     return is_known(run, all) ? check_claims(run) : exchange_claims(run);
 }
 
-/* ---- a rank's file --------------------------------------------------------------------------- */
+/* ---- writing this rank's file ---------------------------------------------------------------- */
 
-/* Write this rank's part of a tensor, from memory or in pieces from read(). */
+/* Write the data of this rank's part of a tensor. The data are in memory, or are fetched in pieces
+ * with read(). */
 static fsdp_status write_data(const fsdp_dcp_job *run, const fsdp_dcp_tensor *tensor,
                               uint64_t bytes, fsdp_torch_writer *writer)
 {
@@ -311,7 +315,8 @@ static fsdp_status write_item(const fsdp_dcp_job *run, size_t i, fsdp_atomic_fil
     return status;
 }
 
-/* Write the entries of this rank's file: first values, then tensors, as in torch. */
+/* Write the entries of this rank's file in torch's order: first the plain values, then the
+ * tensors. */
 static fsdp_status write_items(const fsdp_dcp_job *run, fsdp_atomic_file *file, const char *path)
 {
     for (int tensors = 0; tensors < 2; tensors++)
@@ -358,7 +363,7 @@ static fsdp_status write_file(const fsdp_dcp_job *run)
 
 /* ---- .metadata ------------------------------------------------------------------------------- */
 
-/* Describe the chunk of entry `i` that `rank` wrote. */
+/* Set *chunk to the box and the place of the part of entry `i` that `rank` wrote. */
 static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i, int rank,
                               fsdp_dcp_chunk *chunk)
 {
@@ -383,7 +388,8 @@ static fsdp_status fill_chunk(const fsdp_dcp_job *run, fsdp_arena *arena, size_t
     return FSDP_OK;
 }
 
-/* Describe entry `i`. Its chunks are in the order of the ranks that wrote them. */
+/* Set *item to a description of entry `i`. Its chunks are in the order of the ranks that wrote
+ * them. */
 static fsdp_status fill_item(const fsdp_dcp_job *run, fsdp_arena *arena, size_t i,
                              fsdp_dcp_item *item)
 {
@@ -429,7 +435,7 @@ static fsdp_status write_metadata(const fsdp_dcp_job *run)
     return status;
 }
 
-/* ---- a job --------------------------------------------------------------------------------- */
+/* ---- creating and destroying a job --------------------------------------------------------- */
 
 static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
                             const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job)
@@ -446,7 +452,7 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Do this rank's work before the first meeting. */
+/* Do what this rank does before the first meeting. If `mine` is an error, only return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {

@@ -1,6 +1,5 @@
-/* Writes checkpoints of torch.distributed.checkpoint: each rank writes its own rows into a file of
- * its own. Unmodified torch.distributed.checkpoint.load and dcp_to_torch_save can read these
- * checkpoints. */
+/* Writes checkpoints of torch.distributed.checkpoint. Each rank writes its rows into one file. The
+ * functions load() and dcp_to_torch_save() of an unmodified PyTorch can read these checkpoints. */
 #pragma once
 #include "src/dcp/dcp_manifest.h"
 #include "src/dcp/group_directory.h"
@@ -8,65 +7,71 @@
 /* Write the checkpoint that the manifest describes. Collective; if one rank fails, all fail. The
  * call needs a few MiB of memory, and a few hundred bytes for each entry and rank.
  *
- * Note [Ranks meet three times]. Every rank computes by itself which rank writes what, from the
- * placements of the tensors (fsdp_dcp_tensor.part_of). Each meeting is one small all-gather. After
- * it, all ranks continue, or all fail with the message of the first rank that failed. The ranks
- * meet
+ * Note [Ranks meet three times]. Every rank computes by itself which rank writes which entries. It
+ * uses the placements of the tensors (fsdp_dcp_tensor.part_of). Then the ranks meet three times. A
+ * meeting is one small all-gather. After it, either all ranks continue, or all ranks fail with the
+ * message of the lowest rank that failed. The meetings are
  *
- *  1. before a byte is written. The ranks compare checksums of what they have computed. Rank 0 has
- *     made the directory and has checked that there is space for all files; it sends the path of
- *     the directory.
+ *  1. before any rank writes. Before this meeting, rank 0 makes the directory, and checks that the
+ *     disk has space for the files of all ranks. In the meeting, rank 0 sends the path of the
+ *     directory. The ranks also compare checksums of what they have computed.
  *  2. when each rank has written its file. Each rank sends the positions of its entries in its
  *     file.
- *  3. when rank 0 has written .metadata and the directory has its final name.
+ *  3. when rank 0 has written .metadata and given the directory its final name.
  *
  * Without the first meeting, ranks would write although another rank refuses, and each rank could
  * count as free the space that another rank is about to fill. Without the second meeting, rank 0
- * would wait for files, and a rank that failed because the disk is full could not report this in a
- * file. Without the third meeting, other ranks would return before the checkpoint exists, or even
- * if it will never exist. Saves that run during training (Note [Asynchronous saves] in
+ * would have to wait for files. A rank that failed because the disk is full could not report this
+ * in a file. Without the third meeting, other ranks would return before the checkpoint exists, or
+ * although it will never exist. Saves that run during training (Note [Asynchronous saves] in
  * src/state_dict/async_save.h) have only the first meeting.
  *
- * Ranks that do not know each other's parts, or whose manifests differ, exchange their parts after
- * the first meeting. That takes a fourth meeting, and a fifth one about disk space.
+ * If a rank cannot compute the parts of all ranks, or if the manifests differ, the ranks exchange
+ * their parts after the first meeting. This takes two more meetings: one for the parts, and one for
+ * the check of disk space.
  *
- * @param mine  status of this rank's preparations; if they failed, the manifest is not read
+ * @param mine  status of what this rank did before the call; if it is an error, the manifest is
+ *              not read
  * @param group NULL: this rank writes alone
- * @return FSDP_ERR_INVALID naming the fqn if the ranks have different entries, or if their rows of
- *         a tensor overlap (except for replicas, which have the same rows) or do not cover the
- *         tensor; FSDP_ERR_IO if the disk is full, before or while writing; errors of a tensor's
- *         read() */
+ * @return FSDP_ERR_INVALID if the ranks have different entries, or if their rows of a tensor do not
+ *         cover the tensor or overlap (replicas may have the same rows); the message contains the
+ *         fqn. FSDP_ERR_IO if the disk is full, before or while writing. Errors of a tensor's
+ *         read(). */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
                                                    fsdp_group *group,
                                                    const fsdp_dcp_manifest *manifest);
 
-/* fsdp_dcp_save_manifest() in steps. After a job is created, its files can be written at any time
- * and in any thread, without communication. The caller sends the positions of all ranks' entries to
- * rank 0, which completes the job. */
+/* A save in steps, for callers that want only the first meeting of fsdp_dcp_save_manifest(). After
+ * a job is created, each rank can write its file at any time and in any thread, without
+ * communication. The caller sends the positions of all entries to rank 0, and rank 0 completes the
+ * job. */
 typedef struct fsdp_dcp_job fsdp_dcp_job;
-/* Create a job. Collective; if one rank fails, all fail. The manifest and place->arg are
- * borrowed. */
+/* Create a job. Collective; if one rank fails, all fail. The job borrows the manifest and
+ * place->arg until it is destroyed. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_group_place *place,
                                                 fsdp_group *group,
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
-/* Destroy the job. Its directory is removed if it does not have its final name yet. Rank 0 must
- * call this only when no other rank writes into the directory. Accepts NULL. */
+/* Destroy the job. On rank 0, this removes the directory that the job made, if it does not have its
+ * final name yet. Rank 0 must call this only when no other rank writes into the directory. Accepts
+ * NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
-/* Return the path that the directory has before it gets its final name. Files are written there. */
+/* Return the path of the directory before it gets its final name. Files are written to this
+ * path. */
 const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
-/* Does this rank write entry `i`? */
+/* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Positions of entries in files, as bytes that can be sent. own_positions() returns the positions
- * in this rank's file; their size *bytes is the same on all ranks. positions() returns the memory
- * of rank 0 for the positions in the file of `rank`. @{ */
+/* The positions of a rank's entries in its file, as bytes that can be sent. own_positions() returns
+ * those of this rank. It sets *bytes to their size, which is the same on all ranks. On rank 0,
+ * positions() returns the memory to which the caller copies the positions of `rank`. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
-/* Write .metadata and further files, and give the directory its final name. Rank 0 calls this after
- * all files are written. */
+/* Write .metadata and the further files of the place (fsdp_group_place.write), and give the
+ * directory its final name. Rank 0 calls this when all files are written and it has all
+ * positions. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* Abandon the job: remove the directory unless it has its final name. The job must still be
- * destroyed. */
+/* Abandon the job. On rank 0, this removes the directory that the job made, if it does not have its
+ * final name yet. The job must still be destroyed. */
 void fsdp_dcp_job_discard(fsdp_dcp_job *job);

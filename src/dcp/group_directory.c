@@ -8,7 +8,7 @@
 #include "src/comm/agree.h"
 #include "src/hf/stale_files.h"
 
-/* --- rank 0 --- */
+/* --- what only rank 0 does --- */
 
 fsdp_status fsdp_group_place_begin(const fsdp_group_place *place, fsdp_atomic_directory **target,
                                    char dir[PATH_MAX])
@@ -38,9 +38,9 @@ fsdp_status fsdp_group_place_complete(const fsdp_group_place *place, const char 
     return place->appeared ? place->appeared(place->arg) : FSDP_OK;
 }
 
-/* --- all ranks --- */
+/* --- what all ranks do together --- */
 
-/* Make the directory on rank 0. All ranks get its temporary path in `dir`. */
+/* Make the directory on rank 0. On all ranks, `dir` is set to its temporary path. */
 static fsdp_status begin_directory(fsdp_status mine, const fsdp_group_place *place,
                                    fsdp_group *group, fsdp_atomic_directory **target,
                                    char dir[PATH_MAX])

@@ -1,5 +1,5 @@
-/* Access to one tensor of an open checkpoint (dtype, shape, rows), and to sorted lists of
- * tensors. */
+/* Functions on the tensors of an open checkpoint. They get the dtype of a tensor, check its shape,
+ * find the bytes of its rows, advise the kernel, and sort and search lists of tensors. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ void fsdp_checkpoint_advise(const void *data, size_t bytes, fsdp_checkpoint_advi
     uintptr_t begin = (uintptr_t)data, end = begin + bytes;
     if (advice == FSDP_CHECKPOINT_WILL_READ) {
         begin -= begin % page;
-    } else { /* do not release pages that also hold a part of a neighbouring tensor */
+    } else { /* round inwards: the first and last page may hold bytes of a neighbouring tensor */
         begin += (page - begin % page) % page;
         end -= end % page;
     }

@@ -1,4 +1,4 @@
-/* Writes a list of items as nested dicts and lists, level by level. */
+/* Writes items as nested dicts and lists. write_below() calls itself for each level of keys. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@ static bool has_key(const fsdp_nesting *n, size_t i, int level)
     return n->key(n->context, i, level, &key);
 }
 
-/* Do items a and b, which have the same keys before `level`, have the same key at `level`? */
+/* Return true if items a and b have the same key at `level`. Their keys before `level` are known to
+ * be the same. */
 static bool same_key(const fsdp_nesting *n, size_t a, size_t b, int level)
 {
     fsdp_nesting_key x, y;
@@ -52,8 +53,8 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* Set *next to the end of the run of items that begins at item i and has one key at `level`. The
- * run ends at `end` at the latest. */
+/* A run is a sequence of items that have the same key at `level`. Set *next to the end of the run
+ * that begins at item i. This is the index after its last item, and is at most `end`. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;
@@ -66,7 +67,7 @@ static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int lev
     return FSDP_OK;
 }
 
-/* Write items [begin, end), which share their first `level` keys, as a dict or list. */
+/* Write items [begin, end) as one dict or list. Their first `level` keys are the same. */
 static fsdp_status write_below(const fsdp_nesting *n, size_t begin, size_t end, int level,
                                fsdp_pickle_writer *pickle)
 {

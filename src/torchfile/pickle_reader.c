@@ -1,6 +1,6 @@
-/* The stack machine of pickles (Python's pickletools.py describes each opcode). One table maps each
- * opcode to its function. Note [Pickles that cannot hurt] in pickle_reader.h explains how reading
- * is kept within bounds. */
+/* The stack machine that executes the opcodes of a pickle. Python's pickletools.py describes each
+ * opcode. A table maps each opcode to a function. Note [Pickles that cannot hurt] in
+ * pickle_reader.h explains the limits of reads, depth and memory. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -11,8 +11,9 @@ enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
     /* Limit of the memory for values, in bytes per byte of the pickle. One byte of a pickle makes
-     * at most one value and one item of a container, which need less than this. Only a pickle that
-     * converts the same text to bytes, or the same list to a set, many times could need more. */
+     * at most one value and one item of a container, which together need less than this limit. Only
+     * a pickle that converts one text to bytes, or one list to a set, many times could need
+     * more. */
     MEMORY_FACTOR = 256
 };
 
@@ -26,17 +27,17 @@ typedef struct machine {
     const char *label;
     const unsigned char *data; /* [bytes] */
     size_t bytes, at;
-    size_t op_at; /* offset of the opcode that is being executed, for messages */
+    size_t op_at; /* offset of the opcode that is being executed; used in messages */
     const fsdp_pickle_names *names;
     fsdp_pickle_value **stack; /* [depth] */
     size_t depth, stack_cap;
-    size_t *marks; /* [n_marks] stack depths at which MARK was read */
+    size_t *marks; /* [n_marks] depth of the stack at each MARK */
     size_t n_marks, marks_cap;
-    fsdp_pickle_value **memo; /* [n_memo] NULL where nothing was stored */
+    fsdp_pickle_value **memo; /* [n_memo] values by their numbers; NULL: no value has this number */
     size_t n_memo, memo_cap;
 } machine;
 
-/* Consecutive values of the stack, valid until the next push. */
+/* Consecutive values of the stack, valid until the next push(). */
 typedef struct row {
     fsdp_pickle_value **values; /* [n] */
     size_t n;
@@ -45,7 +46,7 @@ typedef struct row {
 static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
-    return FSDP_ERR_FORMAT; /* a literal, so that the compiler does not warn of unset outputs */
+    return FSDP_ERR_FORMAT; /* a constant: otherwise the compiler warns that outputs may be unset */
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ static fsdp_status new_value(machine *m, fsdp_pickle_kind kind, fsdp_pickle_valu
     return FSDP_OK;
 }
 
-/* ---- stack and bytes ------------------------------------------------------------------------- */
+/* ---- the stack, and the bytes of the pickle -------------------------------------------------- */
 
 static fsdp_status push(machine *m, fsdp_pickle_value *value)
 {
@@ -84,7 +85,7 @@ static fsdp_status push_new(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value
     return push(m, *value);
 }
 
-/* Require at least `n` values above the last mark. */
+/* Return FSDP_ERR_FORMAT if fewer than `n` values are on the stack above the topmost mark. */
 static fsdp_status require_items(const machine *m, size_t n)
 {
     size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
@@ -98,7 +99,7 @@ static fsdp_status pop(machine *m, fsdp_pickle_value **value)
     return FSDP_OK;
 }
 
-/* Pop the last mark and the values above it. */
+/* Remove the topmost mark and the values above it from the stack. *above is set to these values. */
 static fsdp_status pop_mark(machine *m, row *above)
 {
     if (m->n_marks == 0)
@@ -129,9 +130,10 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
     return FSDP_OK;
 }
 
-/* ---- holders of values ----------------------------------------------------------------------- */
+/* ---- values that hold other values ----------------------------------------------------------- */
 
-/* Record that `holder` holds `value`, after checking that it may. */
+/* Record that `holder` holds `value`. FSDP_ERR_FORMAT if `holder` is itself held already, or if
+ * `value` is nested too deeply. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -145,7 +147,7 @@ static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle
     return FSDP_OK;
 }
 
-/* Append to the items of a TUPLE, LIST, SET, DICT or PERSISTENT. */
+/* Append `items` [n] to the items of `holder`, a TUPLE, LIST, SET, DICT or PERSISTENT. */
 static fsdp_status add_items(machine *m, fsdp_pickle_value *holder, fsdp_pickle_value **items,
                              size_t n)
 {
@@ -220,8 +222,8 @@ static fsdp_status op_int32(machine *m, unsigned width)
     return push_int(m, (int32_t)(uint32_t)integer);
 }
 
-/* LONG1, LONG4: read a count of `width` bytes, then a two's complement number of that many
- * bytes. */
+/* LONG1 and LONG4: read a count, which has `width` bytes. Then read a two's complement number of
+ * that many bytes. */
 static fsdp_status op_long(machine *m, unsigned width)
 {
     uint64_t n, bits = 0;
@@ -248,7 +250,7 @@ static fsdp_status op_float(machine *m, unsigned bytes)
     fsdp_pickle_value *value;
     uint64_t bits = 0;
     FSDP_TRY(read_bytes(m, bytes, &p));
-    for (unsigned i = 0; i < bytes; i++) /* the format's only big-endian number */
+    for (unsigned i = 0; i < bytes; i++) /* the only big-endian number in the format */
         bits = bits << 8 | p[i];
     FSDP_TRY(push_new(m, FSDP_PICKLE_FLOAT, &value));
     memcpy(&value->number, &bits, sizeof bits);
@@ -285,7 +287,7 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* Allocate the stack too: pop_mark() adds an offset to m->stack, so it must not be NULL. */
+    /* Allocate the stack too. pop_mark() adds an offset to m->stack, which must not be NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -322,7 +324,8 @@ static fsdp_status op_tuple(machine *m, unsigned unused)
     return push_tuple(m, above.values, above.n);
 }
 
-/* Append items to the container on top of the stack. */
+/* Append `items` [n] to the container on top of the stack, which must be of kind `kind`. An OPAQUE
+ * container ignores the items. */
 static fsdp_status fill_top(machine *m, fsdp_pickle_kind kind, fsdp_pickle_value **items, size_t n)
 {
     FSDP_TRY(require_items(m, 1));
@@ -355,9 +358,9 @@ static fsdp_status op_fill_one(machine *m, unsigned kind) /* APPEND, SETITEM */
 
 /* ---- the memo -------------------------------------------------------------------------------- */
 
-/* Store the top value in the memo. Python numbers the values in the memo from 0, and storing one
- * takes at least one byte of the pickle. A valid number is therefore less than the size of the
- * pickle. */
+/* Store the value on top of the stack in the memo under `number`. Python uses the numbers 0, 1, 2,
+ * ..., and each store takes at least one byte of the pickle. A valid number is therefore less than
+ * the size of the pickle. */
 static fsdp_status memoize(machine *m, uint64_t number)
 {
     FSDP_TRY(require_items(m, 1));
@@ -484,7 +487,8 @@ static fsdp_status op_stack_global(machine *m, unsigned unused)
     return push_name(m, module->text.data, module->text.bytes, name->text.data, name->text.bytes);
 }
 
-/* Push BYTES with one byte for each character (up to U+00FF) of a UTF-8 text. */
+/* Push a BYTES value with one byte for each character of a UTF-8 text. FSDP_ERR_FORMAT if a
+ * character is above U+00FF. */
 static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
 {
     fsdp_pickle_value *value;
@@ -498,8 +502,8 @@ static fsdp_status push_encoded(machine *m, const fsdp_pickle_value *args)
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text->text.data[i];
         if (c >= 0x80) {
-            unsigned char next =
-                (unsigned char)text->text.data[i + 1]; /* the text has a terminating NUL */
+            /* Byte i + 1 exists, because the text ends with a NUL. */
+            unsigned char next = (unsigned char)text->text.data[i + 1];
             if ((c != 0xC2 && c != 0xC3) || (next & 0xC0) != 0x80)
                 return bad_pickle(m, "bytes are made of text that is not Latin-1");
             c = (unsigned char)(c << 6 | (next & 0x3F));
@@ -555,8 +559,8 @@ static bool is_plain(const fsdp_pickle_value *value)
              value->kind == FSDP_PICKLE_SET || value->kind == FSDP_PICKLE_DICT));
 }
 
-/* Check that all attributes are plain values. Attributes are ignored, and a tensor among them would
- * be lost. */
+/* Check that all attributes of a tensor are plain values. The reader ignores attributes, so a
+ * tensor among them would be lost. */
 static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_DICT)
@@ -570,8 +574,8 @@ static fsdp_status check_attributes(const machine *m, const fsdp_pickle_value *a
     return FSDP_OK;
 }
 
-/* Return the dict of slots if the attributes are (None, dict), as for a class with __slots__ such
- * as DTensor; otherwise NULL. */
+/* If `attributes` is the tuple (None, dict), return the dict; otherwise return NULL. Objects of a
+ * class with __slots__, such as DTensor, have attributes of this form. */
 static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
 {
     if (attributes->kind != FSDP_PICKLE_TUPLE || attributes->list.n != 2 ||
@@ -581,8 +585,8 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* Push the result of a REBUILD call, which makes a tensor with attributes. FSDP1, for example, adds
- * an attribute to the tensors of its state dicts. */
+/* Push the result of a call of a name that means REBUILD. The result is a tensor with attributes.
+ * FSDP1, for example, adds an attribute to the tensors of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {
@@ -593,8 +597,8 @@ static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
         N
     };
     fsdp_pickle_value *const *of = args->list.items;
-    /* If the function or the class is not in the caller's list, the result is OPAQUE. The function
-     * that makes quantized weights is an example. */
+    /* If the function or the class is missing from the caller's list of names, the result is
+     * OPAQUE. An example is the function that makes quantized weights. */
     for (size_t i = FUNCTION; i <= TYPE && args->list.n == N; i++)
         if (of[i]->kind == FSDP_PICKLE_OPAQUE)
             return push_opaque(m, of[i]->name);
@@ -642,14 +646,15 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
-    case FSDP_PICKLE_UNKNOWN: /* never the meaning of a NAME */
+    case FSDP_PICKLE_UNKNOWN: /* a name with this meaning is OPAQUE and was handled above */
     case FSDP_PICKLE_TYPE:
         break;
     }
     return bad_pickle(m, "a call of what is no function");
 }
 
-/* NEWOBJ_EX: a call of a class with positional and named arguments. */
+/* NEWOBJ_EX: call a class with positional and named arguments. Named arguments are accepted only if
+ * the class is OPAQUE. */
 static fsdp_status op_call_by_names(machine *m, unsigned unused)
 {
     fsdp_pickle_value *names;
@@ -678,7 +683,8 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* Push the OPAQUE value that a call of frozenset() makes in protocols before 4. */
+/* FROZENSET, which exists since protocol 4: push an OPAQUE value. Earlier protocols call
+ * frozenset() instead, with the same result. */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;
@@ -688,7 +694,8 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD sets the state of a RECORD. For an OrderedDict it sets attributes, which are ignored. */
+/* BUILD: set the state of a RECORD. A BUILD of a DICT, which is an OrderedDict, sets attributes,
+ * which are ignored. A BUILD of an OPAQUE value is ignored too. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;
@@ -714,7 +721,7 @@ static fsdp_status op_persistent(machine *m, unsigned unused)
     return add_items(m, value, &id, 1);
 }
 
-/* ---- the machine ----------------------------------------------------------------------------- */
+/* ---- the table of opcodes and the main loop -------------------------------------------------- */
 
 typedef struct opcode {
     fsdp_status (*run)(machine *m, unsigned argument);

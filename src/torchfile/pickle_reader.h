@@ -1,17 +1,19 @@
-/* Reads Python's pickles as data, as a tree of values. Nothing is imported and nothing is run.
+/* Reads Python's pickles as data: the result is a tree of values. No module is imported, and no
+ * function is called.
  *
  * A pickle is a program for a stack machine. It may name any function of any module and call it.
- * This reader knows only the names in the caller's list. Any other name becomes an opaque value,
- * and so does the result of calling it: the name is kept, the arguments are skipped. Most calls of
- * known names become records, which hold the callee, its arguments and its state. Protocols 2 to 5
- * are read, with all opcodes that PyTorch's files use.
+ * This reader knows only the names in the caller's list. A name outside the list becomes an OPAQUE
+ * value, and so does the result of a call of this name. The OPAQUE value has the name, but not the
+ * arguments. Most calls of known names become RECORDs. A RECORD has the function or class that was
+ * called, the arguments, and the state that BUILD sets. Protocols 2 to 5 are read, with all opcodes
+ * that PyTorch's files use.
  *
- * Note [Pickles that cannot hurt]. Every read is checked against the pickle's end. A value can be
- * changed only until something holds it (another value, or a second place on the stack), so no
- * value can hold itself, and the depth of each value is known and at most FSDP_PICKLE_MAX_DEPTH.
- * Memory is bounded by a multiple of the pickle's size. One value may be held by many others,
- * though, so walking all paths through a hostile tree could take forever. Readers therefore go
- * directly to the values that they need. */
+ * Note [Pickles that cannot hurt]. Every read is checked against the pickle's end. A value is held
+ * if another value contains it, or if it has a second place on the stack. A held value can no
+ * longer be changed, so no value can contain itself. The depth of each value is therefore known,
+ * and is at most FSDP_PICKLE_MAX_DEPTH. Memory is bounded by a multiple of the pickle's size. Many
+ * values may hold the same value, however, so walking all paths through a hostile tree could take
+ * forever. Code that uses a tree therefore goes directly to the values that it needs. */
 #pragma once
 #include <fsdp/base.h>
 
@@ -31,26 +33,28 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_LIST,
     FSDP_PICKLE_SET,  /* the order of its items has no meaning */
     FSDP_PICKLE_DICT, /* dict or OrderedDict */
-    FSDP_PICKLE_NAME, /* a class, function or constant */
+    FSDP_PICKLE_NAME, /* a class, function or constant that is in the caller's list */
     FSDP_PICKLE_RECORD,
-    FSDP_PICKLE_OPAQUE, /* made by a class or function that is not in the caller's list, such as a
-                           NumPy number, a Path or a Namespace; `name` is that class or function */
-    FSDP_PICKLE_PERSISTENT /* a persistent id; the id itself is its only item */
+    FSDP_PICKLE_OPAQUE, /* a name that is not in the caller's list, or the result of a call of this
+                           name, such as a NumPy number or a Path; `name` is the name */
+    FSDP_PICKLE_PERSISTENT /* a reference to an object outside the pickle, such as a storage; its
+                              only item is the persistent id */
 } fsdp_pickle_kind;
 
-/* What is made by a call of a name that is in the caller's list. */
+/* The meaning of a name in the caller's list: what a call of this name makes. */
 typedef enum fsdp_pickle_meaning {
-    FSDP_PICKLE_CONSTANT, /* nothing: the name may not be called */
+    FSDP_PICKLE_CONSTANT, /* nothing; calling the name is an error */
     FSDP_PICKLE_CALL,     /* a RECORD of the call */
-    FSDP_PICKLE_FIRST,    /* the call's first argument: torch.Size((2, 3)) is (2, 3) */
-    FSDP_PICKLE_MAKE_SET, /* a SET of the items of a list; an empty SET if there is no argument */
-    FSDP_PICKLE_EMPTY,    /* an empty DICT, from a call without arguments: OrderedDict() */
-    FSDP_PICKLE_COUNT,    /* a DICT whose `counts` is true, made from a dict: Counter({1: 2}) */
-    FSDP_PICKLE_ENCODE,   /* BYTES from a text with characters up to U+00FF; empty BYTES if there is
-                             no argument */
+    FSDP_PICKLE_FIRST,    /* the first argument; for example, torch.Size((2, 3)) makes (2, 3) */
+    FSDP_PICKLE_MAKE_SET, /* a SET of the items of the argument, a list; an empty SET if there is no
+                             argument */
+    FSDP_PICKLE_EMPTY,    /* an empty DICT; the call must have no arguments, as in OrderedDict() */
+    FSDP_PICKLE_COUNT,    /* a DICT whose `counts` is true, from a dict: Counter({1: 2}) */
+    FSDP_PICKLE_ENCODE,   /* BYTES; the argument is a text with characters up to U+00FF; empty BYTES
+                             if there is no argument */
     FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
-    FSDP_PICKLE_TYPE,     /* like CONSTANT, but it may be the TYPE of a REBUILD */
-    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments); the arguments of the call itself are
+    FSDP_PICKLE_TYPE,     /* like CONSTANT, but the name may be the TYPE of a REBUILD call */
+    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments), if the call has the arguments
                              (function, TYPE, arguments, attributes) */
 } fsdp_pickle_meaning;
 
@@ -64,10 +68,10 @@ typedef struct fsdp_pickle_name {
 typedef struct fsdp_pickle_value fsdp_pickle_value;
 struct fsdp_pickle_value {
     fsdp_pickle_kind kind;
-    uint16_t depth; /* levels of values below this one */
-    bool held;      /* held by another value or a second place on the stack; must not change */
-    bool counts;    /* DICT: it is a collections.Counter */
-    bool opaque;    /* it is OPAQUE, or holds an OPAQUE value */
+    uint16_t depth; /* number of levels of values below this value */
+    bool held;      /* held by another value or by a second place on the stack; must not change */
+    bool counts;    /* DICT: a collections.Counter */
+    bool opaque;    /* this value is OPAQUE, or contains an OPAQUE value at any depth */
     union {
         bool boolean;
         int64_t integer;
@@ -94,13 +98,15 @@ struct fsdp_pickle_value {
 typedef struct fsdp_pickle_names {
     const fsdp_pickle_name *items; /* [n] static */
     size_t n;
-    const struct fsdp_pickle_names *also; /* a list that is searched after this one, or NULL */
+    const struct fsdp_pickle_names *also; /* another list, searched after this one, or NULL */
 } fsdp_pickle_names;
 
 typedef struct fsdp_pickle fsdp_pickle;
 
-/* Read the first value of `data` [bytes]. `label` is the prefix of messages. FSDP_ERR_FORMAT naming
- * the byte if the pickle is malformed; FSDP_ERR_UNSUPPORTED for opcodes of other protocols. */
+/* Read the pickle at the start of `data` [bytes]. It ends with STOP; any bytes after that are
+ * ignored. `label` is the prefix of messages. FSDP_ERR_FORMAT if the pickle is malformed.
+ * FSDP_ERR_UNSUPPORTED if it has an unknown opcode, or a tensor with an attribute that is not a
+ * plain value. The message contains the offset of the opcode. */
 FSDP_MUST_CHECK fsdp_status fsdp_pickle_create(const char *label, const void *data, size_t bytes,
                                                const fsdp_pickle_names *names,
                                                fsdp_pickle **pickle);
@@ -110,17 +116,20 @@ const fsdp_pickle_value *fsdp_pickle_root(const fsdp_pickle *pickle);
 
 /* ---- values (all functions accept NULL, which has no kind) ---- */
 bool fsdp_pickle_is(const fsdp_pickle_value *value, fsdp_pickle_kind kind);
-/* Describe a value for messages: "a dict", "None", "torch.device(...)". `text` [bytes] is memory
- * for the result. */
+/* Write a description of the value for messages into `text` [bytes], and return `text`. Examples:
+ * "a dict", "None", "torch.device(...)". */
 const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, size_t bytes);
-/* Return the first OPAQUE value in `value`, depth first, or NULL if there is none. */
+/* Return the first OPAQUE value in the tree below `value`, or `value` itself if it is OPAQUE. The
+ * search is depth first. Returns NULL if there is none. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value);
-/* Is `value` the NAME `name`, or a RECORD of calling it? */
+/* Return true if `value` is the NAME `name`, or a RECORD of a call of `name`. */
 bool fsdp_pickle_is_call(const fsdp_pickle_value *value, const char *name);
-/* Return argument `i` of a RECORD or item `i` of a TUPLE or LIST, or NULL if there is none. */
+/* Return argument `i` of a RECORD, or item `i` of a TUPLE, LIST or PERSISTENT. Returns NULL if
+ * there is none. */
 const fsdp_pickle_value *fsdp_pickle_at(const fsdp_pickle_value *value, size_t i);
-/* Return the value of the text key `key` in a DICT or in the state of a RECORD, or NULL. If several
- * keys are equal, the last one counts. O(n). */
+/* Return the value of the text key `key`, or NULL if there is none. `value` is a DICT, or a RECORD
+ * whose state is a DICT. If the DICT has the key several times, the last one counts. Takes O(n)
+ * time. */
 const fsdp_pickle_value *fsdp_pickle_find(const fsdp_pickle_value *value, const char *key);
-/* Return the text of a STR that contains no NUL character, or NULL for any other value. */
+/* Return the text of `value`, or NULL if `value` is not a STR or contains a NUL character. */
 const char *fsdp_pickle_text(const fsdp_pickle_value *value);

@@ -1,4 +1,4 @@
-/* Access to the values of a pickle. */
+/* Functions that inspect the values of a pickle. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,8 +46,8 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
     return text;
 }
 
-/* The loop ends because each level descends into only one value, the one that holds an OPAQUE
- * value. */
+/* Each step descends one level, into a single value that is OPAQUE or contains an OPAQUE value. So
+ * the loop ends after at most FSDP_PICKLE_MAX_DEPTH steps. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
 {
     while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {

@@ -42,7 +42,7 @@ void fsdp_pickle_put_int(fsdp_pickle_writer *w, int64_t value)
     } else if (value >= INT32_MIN && value <= INT32_MAX) {
         put_number(w, 'J', 4, (uint64_t)value);
     } else {
-        put_op(w, '\x8a'); /* LONG1: a byte count and the bytes */
+        put_op(w, '\x8a'); /* LONG1: a byte with the number of bytes (8), then the bytes */
         put_number(w, 8, 8, (uint64_t)value);
     }
 }
@@ -51,7 +51,7 @@ void fsdp_pickle_put_float(fsdp_pickle_writer *w, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the format's only big-endian number */
+    put_number(w, 'G', 8, __builtin_bswap64(bits)); /* the only big-endian number in the format */
 }
 
 static void put_text(fsdp_pickle_writer *w, const char *utf8, size_t bytes)
@@ -66,7 +66,8 @@ void fsdp_pickle_put_str(fsdp_pickle_writer *w, const char *utf8)
     put_text(w, utf8, strlen(utf8));
 }
 
-/* Put the call _codecs.encode(text, "latin1"). `text` has one character for each byte. */
+/* Put the call _codecs.encode(text, "latin1"), where `text` has one character for each byte of
+ * `data`. */
 void fsdp_pickle_put_bytes(fsdp_pickle_writer *w, const void *data, size_t bytes)
 {
     const unsigned char *from = data;
@@ -91,7 +92,7 @@ void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
     FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
     w->open[w->depth++] = kind;
-    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no sets, so a set is the call set([...]) */
+    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no opcode for sets, so put the call set([...]) */
         fsdp_pickle_put_global(w, "__builtin__", "set");
     if (kind == FSDP_PICKLE_DICT)
         put_op(w, '}');

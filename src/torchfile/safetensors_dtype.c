@@ -1,4 +1,5 @@
-/* The element types of safetensors, in the order in which its library writes them. */
+/* The element types of safetensors, in the order in which the safetensors library puts tensors into
+ * a file. */
 #include <string.h>
 
 #include "src/base/assert.h"

@@ -1,5 +1,5 @@
-/* Reads the container of torch.save: detects its format, and reads its records, including the
- * pickle. */
+/* Reads an archive that torch.save wrote: detects the format, checks the version and the byte
+ * order, and reads the pickle. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "src/torchfile/torch_names.h"
 
 enum {
-    NEWEST_VERSION = 10, /* newest version that torch 2.15 reads */
+    NEWEST_VERSION = 10, /* newest version of the format that torch 2.15 reads */
     TAR_MAGIC_AT = 257,
     COPY_FACTOR = 2,
     MIN_COPY_BYTES = 1 << 20
 };
 
-/* ---- formats that are not read --------------------------------------------------------------- */
+/* ---- detecting formats that are not supported ------------------------------------------------ */
 
 static bool begins_with(const unsigned char *data, size_t bytes, size_t at, const char *magic,
                         size_t magic_bytes)
@@ -24,8 +24,8 @@ static bool begins_with(const unsigned char *data, size_t bytes, size_t at, cons
     return bytes >= at + magic_bytes && memcmp(data + at, magic, magic_bytes) == 0;
 }
 
-/* Is this a tar archive that torch.save wrote before version 0.2? It begins with one of these
- * members. */
+/* Return true if `data` is a tar archive that torch.save wrote before version 0.2. The name of the
+ * first file in such an archive is one of `members`. */
 static bool is_legacy_tar(const unsigned char *data, size_t bytes)
 {
     static const char *const members[] = {"sys_info", "pickle", "tensors", "storages"};
@@ -121,8 +121,8 @@ static fsdp_status read_archive(fsdp_torch_archive *archive, const unsigned char
 {
     FSDP_TRY(check_format(archive->path, data, bytes));
     FSDP_TRY(fsdp_zip_reader_create(archive->path, data, bytes, &archive->zip));
-    /* Check for TorchScript before check_stored(). Some records of a TorchScript program are
-     * compressed, and check_stored() would report only this. */
+    /* Check for TorchScript first. Some records of a TorchScript program are compressed, and
+     * check_stored() would report only the compression. */
     FSDP_TRY(check_torch_script(archive));
     FSDP_TRY(fsdp_zip_reader_check_stored(archive->zip));
     archive->checked = fsdp_calloc(fsdp_zip_reader_count(archive->zip), sizeof *archive->checked);

@@ -9,11 +9,11 @@ struct fsdp_torch_archive {
     char *path;
     fsdp_zip_reader *zip;
     fsdp_pickle *pickle;
-    fsdp_arena arena;     /* owns shapes */
+    fsdp_arena arena;     /* owns the shapes of tensors */
     fsdp_mapping *copies; /* [n_copies] copies of tensors that are not contiguous */
     size_t n_copies, copies_cap;
-    size_t copy_bytes; /* bytes that may still be copied */
-    bool *checked; /* [number of records] the checksum was verified by fsdp_torch_archive_check() or
-                      check_rest() */
-    bool checks_all; /* verify the checksums of storages of any size */
+    size_t copy_bytes; /* number of bytes that may still be allocated for copies */
+    bool *checked;     /* [number of records] whether fsdp_torch_archive_check() or check_rest() has
+                          verified the record */
+    bool checks_all;   /* fsdp_torch_archive_check_all() was called */
 };

@@ -5,7 +5,7 @@
 
 #include "src/torchfile/torch_archive.h"
 
-/* Limit of the size of a dimension. With it, the product of a size and a coordinate in the mesh
+/* Limit of the size of a dimension. It ensures that a size multiplied by a coordinate in the mesh
  * (src/source/source_ranks.c) cannot overflow. */
 static const int64_t MAX_DIM = (int64_t)1 << 46;
 
@@ -83,7 +83,8 @@ static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
     return FSDP_OK;
 }
 
-/* Read a placement: Replicate(), or Shard(dim) with `dim` in its state or its argument. */
+/* Read a placement, which is Replicate() or Shard(dim). The state of Shard has the key `dim`, or
+ * Shard has `dim` as its argument. */
 static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *placement, int *dim)
 {
     char text[128];

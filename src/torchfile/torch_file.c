@@ -1,4 +1,5 @@
-/* Finds the state dict in a file of torch.save, and its tensors by name. */
+/* Finds the state dict in a file that torch.save wrote, and the tensors of the state dict by
+ * name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ struct fsdp_torch_file {
     size_t n, ignored;
 };
 
-/* ---- the state dict -------------------------------------------------------------------------- */
+/* ---- finding the state dict ------------------------------------------------------------------ */
 
 static bool holds_tensors(const fsdp_pickle_value *value)
 {
@@ -31,8 +32,8 @@ static bool holds_tensors(const fsdp_pickle_value *value)
     return false;
 }
 
-/* A checkpoint may have other tensors next to the state dict, such as the loss, so a nested state
- * dict is preferred to the outermost dict. */
+/* Find the state dict. A state dict inside the outermost dict is preferred to the outermost dict
+ * itself, which may have other tensors, such as the loss. */
 static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickle_value **found)
 {
     static const char *const keys[] = {"state_dict", "model_state_dict", "model"};
@@ -58,8 +59,8 @@ static fsdp_status find_state_dict(const fsdp_torch_file *file, const fsdp_pickl
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Quantized, sparse and other special tensors are errors. If they were ignored, they would seem to
- * be missing. */
+/* Return FSDP_ERR_UNSUPPORTED for quantized, sparse and other special tensors. If they were
+ * skipped, they would seem to be missing. */
 static fsdp_status refuse_other_tensor(const fsdp_torch_file *file, const char *name,
                                        const fsdp_pickle_value *value)
 {
@@ -100,7 +101,7 @@ static fsdp_status read_entries(fsdp_torch_file *file, const fsdp_pickle_value *
     return FSDP_OK;
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- opening and closing the file ------------------------------------------------------------ */
 
 static fsdp_status read_file(fsdp_torch_file *file)
 {

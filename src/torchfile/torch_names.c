@@ -1,12 +1,14 @@
-/* The names that the reader knows in files of torch.save. All other names are opaque. */
+/* The names that the pickle reader knows in files that torch.save wrote. All other names become
+ * OPAQUE values. */
 #include <string.h>
 
 #include "src/base/assert.h"
 #include "src/torchfile/torch_names.h"
 
-/* Each row has a dtype, its storage class and its name in safetensors. If a dtype has no storage
- * class, the second column repeats the dtype. A pickled tensor of such a dtype names the dtype
- * itself, and its storage is an UntypedStorage. */
+/* Each row has the name of a dtype in torch, the name of its storage class, and the name of the
+ * dtype in safetensors. If a dtype has no storage class, the second column repeats the first. A
+ * tensor of such a dtype is pickled with an UntypedStorage, and with the dtype as a separate
+ * argument. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \
@@ -48,7 +50,7 @@ static const fsdp_pickle_name names[] = {
     {"torch._utils", "_rebuild_parameter_with_state", FSDP_PICKLE_FIRST},
     {"torch._tensor", "_rebuild_from_type_v2", FSDP_PICKLE_REBUILD},
     {"torch", "Tensor", FSDP_PICKLE_TYPE},
-    /* The classes of DTensors, which PyTorch has moved between modules. */
+    /* The names in DTensors. PyTorch has moved the classes from module to module. */
     {"torch._utils", "_rebuild_wrapper_subclass", FSDP_PICKLE_CALL},
     {"torch.distributed.*", "DTensor", FSDP_PICKLE_TYPE},
     {"torch.distributed.*", "DTensorSpec", FSDP_PICKLE_CALL},

@@ -1,8 +1,8 @@
-/* The tensors of an archive. In its pickle each tensor is one of these calls:
+/* Reads the tensors of an archive. In the pickle, each tensor is a call of one of two functions:
  *     torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, meta])
  *     torch._utils._rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype)
- * where storage is the persistent id ("storage", class, record, location, numel). Offset and
- * strides count elements. Several tensors may share a storage. */
+ * The argument `storage` is the persistent id ("storage", class, record, location, numel). The
+ * offset and the strides count elements. Several tensors may share a storage. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -62,8 +62,8 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s': %s is no type of elements",
                           archive->path, name, fsdp_pickle_describe(dtype, text, sizeof text));
     v->width = v->dtype->bits / 8;
-    /* Refuse metadata, which could say, for example, that the view must be negated or
-     * conjugated. */
+    /* Refuse tensors with metadata. Metadata could say, for example, that the elements must be
+     * negated or conjugated. */
     if (meta && !fsdp_pickle_is(meta, FSDP_PICKLE_NONE) &&
         !(fsdp_pickle_is(meta, FSDP_PICKLE_DICT) && meta->list.n == 0))
         return fsdp_error(FSDP_ERR_UNSUPPORTED,
@@ -73,7 +73,8 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
     return FSDP_OK;
 }
 
-/* Find the record of the storage and check that its size is the one in the pickle. */
+/* Find the record of the storage, and check that it has the size that the pickle says. Verify the
+ * checksum of the record if it has at most MAX_CHECKED_BYTES, or if archive->checks_all. */
 static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pickle_value *id,
                                 bool typed, const char *name, view *v)
 {
@@ -124,7 +125,7 @@ static fsdp_status read_shape(fsdp_torch_archive *archive, const fsdp_pickle_val
     return FSDP_OK;
 }
 
-/* Check that the last element is within the storage. */
+/* Check that the last element of the view is within the storage. */
 static fsdp_status check_bounds(const fsdp_torch_archive *archive, const char *name, const view *v)
 {
     int64_t last = v->offset, span;
@@ -157,8 +158,8 @@ static fsdp_status read_view(fsdp_torch_archive *archive, const fsdp_pickle_valu
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Are the elements in row-major order without gaps? A dimension of one element may have any
- * stride. */
+/* Return true if the elements are in row-major order without gaps. The stride of a dimension with
+ * one element may have any value. */
 static bool is_contiguous(const view *v)
 {
     int64_t expected = 1;
@@ -170,11 +171,12 @@ static bool is_contiguous(const view *v)
     return true;
 }
 
-/* Copy in row-major order. `v` has at least one dimension and one element. */
+/* Copy the elements of `v` from `from` to `to`, in row-major order. `v` has at least one dimension
+ * and one element. */
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
-    /* The current row is a run along the last dimension: its index in the other dimensions, and its
-     * offset in elements. */
+    /* A row is a run along the last dimension. `index` has the indices of the current row in the
+     * other dimensions. `at` is the offset of its first element, in elements. */
     int64_t index[MAX_NDIM] = {0}, at = 0;
     int last = v->ndim - 1;
     for (int64_t rows = v->numel / v->shape[last]; rows > 0; rows--) {
@@ -190,8 +192,9 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
     }
 }
 
-/* Create the memory of a copy. It is shared memory, because fsdp_checkpoint_advise() may release
- * its pages: private pages would lose their contents, shared pages keep them. */
+/* Create the memory of a copy. It must be a shared mapping, because fsdp_checkpoint_advise() may
+ * release its pages. Released pages of a private mapping would lose their contents; those of a
+ * shared mapping keep them. */
 static fsdp_status new_copy(fsdp_torch_archive *archive, size_t bytes, unsigned char **copy)
 {
     if (!FSDP_GROW(archive->copies, archive->copies_cap, archive->n_copies + 1))

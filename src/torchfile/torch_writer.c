@@ -1,6 +1,6 @@
-/* Writes the records of a file of torch.save in torch's order: the pickle, three records that
- * describe the format, one record for each storage, and finally the records `version` and
- * `.data/serialization_id`. */
+/* Writes the records of a file in the order in which torch.save writes them. First come the pickle
+ * and three records that describe the format. They are followed by one record for each storage, and
+ * finally by the records `version` and `.data/serialization_id`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,17 +30,18 @@ struct fsdp_torch_writer {
     bool keeps_holes;
     fsdp_zip_writer *zip;
     fsdp_pickle_writer pickle;
-    char id[ID_DIGITS + 1]; /* id of the content; torch never compares it */
-    storage **storages;     /* [n] in the order of their tensors in the value */
+    char id[ID_DIGITS + 1]; /* id of the archive, made from the checksum of the pickle; torch never
+                               compares it */
+    storage **storages; /* [n] in the order in which the caller wrote their tensors to the pickle */
     size_t n, cap;
     size_t begun;  /* number of storages whose records have been begun */
     bool has_data; /* begin_data() was called */
 };
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- creating and discarding a writer -------------------------------------------------------- */
 
-/* Return the name of the archive's folder, which is chosen as in torch: the file's name without its
- * last extension, or "archive" if the file's name is not ASCII. */
+/* Return the name of the archive's top folder, chosen as torch does. It is the name of the file
+ * without its last extension, or "archive" if the name of the file is not ASCII. */
 static char *folder_of(const char *path)
 {
     const char *name = fsdp_path_name(path), *dot = strrchr(name, '.');
@@ -63,7 +64,7 @@ static fsdp_status begin_file(fsdp_torch_writer *w, const char *path)
     return status;
 }
 
-/* Create a writer that appends to `file`, or to a new file if `file` is NULL. */
+/* Create a writer that appends to `file`. If `file` is NULL, the writer creates a new file. */
 static fsdp_status create_writer(fsdp_atomic_file *file, const char *path,
                                  fsdp_torch_writer **writer)
 {
@@ -113,15 +114,15 @@ void fsdp_torch_writer_discard(fsdp_torch_writer *writer)
     fsdp_free(writer);
 }
 
-/* ---- the value ------------------------------------------------------------------------------- */
+/* ---- the pickled value ----------------------------------------------------------------------- */
 
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer)
 {
     return &writer->pickle;
 }
 
-/* Put ("storage", class, record, location, numel). numel is the number of elements, or the number
- * of bytes for an UntypedStorage. */
+/* Put ("storage", class, record, location, numel). For an UntypedStorage, numel is the number of
+ * bytes; otherwise it is the number of elements. */
 static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t number,
                         const fsdp_torch_dtype_names *names)
 {
@@ -140,7 +141,7 @@ static void put_storage(fsdp_pickle_writer *pickle, const storage *s, size_t num
     fsdp_pickle_persistent(pickle);
 }
 
-/* Put the strides of a row-major tensor. A dimension of 0 counts as 1, as in torch. */
+/* Put the strides of a row-major tensor. Like torch, count a dimension of size 0 as 1. */
 static void put_strides(fsdp_pickle_writer *pickle, const storage *s)
 {
     int64_t strides[MAX_NDIM], stride = 1;
@@ -239,8 +240,8 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* If the current record is complete, begin the next one that has data. Records of empty tensors
- * before that one are written too. */
+/* If the current record is complete, begin the next record that has data. The empty records before
+ * that record are written too. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_remaining(w->zip) == 0) {

@@ -1,15 +1,15 @@
-/* Writes the structures of a zip archive as torch.save's writer (miniz) does: sizes are in
- * descriptors after the data and are 0 in local headers, all dates are 0, and there is always a
+/* Writes the structures of a zip archive as torch.save does, which uses miniz. Sizes are in
+ * descriptors after the data, and local headers have 0 instead. All dates are 0. There is always a
  * zip64 end record. */
 #include <string.h>
 
 #include "src/torchfile/zip_format.h"
 
 enum {
-    FLAGS_EMPTY = 0x0800,         /* flags of an empty record: names are UTF-8 */
-    FLAGS = FLAGS_EMPTY | 0x0008, /* flags of other records: a descriptor follows */
+    FLAGS_EMPTY = 0x0800,         /* flags of a record without data: its name is UTF-8 */
+    FLAGS = FLAGS_EMPTY | 0x0008, /* flags of a record with data: a descriptor follows the data */
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
-    EXTRA_HEADER_BYTES = 4,       /* id and length */
+    EXTRA_HEADER_BYTES = 4,       /* id and length of an extra field */
     END64_REST_BYTES = 44,        /* bytes of the zip64 end record that follow its size field */
     MADE_BY = 0x031E,             /* Unix, version 3.0 */
     NEEDED = 45                   /* version 4.5, which introduced zip64 */
@@ -43,8 +43,8 @@ static uint64_t flags(const fsdp_zip_entry *entry)
     return entry->bytes ? FLAGS : FLAGS_EMPTY;
 }
 
-/* Return the size in bytes of the zip64 extra field, including its header, or 0 if all values fit
- * in 32 bits. */
+/* Return the size in bytes of the zip64 extra field, including its header. Returns 0 if all values
+ * fit in 32 bits, so that no such field is needed. */
 static size_t extra64_bytes(const fsdp_zip_entry *entry)
 {
     size_t values = (is_big(entry) ? 16 : 0) + (is_far(entry) ? 8 : 0);
@@ -123,7 +123,7 @@ void fsdp_zip_put_end(fsdp_str *out, uint64_t count, uint64_t at, uint64_t bytes
     put(out, 8, END64_REST_BYTES);
     put(out, 2, MADE_BY);
     put(out, 2, NEEDED);
-    put(out, 8, 0); /* numbers of disks */
+    put(out, 8, 0); /* number of this disk, number of the disk that has the directory */
     put(out, 8, count);
     put(out, 8, count);
     put(out, 8, bytes);

@@ -1,5 +1,6 @@
-/* The structures of a zip archive: signatures, sizes and field offsets (APPNOTE 6.3). Integers are
- * little-endian. The functions write byte for byte what torch.save writes. */
+/* The structures of a zip archive (APPNOTE 6.3): their sizes and signatures, and functions that
+ * write them. Integers are little-endian. The functions write exactly the same bytes as
+ * torch.save. */
 #pragma once
 #include <stdint.h>
 
@@ -8,12 +9,12 @@
 enum {
     FSDP_ZIP_ALIGNMENT =
         64, /* alignment of a record's data, relative to the archive's first byte */
-    FSDP_ZIP_LOCAL_BYTES = 30, /* the name and the extra field follow */
+    FSDP_ZIP_LOCAL_BYTES = 30, /* without name and extra field */
     FSDP_ZIP_CENTRAL_BYTES = 46,
     FSDP_ZIP_END_BYTES = 22,
     FSDP_ZIP_LOCATOR64_BYTES = 20,
     FSDP_ZIP_END64_BYTES = 56,
-    FSDP_ZIP_EXTRA64 = 1 /* id of the extra field that holds 64-bit sizes */
+    FSDP_ZIP_EXTRA64 = 1 /* id of the extra field that holds 64-bit values */
 };
 
 #define FSDP_ZIP_LOCAL 0x04034B50u
@@ -40,7 +41,7 @@ static inline uint64_t fsdp_zip_u64(const unsigned char *p)
     return fsdp_zip_u32(p) | (uint64_t)fsdp_zip_u32(p + 4) << 32;
 }
 
-/* A record that is stored without compression. */
+/* A record, which is stored without compression. */
 typedef struct fsdp_zip_entry {
     const char *name; /* with its folder: "archive/data.pkl" */
     uint64_t bytes;
@@ -48,13 +49,14 @@ typedef struct fsdp_zip_entry {
     uint32_t crc32;
 } fsdp_zip_entry;
 
-/* Put the local header, with padding that aligns the data after it. The descriptor, not this
- * header, contains the checksum. */
+/* Put the local header of a record, with padding that aligns the data after it. The checksum is not
+ * in this header but in the descriptor. */
 void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry);
-/* Put the descriptor that follows the data: checksum and size. An empty record has no
- * descriptor. */
+/* Put the descriptor of a record, which has its checksum and size. It follows the data. Nothing is
+ * put for an empty record, which has no descriptor. */
 void fsdp_zip_put_descriptor(fsdp_str *out, const fsdp_zip_entry *entry);
 /* Put the record's entry in the central directory. */
 void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry);
-/* Put the end of an archive of `count` records, whose directory is at bytes [at, at + bytes). */
+/* Put the end of an archive that has `count` records. The central directory begins at offset `at`
+ * and has `bytes` bytes. */
 void fsdp_zip_put_end(fsdp_str *out, uint64_t count, uint64_t at, uint64_t bytes);

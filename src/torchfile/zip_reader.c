@@ -1,6 +1,6 @@
 /* Reads the directory of a zip archive. The reader searches backwards for the end record, which
- * says where the central directory is. Sizes in local headers are never used, because torch.save
- * leaves them 0. */
+ * says where the central directory is. Sizes in local headers are not used, because torch.save
+ * writes 0 there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@
 #include "src/torchfile/zip_reader.h"
 
 enum {
-    MAX_COMMENT_BYTES = 65535, /* limit of the comment after the end record */
+    MAX_COMMENT_BYTES = 65535, /* limit of the length of the comment after the end record */
     FLAG_ENCRYPTED = 1,
-    BLOCK_BYTES = 4 << 20 /* size of the pieces that are checksummed, then released */
+    BLOCK_BYTES = 4 << 20 /* bytes that are checksummed at one time */
 };
 
 struct fsdp_zip_reader {
@@ -31,14 +31,15 @@ typedef struct directory {
     uint64_t at, bytes, count;
 } directory;
 
-/* One entry of the central directory, with fields widened to 64 bits. */
+/* One entry of the central directory. If the entry has a zip64 extra field, values from it replace
+ * the 32-bit values. */
 typedef struct central {
     const unsigned char *name; /* [name_bytes] */
     size_t name_bytes;
     uint16_t flags, method;
     uint32_t crc32;
     uint64_t stored_bytes, bytes, header_at;
-    size_t entry_bytes; /* size of the whole entry */
+    size_t entry_bytes; /* size of the entry in the directory */
 } central;
 
 static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
@@ -49,7 +50,8 @@ static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
 
 /* ---- the end of the archive ------------------------------------------------------------------ */
 
-/* Find the last end record whose comment is within the archive. */
+/* Return the last end record in the archive whose comment does not reach beyond the archive.
+ * Returns NULL if there is none. */
 static const unsigned char *find_end(const fsdp_zip_reader *zip)
 {
     if (zip->bytes < FSDP_ZIP_END_BYTES)
@@ -103,8 +105,8 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read the zip64 extra field. It contains only the values whose 32-bit fields overflowed, in the
- * order of `values`. */
+/* Read the zip64 extra field. It has only those of the three `values` whose 32-bit fields have
+ * overflowed, in this order. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -133,7 +135,7 @@ static bool read_extra(const unsigned char *extra, size_t bytes, central *entry)
     return true;
 }
 
-/* Read the entry at `p`. The directory has `left` bytes from there on. */
+/* Read the entry at `p`. `left` is the number of bytes in the directory from `p` on. */
 static fsdp_status read_central(const fsdp_zip_reader *zip, const unsigned char *p, size_t left,
                                 central *entry)
 {
@@ -166,9 +168,9 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* Does a structure of the archive begin at `end`, where a record's data should end? If not, the
- * local header of the record is damaged, because the place of the data is computed from lengths in
- * that header. This check does not read the data. */
+/* Return true if a structure of the archive begins at `end`, where the data of a record should end.
+ * The position of the data was computed from lengths in the record's local header. If no structure
+ * begins at `end`, this header is damaged. The data are not read. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -177,8 +179,8 @@ static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *e
     return next == FSDP_ZIP_DESCRIPTOR || next == FSDP_ZIP_LOCAL || next == FSDP_ZIP_CENTRAL;
 }
 
-/* Find the data of a record. They follow its local header, which repeats the name and has an extra
- * field of its own. */
+/* Find the data of a record. The data follow the local header, which repeats the name. Its extra
+ * field may differ from the one in the directory. */
 static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint64_t end,
                           const unsigned char **data)
 {
@@ -206,7 +208,8 @@ static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint
     return FSDP_OK;
 }
 
-/* Strip the top folder, which must be the same for all records. `top` is the first record. */
+/* Set *name to the name of an entry without the archive's top folder. All entries must be in the
+ * same top folder as `top`, the first entry. */
 static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry, const central *top,
                                const char **name, size_t *bytes)
 {
@@ -257,7 +260,7 @@ static fsdp_status read_directory(fsdp_zip_reader *zip, const directory *dir)
         record->crc32 = entry.crc32;
         record->name = memcpy(names, name, name_bytes);
         names += name_bytes + 1;
-        /* Other tools also write entries for folders. These entries are not counted. */
+        /* Other tools also write entries for folders. These are not counted as records. */
         zip->n += name_bytes > 0 && name[name_bytes - 1] != '/';
         p += entry.entry_bytes;
         left -= entry.entry_bytes;
@@ -335,7 +338,8 @@ fsdp_status fsdp_zip_reader_check_stored(const fsdp_zip_reader *reader)
     return FSDP_OK;
 }
 
-/* Compute the checksum of a record. If `mapped`, release pages as soon as they have been read. */
+/* Compute the checksum of a record. If `mapped`, release the pages of the record as soon as they
+ * have been read. */
 static uint32_t crc_of(const fsdp_zip_record *record, bool mapped)
 {
     fsdp_crc32_table table;

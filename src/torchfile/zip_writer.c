@@ -1,5 +1,5 @@
-/* Writes a zip archive: headers before the data, descriptors after the data, the directory at the
- * end. */
+/* Writes a zip archive. Each record has a header before its data and a descriptor after its data.
+ * The directory is at the end of the archive. */
 #include "src/base/alloc.h"
 #include "src/base/assert.h"
 #include "src/base/crc32.h"
@@ -8,7 +8,7 @@
 
 enum {
     PIECE_BYTES =
-        256 << 10 /* bytes are checksummed, then written, in pieces that fit in the cache */
+        256 << 10 /* size of a piece: it is checksummed, then written, and fits in the cache */
 };
 
 struct fsdp_zip_writer {
