@@ -95,8 +95,8 @@ FSDP_API fsdp_model_info fsdp_model_config_info(const fsdp_model_config *config)
 FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p);
 
 /**
- * Build the module tree of a model, without memory. Names, classes and initialisation are Hugging
- * Face's.
+ * Build the module tree of a model, without memory. Names, classes and initialisation match
+ * those of Hugging Face.
  *
  * @param config copied
  * @param model  out: owned by the caller, ended by fsdp_module_destroy()

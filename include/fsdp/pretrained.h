@@ -43,11 +43,11 @@ typedef struct fsdp_load_options {
 typedef struct fsdp_load_report {
     char **unexpected; /**< [n_unexpected] names of tensors that belong to no parameter */
     size_t n_unexpected;
-    char **fresh; /**< [n_fresh] names of parameters that were drawn, because the file has no
-                       tensors for them */
+    char **fresh; /**< [n_fresh] names of parameters that were initialised at random, because the
+                     file has no tensors for them */
     size_t n_fresh;
-    char **mismatched; /**< [n_mismatched] names of parameters that were drawn, because their
-                            tensors have other shapes */
+    char **mismatched; /**< [n_mismatched] names of parameters that were initialised at random,
+                            because their tensors in the file have different shapes */
     size_t n_mismatched;
 } fsdp_load_report;
 FSDP_API void fsdp_load_report_free(fsdp_load_report *report);

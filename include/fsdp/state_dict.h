@@ -365,7 +365,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const 
                                                    const fsdp_dcp_load_options *options);
 /** @} */
 
-/** @name Files of torch.save() @{ */
+/** @name Files in torch.save()'s format @{ */
 /**
  * torch.save() of a state dict: rank 0 writes all tensors, whole, to one file. Tensors are gathered
  * one by one, so only one whole tensor is in memory at a time. torch.load() can read the file, also
@@ -412,12 +412,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load_into(fsdp_state_dict *dict,
 
 /** @name Kinds of checkpoints: StateDictType @{ */
 typedef enum fsdp_state_dict_type {
-    FSDP_STATE_DICT_SHARDED, /**< SHARDED_STATE_DICT: a folder of fsdp_dcp_save(), read by
+    FSDP_STATE_DICT_SHARDED, /**< SHARDED_STATE_DICT: a folder written by fsdp_dcp_save(), read by
                                 fsdp_dcp_load() */
-    FSDP_STATE_DICT_FULL,    /**< FULL_STATE_DICT: one file of fsdp_torch_save() with whole tensors,
-                                read by fsdp_torch_load_into() */
-    FSDP_STATE_DICT_LOCAL /**< LOCAL_STATE_DICT: a file of fsdp_local_save() for each rank, with the
-                             rank's parts, read by fsdp_local_load() */
+    FSDP_STATE_DICT_FULL,    /**< FULL_STATE_DICT: one file with whole tensors, written by
+                                fsdp_torch_save(),    read by fsdp_torch_load_into() */
+    FSDP_STATE_DICT_LOCAL /**< LOCAL_STATE_DICT: a file for each rank, written by fsdp_local_save(),
+                             with the rank's parts, read by fsdp_local_load() */
 } fsdp_state_dict_type;
 
 /**

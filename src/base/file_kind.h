@@ -8,7 +8,7 @@ typedef enum fsdp_file_wanted {
      * contains an error. */
     FSDP_WANTED_TEXT,
     FSDP_WANTED_BINARY,
-    /* Any bytes may be valid, so another kind of file is reported only if it is certain. */
+    /* Any bytes may be valid, so another kind of file is reported only if its kind is certain. */
     FSDP_WANTED_NUMBERS
 } fsdp_file_wanted;
 

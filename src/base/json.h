@@ -52,8 +52,8 @@ enum {
  * path, the line and the column. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_read(const char *path, fsdp_json **doc);
 /* Parse `text` [bytes]. The text need not end in NUL and is not kept. Error messages call the text
- * `name` and number its lines from `first_line`. For a line of JSON lines, `first_line` is the
- * number of that line in its file, else 1. */
+ * `name` and number its lines from `first_line`. `first_line` is 1, except for a line of a
+ * JSON Lines file: then it is the number of that line. */
 FSDP_MUST_CHECK fsdp_status fsdp_json_parse(const char *name, int64_t first_line, const char *text,
                                             size_t bytes, fsdp_json **doc);
 /* Create a document whose root is an empty object. */

@@ -76,7 +76,7 @@ typedef struct fsdp_bench_result {
      * last step. */
     double page_faults, page_faults_last;
     double tokens_per_s;     /* source and target tokens of all ranks per second */
-    double flops;            /* operations of one rank in one step; see the note */
+    double flops;            /* operations of one rank in one step; see the note below */
     double gemm_gflops, mfu; /* see Note [Model FLOP utilisation] */
     /* losses of this rank's rows, in the first and in the last timed step */
     double first_loss, last_loss;

@@ -6,9 +6,9 @@
 /* Make the content of .metadata, set *bytes to its size, and return it; the caller owns it. If
  * memory ran out, set the error message and return NULL. PyTorch 2.3 to 2.15 can load the file.
  *
- * The content lists `items` [n] in the given order. An item of a tensor must have its fqn, dtype
- * and shape, and the boxes and places of its chunks. An item of a plain value must have its fqn and
- * the place of its chunk. The path of an item is a TUPLE of text and ints, or NULL. `companion` is
- * the name of the companion (fsdp_dcp_metadata_companion()), or NULL. */
+ * The content lists `items` [n] in the given order. An item that is a tensor must have its fqn,
+ * dtype and shape, and the boxes and places of its chunks. An item that is a plain value must have
+ * its fqn and the place of its chunk. The path of an item is a TUPLE of text and ints, or NULL.
+ * `companion` is the name of the companion (fsdp_dcp_metadata_companion()), or NULL. */
 char *fsdp_dcp_metadata_pickle(const fsdp_dcp_item *items, size_t n, const char *companion,
                                size_t *bytes);

@@ -452,7 +452,8 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Do what this rank does before the first meeting. If `mine` is an error, only return it. */
+/* Do what this rank does before the ranks first exchange results. If `mine` is an error, just
+ * return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {

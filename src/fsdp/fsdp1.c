@@ -121,8 +121,9 @@ typedef struct initialization {
     size_t n, cap, next;
 } initialization;
 
-/* Return true if `m` itself (not a module below it) has a sharded parameter without values. Values
- * are loaded, or broadcast by rank 0 (sync_module_states). */
+/* Return true if `m` itself (not a module below it) has a sharded parameter without values. A
+ * parameter has values if they were loaded, or if rank 0 has broadcast them (sync_module_states).
+ */
 static bool lacks_values(const fsdp_module *m)
 {
     for (size_t i = 0; i < m->n_params; i++)

@@ -52,7 +52,7 @@
 typedef struct fsdp_posted_gradients {
     fsdp_buffer *buffer; /* NULL: no gradients are posted. */
     int64_t numel;       /* Elements of each rank's part. */
-    bool is_section;     /* The buffer is a section, not a whole buffer. */
+    bool is_section;     /* The buffer holds one section, not all gradients. */
     bool is_last;        /* The gradients belong to the step's last micro-step. */
 } fsdp_posted_gradients;
 

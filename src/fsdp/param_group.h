@@ -94,11 +94,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_unshard(fsdp_param_group *g);
  * peers. If one of the group's memories cannot be hidden, reshard the group instead. The group must
  * be unsharded. */
 void fsdp_param_group_hide(fsdp_param_group *g);
-/* Take the gathered parameters away from operations. Return copies to their pool, unless the group
- * keeps them (Note [Kept copies] in param_storage.h). Also drop a gather that a prefetch has begun,
- * and the request of fsdp_unit_unshard_async(). If the group is sharded, only the request is
- * dropped. */
+/* Make the gathered parameters unreadable for operations. Give copies back to their pool, unless
+ * the group keeps them (Note [Kept copies] in param_storage.h). Also drop a gather that a prefetch
+ * has begun, and the request of fsdp_unit_unshard_async(). If the group is sharded, only the
+ * request is dropped. */
 void fsdp_param_group_reshard(fsdp_param_group *g);
-/* Return all copies to their pool, including kept ones. Call this before the group's memories are
- * freed or get another layout. */
+/* Give all copies back to their pool, including kept ones. Call this before the group's memories
+ * are freed or get another layout. */
 void fsdp_param_group_drop_copies(fsdp_param_group *g);

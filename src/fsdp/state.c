@@ -17,9 +17,9 @@ static void clear_location(const fsdp_state *state)
 }
 
 /* Begin a step: drop the partial sums of a previous step that did not end. Also drop gradients that
- * accumulate without communication, but only if the step has several micro-steps. Otherwise each
- * micro-step has number 0, so it is unknown whether this is the first one. Drop nothing if to_flush
- * is set: the current micro-step has several backwards, and the last of them has not ended yet. */
+ * accumulate without communication, but only if the caller has set n_micro_steps. If it has not,
+ * all micro-steps have number 0, so this one may not be the first. Drop nothing if to_flush is set:
+ * the current micro-step has several backwards, and the last of them has not ended yet. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;

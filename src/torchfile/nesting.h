@@ -29,7 +29,7 @@ typedef struct fsdp_nesting {
 } fsdp_nesting;
 
 /* Write items [0, n) to `pickle` as one nested value. FSDP_ERR_INVALID if the keys of two items
- * contradict each other, like "a" and "a.b"; if the indices of a list are not 0, 1, 2, ...; or if
+ * conflict, like "a" and "a.b"; if the indices of a list are not 0, 1, 2, ...; or if
  * an item is nested too deeply. The message contains the name of the item. Errors of write_item()
  * are returned. */
 FSDP_MUST_CHECK fsdp_status fsdp_nesting_write(const fsdp_nesting *nesting, size_t n,

@@ -50,8 +50,8 @@ static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
 
 /* ---- the end of the archive ------------------------------------------------------------------ */
 
-/* Return the last end record in the archive whose comment does not reach beyond the archive.
- * Returns NULL if there is none. */
+/* Return the last end record with a comment that does not reach beyond the archive. Return NULL if
+ * there is none. */
 static const unsigned char *find_end(const fsdp_zip_reader *zip)
 {
     if (zip->bytes < FSDP_ZIP_END_BYTES)

@@ -29,8 +29,8 @@ typedef struct fsdp_trainer_state_owner {
     double epoch; /* TRANSFORMERS: number of trained epochs, may be fractional; 0: unknown */
 } fsdp_trainer_state_owner;
 
-/* Find out which program wrote trainer_state.json in `dir`. Return FSDP_ERR_FORMAT if the file is
- * neither this program's nor transformers' Trainer's. */
+/* Find out which program wrote trainer_state.json in `dir`. Return FSDP_ERR_FORMAT if
+ * neither this program nor transformers' Trainer wrote the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_find(const char *dir,
                                                     fsdp_trainer_state_owner *owner);
 /* Read trainer_state.json in `dir` into *state, which the caller owns. Return FSDP_ERR_FORMAT if

@@ -6,8 +6,8 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
 enum {
-    /* pack_rows() packs this many elements of one row of its source, which are columns of B or rows
-     * of A. It then packs the same elements of the next row. */
+    /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
+     * at the same positions of the next row. Each position is a column of B or a row of A. */
     PACK_STRIP = 512,
     PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
@@ -63,8 +63,7 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
 }
 
 /* Load up to `left` elements of k into sixteen lanes. PACK_PAIRS puts two elements into a lane, so
- * one of its lanes may be filled only half. Lanes without an element become zero, and so do halves
- * of lanes. */
+ * its last lane may be only half full. Empty lanes and the empty half of a lane are set to zero. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)

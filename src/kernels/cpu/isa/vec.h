@@ -7,8 +7,8 @@
  * `condition ? x : y` with arithmetic in x or y: arithmetic may trap, so the compiler must not
  * evaluate both.
  *
- * The polynomial is a minimax fit of our own (Remez exchange in 40 digits, then rounded to float).
- * tests/kernels/test_math.c measures its error over dense ranges. */
+ * The polynomial in fsdp_log() is our own minimax fit (Remez exchange in 40 digits, then rounded to
+ * float). tests/kernels/test_math.c measures its error over dense ranges. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
