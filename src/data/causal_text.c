@@ -1,7 +1,9 @@
-/* Note [Where a prompt ends]. Prompt and completion are tokenized as one text, as the model will
- * see them. The prompt is also tokenized alone. One token of the text may cover the end of the
- * prompt and the beginning of the completion; it belongs to the completion. So the prompt's ids are
- * the common beginning of the two encodings. */
+/* See causal_text.h.
+ *
+ * Note [Where a prompt ends]. Prompt and completion are joined and tokenized as one text. To find
+ * the ids of the prompt, the prompt is also tokenized alone, and the two lists of ids are compared.
+ * Their longest common prefix counts as the prompt. One token may cover the end of the prompt and
+ * the beginning of the completion. Such a token counts as part of the completion. */
 #include "src/data/causal_text.h"
 
 #include <inttypes.h>
@@ -49,7 +51,7 @@ static fsdp_status mask_prompt(const fsdp_tokenizer *tokenizer, const char *prom
     if (status == FSDP_OK)
         status = fsdp_token_list_set(labels, ids->ids, ids->len);
     if (status == FSDP_OK) {
-        alone.len--; /* drop its eos */
+        alone.len--; /* without eos */
         for (size_t i = 0, n = common_length(&alone, ids); i < n; i++)
             labels->ids[i] = FSDP_IGNORE_INDEX;
     }

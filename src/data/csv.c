@@ -1,5 +1,6 @@
-/* The file is passed to libcsv line by line. A row always ends where a physical line ends, so the
- * line numbers and positions of rows and errors are known. */
+/* Splits CSV into rows with libcsv. A file is passed to libcsv one physical line at a time. A row
+ * ends only where a physical line ends, so the line number and the position of each row and each
+ * error are known. */
 #include "src/data/csv.h"
 
 #include <csv.h>
@@ -84,7 +85,7 @@ static fsdp_status parser_feed(parser *p, const char *text, size_t bytes)
                       "a quote inside an unquoted field, or text behind a closing quote");
 }
 
-/* End the row at the end of the input. */
+/* End p->row, because the text or the file has ended. */
 static fsdp_status parser_finish(parser *p)
 {
     int failure = csv_fini(&p->csv, add_field, end_row, p);
@@ -148,7 +149,7 @@ static fsdp_status add_line(fsdp_csv *csv, fsdp_csv_row *row, const fsdp_line *l
     return status;
 }
 
-/* Read lines up to the end of the row. row->line remains 0 if there is no further row. */
+/* Read the lines of the next row that is not blank. If there is none, row->line is set to 0. */
 static fsdp_status read_row(fsdp_csv *csv, fsdp_csv_row *row)
 {
     clear_row(row);

@@ -1,5 +1,6 @@
-/* Reads CSV as in RFC 4180, with libcsv in strict mode. A row records its first line and its
- * position in the file, so that it can be read again later without reading the rows before it. */
+/* Reads CSV files (RFC 4180) with libcsv in strict mode. Each row has its line number and its
+ * position in the file. With the position, one row can be read again later, without the rows before
+ * it. */
 #pragma once
 #include <stdint.h>
 
@@ -10,15 +11,16 @@
 typedef struct fsdp_csv_row {
     char *bytes; /* the fields, each followed by NUL */
     size_t len, cap;
-    size_t *ends; /* [fields]: end of each field in `bytes`, before its NUL */
+    size_t *ends; /* [fields]: index in `bytes` of the NUL that ends each field */
     size_t fields, ends_cap;
-    int64_t line;    /* first physical line of the row, from 1; 0 after the last row */
+    int64_t line;    /* line of the file on which the row begins, from 1; 0 after the last row */
     uint64_t offset; /* offset of the row's first byte in the file */
     uint64_t size;   /* size of the row in bytes, including the line end */
 } fsdp_csv_row;
 
 void fsdp_csv_row_fini(fsdp_csv_row *row);
-/* Return field `index` [*length], which ends with a NUL and may be changed in place. */
+/* Return field `index`, which ends with a NUL and may be changed in place. *length is set to its
+ * length without the NUL. */
 char *fsdp_csv_field(const fsdp_csv_row *row, size_t index, size_t *length);
 
 typedef struct fsdp_csv fsdp_csv;
@@ -28,9 +30,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_csv_open(const char *path, fsdp_csv **out);
 void fsdp_csv_close(fsdp_csv *csv); /* accepts NULL */
 const fsdp_csv_row *fsdp_csv_header(const fsdp_csv *csv);
 
-/* Read the next row that is not blank. After the last row, row->line is 0. Returns FSDP_ERR_FORMAT,
- * naming path and line, for a wrong number of fields, a misplaced quote, or a quote that is not
- * closed. */
+/* Read the next row that is not blank. After the last row, row->line is 0. Returns FSDP_ERR_FORMAT
+ * for a wrong number of fields, a misplaced quote, or a quote that is not closed. The message
+ * contains path and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_next(fsdp_csv *csv, fsdp_csv_row *row);
 
 /* Parse `text` [bytes], which contains one row, into *row. row->line, row->offset and row->size are

@@ -1,8 +1,11 @@
-/* Reads texts from CSV: pairs for summarization, and prompts and completions or whole texts for
- * causal models. A whole text is a target without a source. Opening a file reads and checks all of
- * it, but keeps only the positions of its rows (16 bytes each). The thread that requests an example
- * reads and tokenizes its row. So no rank keeps the texts in memory, and the page cache has the
- * file only once for all ranks of a host. */
+/* Opens a CSV file as a dataset of texts. For SEQ2SEQ, a row has a source and a target. For
+ * CAUSAL_LM, a row has a prompt and a completion, or one whole text. A prompt is handled as a
+ * source, and a completion or a whole text as a target.
+ *
+ * Opening a file reads and checks all of it, but keeps only the position of each row in memory (16
+ * bytes). The thread that requests an example reads its row from the file and tokenizes it. So no
+ * rank keeps the texts in memory, and the page cache has the file only once for all ranks of a
+ * host. */
 #include "src/data/dataset.h"
 
 #include <errno.h>
@@ -33,16 +36,18 @@ typedef struct csv_dataset {
     int fd; /* all threads read the file with pread() */
     place *places;
     size_t len, cap;
-    size_t source, target, fields; /* indices of the source and target columns; number of columns */
-    bool has_source;               /* false: whole texts, in `target` */
-    fsdp_titles *titles; /* titles of the split while the dataset is being opened; NULL: all */
-    size_t title;        /* index of the title column, if there are titles */
+    /* source, target: indices of these columns. fields: number of columns. */
+    size_t source, target, fields;
+    bool has_source; /* false: each row is a whole text, in the target column */
+    /* Titles of the split, only while the dataset is being opened. NULL: use all rows. */
+    fsdp_titles *titles;
+    size_t title; /* index of the title column; only used with `titles` */
 } csv_dataset;
 
 /* The texts of one row. */
 typedef struct pair {
     fsdp_csv_row row;
-    char *source, *target; /* in row.bytes */
+    char *source, *target; /* pointers into row.bytes */
     size_t source_len, target_len;
 } pair;
 
@@ -108,7 +113,7 @@ static fsdp_status find_column(const char *path, const fsdp_csv_row *header, con
     return FSDP_OK;
 }
 
-/* Get the names of the columns. *source is NULL if there is no source column. */
+/* Get the names of the source and target columns. *source is NULL if rows have only a target. */
 static void column_names(const csv_dataset *d, const fsdp_csv_row *header, const char **source,
                          const char **target)
 {
@@ -139,8 +144,8 @@ static fsdp_status find_columns(csv_dataset *d, const fsdp_csv_row *header)
 
 /* ---- rows ---- */
 
-/* Set p->source and p->target from p->row. With WikiHow's cleaning, strip both, as WikiHow's script
- * does. */
+/* Set p->source and p->target to fields of p->row. If options.cleaning is set, also strip white
+ * space from both, as WikiHow's script does. */
 static void take_texts(const csv_dataset *d, pair *p)
 {
     static char none[] = "";
@@ -164,7 +169,8 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
-/* Does the row have a title of the split? This call modifies the title in the row. */
+/* Return true if the row's title is in d->titles, or if d->titles is NULL. The call removes the
+ * spaces of the title in p->row. */
 static bool has_wanted_title(const csv_dataset *d, pair *p)
 {
     size_t length;
@@ -223,7 +229,7 @@ static fsdp_status read_bytes(const csv_dataset *d, const place *at, char *bytes
     return FSDP_OK;
 }
 
-/* Read row `index` from the file, and clean its texts as the options say. The caller frees
+/* Read row `index` from the file, and clean its texts if options.cleaning is set. The caller frees
  * p->row. */
 static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
 {
@@ -248,14 +254,14 @@ static fsdp_status read_pair(const csv_dataset *d, int64_t index, pair *p)
     return FSDP_OK;
 }
 
-/* ---- the dataset ---- */
+/* ---- functions of the dataset ---- */
 
 static int64_t csv_len(void *self)
 {
     return (int64_t)((const csv_dataset *)self)->len;
 }
 
-/* Join prefix and source into one text, which the caller owns. */
+/* Set *text to the source prefix followed by p->source. The caller owns *text. */
 static fsdp_status join_prefix(const csv_dataset *d, const pair *p, char **text, size_t *length)
 {
     fsdp_str s = {0};

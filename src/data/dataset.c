@@ -1,4 +1,5 @@
-/* Common code of all datasets: checks and dispatch. */
+/* The functions of <fsdp/data.h> that work on any dataset. They check their arguments and call the
+ * functions in `ops`. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -10,7 +11,7 @@ struct fsdp_dataset {
     void *self;
     int64_t first, len; /* the dataset has rows [first, first + len) of `self` */
     unsigned uses;      /* flags FSDP_USES_* */
-    const char *note;   /* owned by `self`; or NULL */
+    const char *note;   /* owned by `self`; NULL: none */
 };
 
 fsdp_status fsdp_dataset_create(const fsdp_dataset_ops *ops, void *self, fsdp_dataset **out)

@@ -1,28 +1,29 @@
-/* The kinds of datasets that fsdp_dataset_open() opens. The functions that open a dataset get
- * complete options, in which defaults are filled in. */
+/* Functions that open the different kinds of datasets, for fsdp_dataset_open(). Their options come
+ * from fsdp_dataset_complete_options(), so defaults are filled in. */
 #pragma once
 #include <fsdp/data.h>
 
-/* Check the options `given` (NULL: all defaults) and fill in the defaults, but not those of
- * max_length, max_source_length and max_target_length. (dataset_options.c) */
+/* Check the options `given`, which may be NULL, and copy them to *full with defaults filled in.
+ * Three options do not get their defaults here: max_length, max_source_length and
+ * max_target_length. (dataset_options.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
                                                           fsdp_dataset_options *full);
 
-/* Check the two options from WikiHow's scripts, cleaning and skip_long_summaries. Returns
- * FSDP_ERR_INVALID if one of them is set but `pairs` is false, because both are for pairs of
- * texts. */
+/* Check `cleaning` and `skip_long_summaries`, two options from WikiHow's scripts. Both are for
+ * pairs of texts. If `pairs` is false, the dataset has no such pairs, and FSDP_ERR_INVALID is
+ * returned if one of them is set. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *options,
                                                          bool pairs);
-/* Fill in the defaults of max_source_length and max_target_length. This is not called for JSON
- * lines, whose ids are truncated only if a length was given. */
+/* Fill in the defaults of max_source_length and max_target_length. Datasets of JSON lines do not
+ * get these defaults: their ids are truncated only if the caller gave a length. */
 void fsdp_dataset_complete_lengths(fsdp_dataset_options *options);
 
 /* Open a file of CSV or JSON lines, or a folder with WikiHow's files. (text_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_text_dataset_open(const char *path,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Open a CSV file. `titles` is the path of a list of titles: only rows with these titles are used.
- * If it is NULL, all rows are used. (csv_dataset.c) */
+/* Open a CSV file. If `titles` is not NULL, it is the path of a list of titles, and only rows with
+ * these titles are used. (csv_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_csv_dataset_open(const char *path, const char *titles,
                                                   const fsdp_dataset_options *options,
                                                   fsdp_dataset **out);
@@ -34,13 +35,13 @@ FSDP_MUST_CHECK fsdp_status fsdp_jsonl_dataset_open(const char *path,
 FSDP_MUST_CHECK fsdp_status fsdp_token_dataset_open(const char *path,
                                                     const fsdp_dataset_options *options,
                                                     fsdp_dataset **out);
-/* Open token files, or texts if `tokens` is false, for span corruption (options->span_corruption).
- * (span_dataset.c) */
+/* Open a dataset for span corruption (options->span_corruption). `path` refers to token files if
+ * `tokens` is true, otherwise to texts. (span_dataset.c) */
 FSDP_MUST_CHECK fsdp_status fsdp_span_dataset_open(const char *path, bool tokens,
                                                    const fsdp_dataset_options *options,
                                                    fsdp_dataset **out);
-/* Flags that say which options had an effect on the rows of a dataset. Options for texts have no
- * effect on rows of ids. */
+/* Flags for options that had an effect on the rows of a dataset. Options for texts have no effect
+ * on rows of ids. */
 enum {
     FSDP_USES_SOURCE_PREFIX = 1,
     FSDP_USES_SOURCE_COLUMN = 2,
@@ -49,26 +50,25 @@ enum {
     FSDP_USES_TEXTS = FSDP_USES_SOURCE_PREFIX | FSDP_USES_SOURCE_COLUMN | FSDP_USES_TARGET_COLUMN
 };
 unsigned fsdp_dataset_uses(const fsdp_dataset *dataset);
-/* Record which options had an effect (FSDP_USES_*). The code that opens a dataset calls this. If it
- * does not, the dataset counts as one for which no option had an effect. */
+/* Set the flags that fsdp_dataset_uses() returns (FSDP_USES_*). They are 0 until this is called. */
 void fsdp_dataset_set_uses(fsdp_dataset *dataset, unsigned uses);
 /* Set the text that fsdp_dataset_note() returns. The text must live as long as the dataset. */
 void fsdp_dataset_set_note(fsdp_dataset *dataset, const char *note);
 
-/* Set *is to true if `path` is a token file, a pattern of files, or a folder that contains token
- * files; otherwise set it to false. */
+/* Set *is to true if `path` is a token file, a pattern of file names, or a folder that contains
+ * token files. Otherwise set it to false. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_token_path(const char *path, bool *is);
 
-/* Does `path` end with ".csv", in upper or lower case? */
+/* Return true if `path` ends with ".csv", in upper or lower case. */
 bool fsdp_is_csv_path(const char *path);
-/* Set *is to true if `path` is a file of JSON lines, otherwise to false. The ending of its
- * name decides. If the ending is unknown, the first bytes of the file decide. */
+/* Set *is to true if the file `path` contains JSON lines, otherwise to false. The ending of the
+ * file's name decides. If the ending is unknown, the first bytes of the file decide. */
 FSDP_MUST_CHECK fsdp_status fsdp_is_jsonl_path(const char *path, bool *is);
 
 /* Restrict the dataset to rows [first, first + len). */
 void fsdp_dataset_narrow(fsdp_dataset *dataset, int64_t first, int64_t len);
 
-/* Collate examples as fsdp_collate() does. The examples depend on *draw. */
+/* Like fsdp_collate(), but the examples are read with *draw (fsdp_dataset_draw()). */
 FSDP_MUST_CHECK fsdp_status fsdp_collate_drawn(const fsdp_dataset *dataset, const int64_t *indices,
                                                int32_t count, const fsdp_draw *draw,
                                                const fsdp_batch_format *format, fsdp_batch **out);

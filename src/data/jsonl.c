@@ -1,5 +1,5 @@
-/* Reads JSON lines. When the file is opened, every row is parsed, checked and stored. All rows are
- * in one array of int32, which is smaller than the text. */
+/* Opens a file of JSON lines as a dataset of ids. Every row is parsed and checked when the file is
+ * opened. The ids of all rows are kept in one array of int32, which is smaller than the text. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,18 +10,20 @@
 #include "src/data/jsonl_row.h"
 #include "src/data/lines.h"
 
-/* A row begins at index `at` of `ids`: first its source ids, then its labels, its positions and its
- * types. Positions and types are optional. A row that has them has one for each source id. */
+/* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
+ * positions and its types. Positions and types are optional. If a row has positions or types, it
+ * has one for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* numbers of ids: below 2^32, because a line has at most 64 MiB */
+    uint32_t source, labels; /* numbers of source ids and of labels; below 2^32, because a line has
+                                at most 64 MiB */
     bool positions, types;
 } row;
 
 typedef struct jsonl_dataset {
     const fsdp_tokenizer *tokenizer; /* for texts; may be NULL */
     fsdp_task task;
-    size_t max_source, max_target; /* SEQ2SEQ: limits of sources and labels; 0: no limit */
+    size_t max_source, max_target; /* SEQ2SEQ: limits on source ids and on labels; 0: none */
     int32_t eos;                   /* the id of </s>; -1: unknown */
     int32_t *ids;
     size_t ids_len, ids_cap;
@@ -74,7 +76,7 @@ static fsdp_status parse_row(const fsdp_line *line, const fsdp_dataset_options *
     status = fsdp_jsonl_row(fsdp_json_root(doc), options, line->number, example, rows);
     fsdp_json_destroy(doc);
     if (status == FSDP_ERR_NOT_FOUND)
-        status = FSDP_ERR_FORMAT; /* a missing key means that the row is malformed */
+        status = FSDP_ERR_FORMAT; /* a row that lacks a key is malformed */
     fsdp_error_context(status, "%s: line %" PRId64, path, line->number);
     return status;
 }
@@ -107,15 +109,16 @@ static fsdp_status read_rows(jsonl_dataset *d, const char *path,
     return status;
 }
 
-/* ---- the dataset ---- */
+/* ---- functions of the dataset ---- */
 
 static int64_t jsonl_len(void *self)
 {
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, so does the truncated
- * list, as when the tokenizer truncates a text. */
+/* Truncate a list to `length` ids (0: no limit). A list that ended with </s> still ends with </s>
+ * afterwards, as when the tokenizer truncates a text. FSDP_IGNORE_INDEX after </s> does not
+ * count. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;
@@ -151,7 +154,7 @@ static fsdp_status decode_ids(const jsonl_dataset *d, const int32_t *ids, size_t
                                  FSDP_DECODE_SKIP_SPECIAL | FSDP_DECODE_SKIP_UNKNOWN, text);
 }
 
-/* Return the number of tokens of a causal row before the first token that has a loss. */
+/* Return the number of tokens before the first token that has a loss. For rows of CAUSAL_LM. */
 static size_t prompt_length(const jsonl_dataset *d, const row *r)
 {
     size_t n = 0;

@@ -9,8 +9,9 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that would change the loss. `what` describes the accepted values, and `neutral` is the
- * number that has no effect (NAN: there is none). */
+/* Keys that are refused when they are not used, because they are meant to change the loss. Values
+ * without an effect are accepted: `what` describes them, and `neutral` is the number that has no
+ * effect. NAN: there is no such number. */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -57,7 +58,8 @@ static bool equals_number(fsdp_json_node value, double number)
     return fsdp_json_get_f64(value, NULL, &found) == FSDP_OK && found == number;
 }
 
-/* Is `value` equal to `number`, or an array, nested to any depth, that contains only `number`? */
+/* Return true if `value` is `number`, or if it is an array, possibly a nested one, that contains
+ * nothing but `number`. */
 static bool is_all(fsdp_json_node value, double number)
 {
     if (fsdp_json_kind_of(value) != FSDP_JSON_ARRAY)
@@ -68,8 +70,9 @@ static bool is_all(fsdp_json_node value, double number)
     return true;
 }
 
-/* Is the value an argument of a model? A text is not, even if its key is the name of an argument.
- * Nor is a class: {"text": ..., "labels": 1}. */
+/* Return true if `value` can be an argument of a model: an array or a number. A text is not an
+ * argument, even if its key is the name of one. A number under "labels" is not one either: it is a
+ * class, as in {"text": ..., "labels": 1}. */
 static bool is_argument(const char *key, fsdp_json_node value)
 {
     if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)
@@ -116,10 +119,10 @@ fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t li
     return fsdp_collect_unused_key(value.key, line, unused);
 }
 
-/* ---- keys whose values follow from the labels ---- */
+/* ---- T5's decoder keys, whose values follow from the labels ---- */
 
-/* Return the number of labels up to the last one that has a loss. Entries after that label do not
- * change the loss. */
+/* Return the number of labels up to and including the last one that has a loss. Labels after that
+ * one do not change the loss. */
 static size_t length_with_loss(const fsdp_token_list *labels)
 {
     size_t n = labels->len;
@@ -156,8 +159,8 @@ static fsdp_status check_mask(fsdp_json_node row, const fsdp_token_list *labels,
     return FSDP_OK;
 }
 
-/* Get the integers of `key`. There must be as many of them as there are labels. *items is NULL if
- * the key is missing. */
+/* Get the array `key`, which must have as many integers as there are labels. *items is NULL if the
+ * key is missing. */
 static fsdp_status get_like_labels(fsdp_json_node row, const char *key,
                                    const fsdp_token_list *labels, int64_t **items)
 {
@@ -187,7 +190,7 @@ fsdp_status fsdp_check_decoder_keys(fsdp_json_node row, const fsdp_token_list *l
     return status;
 }
 
-/* ---- the note ---- */
+/* ---- the note about unused keys ---- */
 
 fsdp_status fsdp_unused_keys_note(const fsdp_unused_keys *unused, const char *path, char **note)
 {

@@ -1,5 +1,5 @@
-/* Handles keys of JSON lines that are not used. A key is refused if ignoring it would change what
- * is learned. All other keys are collected for one note about the file. */
+/* Decides what happens to keys of JSON lines that are not used. A key is refused if ignoring it
+ * would change what is learned. The other unused keys are listed in one note about the file. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -18,16 +18,17 @@ typedef struct fsdp_unused_keys {
     bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle an unused key of `row`; `value` is the value of the key. If the key is an argument of a
- * model, or a weight, return FSDP_ERR_FORMAT naming the key, unless its value has no effect.
- * Collect any other key, with its line, in *unused. */
+/* Handle an unused key of `row`. `value` has the name and the value of the key. If the key is an
+ * argument of a model or a weight of the loss, and its value has an effect, return FSDP_ERR_FORMAT.
+ * The message then contains the key. Otherwise add the key and its line to *unused. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
-/* Collect a key that can be ignored without changing what is learned. */
+/* Add a key to *unused. Ignoring the key must not change what is learned. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
-/* If a row has T5's decoder_input_ids or decoder_attention_mask, check that they are what follows
- * from the labels. `labels` are the labels of the row, before truncation. */
+/* Check T5's decoder_input_ids and decoder_attention_mask, if the row has them. They must agree
+ * with what T5 derives from `labels`, the labels of the row before truncation. `start_id` is the
+ * first id of the decoder's input. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_decoder_keys(fsdp_json_node row,
                                                     const fsdp_token_list *labels,
                                                     int32_t start_id);

@@ -1,6 +1,6 @@
-/* Converts a JSON line to an example. Ids for which attention_mask is 0 are cut off and, except for
- * SEQ2SEQ, so are ids beyond max_length. All arrays of a row that have one entry per id are cut in
- * the same way. */
+/* Converts a JSON line to an example. Ids whose attention_mask is 0 are removed. Ids beyond
+ * max_length are removed, too, except for SEQ2SEQ. All other arrays of a row that have one entry
+ * per id lose the same entries. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -11,14 +11,14 @@
 #include "src/batch/batch.h"
 #include "src/data/causal_text.h"
 
-/* The row that is being read. Its input_ids have `count` entries, of which [first, end) are
- * kept. */
+/* The row that is being read. Its input_ids have `count` entries, but only entries [first, end) are
+ * used. */
 typedef struct reading {
     fsdp_json_node object;
     const fsdp_dataset_options *options;
     int64_t count, first, end;
-    const char *const *keys;   /* keys that rows of this form use; the last item is NULL */
-    const char *prompt, *text; /* keys whose values are texts; NULL if the row has no texts */
+    const char *const *keys;   /* keys that this kind of row uses; the last item is NULL */
+    const char *prompt, *text; /* keys of the texts; NULL if the row has no such text */
 } reading;
 
 /* ---- arrays ---- */
@@ -33,8 +33,8 @@ static fsdp_status set_narrow(fsdp_token_list *list, const int64_t *items, size_
     return FSDP_OK;
 }
 
-/* Get the array `key`, which must have as many integers as input_ids. *items remains NULL if the
- * row has no such array. */
+/* Get the array `key`, which must have as many integers as input_ids. If the row does not have the
+ * array, *items is not changed. */
 static fsdp_status get_beside(const reading *r, const char *key, int64_t min, int64_t max,
                               int64_t **items)
 {
@@ -47,8 +47,8 @@ static fsdp_status get_beside(const reading *r, const char *key, int64_t min, in
     return FSDP_OK;
 }
 
-/* If the row has an array `key`, which must have as many integers as input_ids, set *list to
- * entries [first, end) of it. */
+/* Like get_beside(), but store only entries [first, end) of the array, in *list. If the row does
+ * not have the array, *list is not changed. */
 static fsdp_status take_beside(const reading *r, const char *key, int64_t min, int64_t max,
                                fsdp_token_list *list)
 {
@@ -82,7 +82,7 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_OK && mask)
         status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
     if (status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* the file is wrong, not the caller */
+        status = FSDP_ERR_FORMAT; /* the error is in the file, not in a call */
     fsdp_free(mask);
     if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
         r->end = r->first + r->options->max_length;
@@ -106,8 +106,9 @@ static fsdp_status read_source(reading *r, fsdp_token_list *source)
     return status;
 }
 
-/* Check positions. T5 uses only distances, so its positions may begin anywhere. For other tasks,
- * positions begin at 0. For CAUSAL_LM, they start again from 0 with each document in the row. */
+/* Check position_ids, which must count up by one. For SEQ2SEQ, they may begin anywhere, because T5
+ * uses only distances. For other tasks, they begin at 0. For CAUSAL_LM, they begin again at 0 with
+ * each document in the row. */
 static fsdp_status check_positions(const reading *r, const fsdp_token_list *positions)
 {
     const fsdp_task task = r->options->task;
@@ -127,7 +128,7 @@ static fsdp_status check_positions(const reading *r, const fsdp_token_list *posi
     return FSDP_OK;
 }
 
-/* ---- the tasks ---- */
+/* ---- rows of each task ---- */
 
 static fsdp_status read_seq2seq(reading *r, fsdp_example *example)
 {
@@ -164,7 +165,7 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* prompt_length includes the padding on the left, which has been removed */
+    prompt -= r->first; /* prompt_length counts padding on the left, which has been removed */
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;
@@ -184,8 +185,8 @@ static fsdp_status read_causal_ids(reading *r, fsdp_example *example)
     return ignore_prompt(r, example);
 }
 
-/* Append the ids of `key` to the source, and append a label for each. If `loss` is false, as for a
- * prompt, the ids have no loss. */
+/* Append the ids of `key` to the source, and one label per id to the labels. If `loss` is false,
+ * the ids have no loss. Ids beyond max_length are left out. */
 static fsdp_status append_ids(const reading *r, const char *key, bool loss, fsdp_example *example)
 {
     fsdp_token_list *source = &example->source, *labels = &example->labels;
@@ -217,7 +218,8 @@ static fsdp_status read_prompt_and_completion(reading *r, fsdp_example *example)
     return FSDP_OK;
 }
 
-/* Get the keys whose values are the texts of a row. *prompt is NULL if there is no prompt. */
+/* Get the keys that have the prompt and the text of the row. *prompt is NULL if there is no
+ * prompt. */
 static void text_keys(const reading *r, const char **prompt, const char **text)
 {
     const fsdp_dataset_options *o = r->options;
@@ -344,7 +346,7 @@ static fsdp_status read_example(reading *r, fsdp_example *example)
     return read_seq2seq(r, example);
 }
 
-/* ---- the keys of a row ---- */
+/* ---- keys that are not used ---- */
 
 static bool is_used(const reading *r, const char *key)
 {

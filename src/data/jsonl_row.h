@@ -11,10 +11,10 @@ typedef struct fsdp_jsonl_rows {
     bool any_texts; /* some rows have texts instead of ids */
 } fsdp_jsonl_rows;
 
-/* Check `object`, a row for options->task on line `line`, and store it in the lists of `example`,
- * which must be empty. Update *rows, the results for the whole file. Errors are FSDP_ERR_FORMAT and
- * FSDP_ERR_NOT_FOUND, with a message that names key and entry, and FSDP_ERR_INVALID if the row has
- * a text but there is no tokenizer. */
+/* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
+ * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND
+ * for a wrong row, with a message that contains the key. Returns FSDP_ERR_INVALID if the row has a
+ * text but options->tokenizer is NULL or does not fit the model. */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);

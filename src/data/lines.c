@@ -1,5 +1,5 @@
-/* Reads a file through a sliding buffer. A search for a line end goes on where the last one
- * stopped. */
+/* Reads a file line by line through a buffer. If the buffer ends before the line does, more bytes
+ * are read, and the search for the line end continues with these bytes. */
 #include "src/data/lines.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ struct fsdp_lines {
                    data[start, searched) contain no line end */
     size_t start, searched, len, cap;
     uint64_t offset; /* offset of data[start] in the file */
-    int64_t number;  /* number of the last line returned */
+    int64_t number;  /* number of the line that was returned last; 0: none yet */
     bool end_of_file;
 };
 
@@ -117,8 +117,9 @@ static const char *find_end(const fsdp_lines *l)
     return cr ? cr : lf;
 }
 
-/* If `line` is the first line and the kind of the file is recognized, return an error that names
- * the kind. Otherwise return FSDP_OK, so that the caller reports its own error. */
+/* If `line` is the first line, look whether the file is of a known binary kind. If it is, return an
+ * error whose message contains the kind. Otherwise return FSDP_OK, so that the caller reports its
+ * own error. */
 static fsdp_status explain_binary(const fsdp_lines *l, const fsdp_line *line)
 {
     if (line->number > 1)

@@ -23,8 +23,9 @@ enum {
 /* Open a file and skip its byte order mark, if any. Errors name the path. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_open(const char *path, fsdp_lines **out);
 void fsdp_lines_close(fsdp_lines *lines); /* accepts NULL */
-/* Read the next line. At the end of the file, line->text is NULL. Returns FSDP_ERR_FORMAT, naming
- * path and line, if the line is not UTF-8, contains a NUL character or is too long. */
+/* Read the next line. At the end of the file, line->text is NULL. Returns FSDP_ERR_FORMAT if the
+ * line is not UTF-8, contains a NUL character or is too long. The message contains path and line
+ * number. */
 FSDP_MUST_CHECK fsdp_status fsdp_lines_next(fsdp_lines *lines, fsdp_line *line);
-/* Does the line contain only spaces and tabs? */
+/* Return true if the line contains only spaces and tabs. */
 bool fsdp_line_is_blank(const fsdp_line *line);

@@ -1,9 +1,11 @@
-/* Note [Batches ahead]. A ticket is the number of a micro-batch, counted from the last seek. A
- * worker takes a ticket, makes its batch, and puts it into slot ticket % depth. next() takes the
- * batches from their slots in the order of the tickets. So batches come in order and are the same
- * for any number of workers. A worker gets a ticket only if its slot is free, which limits the
- * number of batches that are ready. A seek starts a new generation: a batch that was made for an
- * older one is dropped. */
+/* The loader of <fsdp/data.h>: makes the batches of one rank, in background threads if requested.
+ *
+ * Note [Batches ahead]. A ticket is the number of a micro-batch, counted from the last seek. A
+ * worker takes the next ticket, makes the micro-batch with that number, and puts it into slot
+ * ticket % depth. It can take the ticket only if that slot is free, which limits the number of
+ * batches that are ready. fsdp_loader_next() takes batches out of the slots in the order of their
+ * tickets. So batches come in the same order for any number of workers. A seek starts a new
+ * generation. If a worker has made a batch for an older generation, the batch is dropped. */
 #include <fsdp/data.h>
 
 #include <pthread.h>
@@ -41,10 +43,11 @@ struct fsdp_loader {
     int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* if `ready`, next() has failed and returns this error again until a seek */
+    slot failure; /* if `ready`: the error that next() returns again and again until a seek */
 };
 
-/* A ticket, and everything that a worker needs to make its batch without the lock. */
+/* A ticket, with everything that a worker needs to make its micro-batch without holding the
+ * lock. */
 typedef struct job {
     uint64_t generation;
     int64_t ticket, epoch, step;
@@ -62,8 +65,8 @@ static job job_of_ticket(const fsdp_loader *l, int64_t ticket)
     };
 }
 
-/* Make the batch of a job. This can run on any thread and needs no lock. `indices` has space for a
- * batch. */
+/* Make the batch of a job. This can run on any thread and needs no lock. `indices` is scratch
+ * memory for the indices of one batch. */
 static void make_batch(const fsdp_loader *l, const job *j, int64_t *indices, slot *out)
 {
     const fsdp_sampler *s = &l->options.sampler;
@@ -140,7 +143,7 @@ static void stop_workers(fsdp_loader *l)
         pthread_join(l->threads[i], NULL);
 }
 
-/* ---- the loader ---- */
+/* ---- the functions of <fsdp/data.h> ---- */
 
 static void drop_slots(fsdp_loader *l)
 {
@@ -246,7 +249,8 @@ void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
     fsdp_loader_seek(l, epoch, 0);
 }
 
-/* Wait until a worker has filled the next slot, and empty it. Called with the lock. */
+/* Wait until the next slot is filled, empty it, and return what was in it. The caller holds the
+ * lock. */
 static slot take_slot(fsdp_loader *l)
 {
     slot *at = &l->slots[l->next_given % l->depth];

@@ -1,11 +1,17 @@
-/* Note [Mixtures]. An epoch of N examples has n_c examples of part c. The part of example j is
- * found by going through the parts. If floor((j + 1) n_c / N) exceeds floor(j n_c / N), example j
- * belongs to part c. Otherwise floor(j n_c / N), the number of examples of part c before j, is
- * subtracted from j, n_c is subtracted from N, and the next part is considered. So parts are spread
- * evenly even without a shuffle, and the position of example j in its part is computed without a
- * table. The k-th example of part c in epoch e of the mixture has number e n_c + k in the sequence
- * of all examples that the part ever contributes. This sequence consists of the part's own epochs,
- * one after the other, each in the order of the part's own sampler. */
+/* A mixture is a dataset whose examples come from several datasets, its parts.
+ *
+ * Note [Mixtures]. An epoch of the mixture has N examples, n_c of them from part c. The part and
+ * the row of each example are computed, without a table.
+ *
+ * The part of example j is found by trying the parts in turn. Let b = floor(j n_c / N) and a =
+ * floor((j + 1) n_c / N). If a exceeds b, example j is example b of part c in this epoch. Otherwise
+ * b of the examples before j belong to part c. Then b is subtracted from j, n_c is subtracted from
+ * N, and the next part is tried. This spreads the examples of each part evenly over the epoch, even
+ * without a shuffle.
+ *
+ * The row comes from the part's own epochs. Put one after the other, they form one sequence of
+ * rows; each epoch is in the order of the part's own sampler. Example k of part c in epoch e of the
+ * mixture is number e n_c + k of this sequence. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -16,7 +22,7 @@
 
 typedef struct part {
     fsdp_dataset *dataset; /* owned */
-    uint64_t key;          /* makes its draws differ from those of other parts */
+    uint64_t key;          /* makes the draws of this part differ from those of other parts */
     int64_t count;         /* examples in an epoch of the mixture */
 } part;
 
@@ -32,8 +38,8 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Return the part of example `index`. *within is the index of the example among the part's examples
- * in the epoch. */
+/* Return the part of example `index`. *within is set to the number of the example among the
+ * examples of that part in one epoch of the mixture. */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
@@ -51,8 +57,8 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* Return the part of example `index`. *row is the example's row in the part, and *own is the draw
- * for reading that row. */
+/* Return the part of example `index`. *row is set to the example's row in the part's dataset, and
+ * *own to the draw with which this row is read. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
@@ -113,14 +119,16 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
     return FSDP_OK;
 }
 
-/* Return the exact share of part c minus the number of examples that it has so far. */
+/* Return the share of part c before rounding, minus the number of examples that part c has so
+ * far. */
 static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
                                size_t c)
 {
     return (double)m->examples * parts[c].weight / sum - (double)m->parts[c].count;
 }
 
-/* Round the shares down. The remaining examples go to the parts that lost the most by rounding. */
+/* Round the shares down. Then give the remaining examples, one by one, to the part that is furthest
+ * below its share. */
 static void share_by_weight(mixture *m, const fsdp_mixture_part *parts, double sum)
 {
     int64_t left = m->examples;

@@ -1,10 +1,13 @@
-/* Note [Order of an epoch]. The example at position i is a function of (seed, epoch, i) alone, so
- * that a run can resume anywhere, at any world size, without replaying a generator. A balanced
- * Feistel network of 2h bits permutes [0, 4^h). To permute [0, n), where n is the number of
- * examples, it is applied until the value is below n (cycle walking). 4^h is less than 4 n, so
- * fewer than four applications are expected. The network's round function is a 64-bit mix of the
- * half, the round and the key. Ten rounds are far more than a shuffle needs. 4^h is at least 256,
- * even if n is smaller, because a network of few bits has few permutations. */
+/* Decides which examples a rank uses at each step.
+ *
+ * Note [Order of an epoch]. The example at position i depends on seed, epoch and i alone. So a run
+ * can resume anywhere, at any world size, without replaying a random generator. The order is a
+ * permutation of [0, n), where n is the number of examples. A balanced Feistel network of 2h bits
+ * permutes [0, 4^h), which contains [0, n). As long as the result is not below n, the network is
+ * applied to the result again (cycle walking). h is the smallest number with 4^h >= n, but at least
+ * 4. It is at least 4 because a network of few bits has few permutations. If n is above 64, 4^h is
+ * less than 4 n, so fewer than four applications are expected. The network's round function is a
+ * 64-bit mix of the half, the round and the key. Ten rounds are far more than a shuffle needs. */
 #include <fsdp/data.h>
 
 #include <inttypes.h>

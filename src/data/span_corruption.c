@@ -1,15 +1,19 @@
-/* Note [Span corruption]. This is random_spans_noise_mask of T5: the noise tokens are divided into
- * one segment for each span, and so are the other tokens. Every division is equally likely.
- * Segments of noise and of other tokens alternate, beginning with other tokens. To divide n tokens
- * into k segments, k - 1 cuts among the n - 1 places between tokens are drawn in one pass, in which
- * a place is a cut with probability (cuts left) / (places left) [Knuth, TAOCP 2, 3.4.2, algorithm
- * S]. A piece has two streams of random values, one for noise and one for other tokens. Value i of
- * a stream is Philox of the key, the stream and i, so no generator has to keep a state. The key
- * depends only on seed, epoch and index.
+/* T5's span corruption: lengths, and the random division of a piece into spans.
  *
- * As in random_spans_noise_mask, the number of spans is at least one, and at most the number of
- * segments into which the other tokens can be divided. run_t5_mlm_flax.py computes lengths without
- * these bounds, and fails if a bound changes the number of spans. */
+ * Note [Span corruption]. Spans are drawn as by T5's random_spans_noise_mask. A piece has noise
+ * tokens, which are replaced, and other tokens. Both kinds are divided into as many segments as
+ * there are spans, and every division is equally likely. Segments of the two kinds alternate in the
+ * piece; a segment of other tokens comes first.
+ *
+ * To divide n tokens into k segments, k - 1 of the n - 1 places between tokens are drawn as cuts.
+ * This takes one pass: a place becomes a cut with probability (cuts left) / (places left) [Knuth,
+ * TAOCP 2, 3.4.2, algorithm S]. A piece has two streams of random values, one for each kind of
+ * token. Value i of a stream is Philox of the key, the stream and i, so no generator has to keep a
+ * state. The key depends only on seed, epoch and index.
+ *
+ * As in random_spans_noise_mask, there is at least one span, and there are at most as many spans as
+ * other tokens. run_t5_mlm_flax.py computes lengths without these bounds, and fails if a bound
+ * changes the number of spans. */
 #include "src/data/span_corruption.h"
 
 #include <inttypes.h>
@@ -51,8 +55,8 @@ static fsdp_span_lengths lengths_of(const fsdp_span_corruption *c, int64_t piece
                                .targets = noise + spans + 1};
 }
 
-/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. Bisection
- * finds the piece: a longer piece has longer inputs. */
+/* Return the lengths for the longest piece whose inputs have at most `inputs` tokens. The piece is
+ * found by bisection, because a longer piece never has shorter inputs. */
 static fsdp_span_lengths longest(const fsdp_span_corruption *c, int64_t inputs)
 {
     int64_t fits = PIECE_MIN, above = PIECE_MAX + 1;
@@ -93,8 +97,8 @@ fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs
 {
     FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* As in T5's own code, if half of the piece is noise, targets must not be longer than
-     * inputs. */
+    /* As in T5's own code, if half of the piece is noise, targets must not be longer than inputs.
+     * If they would be longer, the piece gets one token less. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)
@@ -125,7 +129,7 @@ fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise, int6
 
 /* ---- segments ---- */
 
-/* The state while tokens are divided into segments. Cuts are drawn token by token. */
+/* State of the division of tokens into segments, which goes from token to token. */
 typedef struct segments {
     uint64_t key, stream, drawn;
     int64_t tokens, cuts; /* tokens and cuts that remain */
@@ -139,7 +143,7 @@ static uint32_t next_bits(segments *s)
     return s->block.v[s->drawn++ % 4];
 }
 
-/* Draw whether there is a cut before the next token. */
+/* Draw a random value, and return true if there is a cut before the next token. */
 static bool cuts_here(segments *s)
 {
     return (uint64_t)next_bits(s) * (uint64_t)s->tokens >> 32 < (uint64_t)s->cuts;

@@ -2,21 +2,22 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* Lengths in tokens; `spans` is the number of spans. Inputs and targets include </s>. */
+/* `spans` is a number of spans, all others are lengths in tokens. `inputs` and `targets` include
+ * </s>. */
 typedef struct fsdp_span_lengths {
     int64_t piece, noise, spans, inputs, targets;
 } fsdp_span_lengths;
 
-/* Find the lengths as fsdp_span_corruption_lengths() does. All members of *noise must be set,
- * because 0 does not mean a default here. */
+/* Like fsdp_span_corruption_lengths(), but with the result in a struct. Both members of *noise must
+ * be set, because 0 does not mean a default here. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *noise,
                                                    int64_t inputs_length, fsdp_span_lengths *out);
-/* Return *noise with zeros replaced by defaults. `noise` may be NULL. */
+/* Return a copy of *noise in which zeros are replaced by defaults. `noise` may be NULL. */
 fsdp_span_corruption fsdp_span_corruption_complete(const fsdp_span_corruption *noise);
 
-/* Make the example of `piece` [lengths->piece], with spans drawn from `key`. A piece never begins
- * with a span. The first span gets the sentinel `first_sentinel`, and each further span the next
- * lower id. */
+/* Make an example from `piece` [lengths->piece]. `key` alone determines which spans are replaced. A
+ * piece never begins with a span. The first span gets the sentinel `first_sentinel`, and each
+ * further span the next lower id. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_corrupt(const fsdp_span_lengths *lengths, uint64_t key,
                                               const int32_t *piece, int32_t first_sentinel,
                                               int32_t eos_id, fsdp_example *example);

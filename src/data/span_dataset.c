@@ -1,5 +1,5 @@
-/* Reads texts or token files as examples of span corruption (Note [Span corruption] in
- * span_corruption.c). Each row of tokens is one piece, and all rows have the same length. */
+/* Opens texts or token files as a dataset for span corruption (Note [Span corruption] in
+ * span_corruption.c). The tokens are divided into rows of equal length. Each row is one piece. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -23,8 +23,8 @@ static int64_t span_len(void *self)
     return ((const span_dataset *)self)->rows.rows;
 }
 
-/* Return the key of an example. It differs from the key of the sampler's order, which depends on
- * the same seed and epoch. */
+/* Return the key of example `index`. The sampler's order depends on seed and epoch, too, but with a
+ * different key. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
     const uint64_t domain = 0x7370616E; /* "span" */

@@ -10,8 +10,8 @@
 #include "src/data/dataset.h"
 #include "src/data/titles.h"
 
-/* Set *file to `path`, or, if `path` is a folder, to the WikiHow file in it. The caller owns
- * *file. */
+/* Set *file to `path` or, if `path` is a folder, to the path of the WikiHow file in it. The caller
+ * owns *file. */
 static fsdp_status find_file(const char *path, char **file)
 {
     static const char *const names[] = {"wikihowAll.csv", "wikihowSep.csv"};
@@ -53,9 +53,9 @@ static int next_visible(FILE *file)
     return byte;
 }
 
-/* If the name does not decide, look at the first bytes that are neither white space nor a byte
- * order mark. JSON lines begin with a brace and the quote of a key. A brace alone is not enough,
- * because a text may begin with "{{". */
+/* If the name of the file does not decide, its beginning does: JSON lines begin with a brace and
+ * the quote of a key. A brace alone is not enough, because a text may begin with "{{". White space
+ * and a byte order mark are skipped. */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -73,8 +73,8 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
-/* Restrict the dataset to the rows of the split: the last sixth is for validation. This is for
- * files without lists of titles. */
+/* Restrict the dataset to the rows of options->split: the last sixth is for validation, the rest
+ * for training. For files without lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {
@@ -90,8 +90,8 @@ static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
     return FSDP_OK;
 }
 
-/* Open a file of CSV or JSON lines. `titles` is the path of the list of the split's titles, or
- * NULL. */
+/* Open a file of CSV or JSON lines. `titles` is the path of the split's list of titles; NULL: there
+ * is none. */
 static fsdp_status open_texts(const char *file, bool jsonl, const char *titles,
                               const fsdp_dataset_options *options, fsdp_dataset **out)
 {

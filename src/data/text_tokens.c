@@ -11,7 +11,7 @@
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
-/* The ids that have been appended so far. `used` and `cap` are in bytes. */
+/* The ids so far, as bytes. `used` and `cap` are in bytes. */
 typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;
@@ -29,7 +29,7 @@ static fsdp_status append_ids(stream *s, const fsdp_token_list *ids)
     return FSDP_OK;
 }
 
-/* ---- rows with texts ---- */
+/* ---- CSV and JSON lines ---- */
 
 static fsdp_status append_rows(const char *path, const fsdp_dataset_options *options, stream *s,
                                char **note)
@@ -60,7 +60,7 @@ static fsdp_status append_rows(const char *path, const fsdp_dataset_options *opt
     return status;
 }
 
-/* ---- plain text ---- */
+/* ---- plain text: each line is a text ---- */
 
 static bool is_white_space(const fsdp_line *line)
 {
@@ -70,7 +70,7 @@ static bool is_white_space(const fsdp_line *line)
     return true;
 }
 
-/* Append the ids of a line. `text` and `example` are memory that is reused for all lines. */
+/* Append the ids of a line to `s`. `text` and `example` are scratch memory that all lines share. */
 static fsdp_status append_line(const fsdp_line *line, const fsdp_dataset_options *options,
                                fsdp_str *text, fsdp_example *example, stream *s)
 {
@@ -109,7 +109,7 @@ static fsdp_status append_lines(const char *path, const fsdp_dataset_options *op
     return status;
 }
 
-/* ---- all kinds of files ---- */
+/* ---- the functions of text_tokens.h ---- */
 
 fsdp_status fsdp_texts_have_columns(const char *path, bool *have)
 {

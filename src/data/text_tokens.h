@@ -4,11 +4,12 @@
 
 #include "src/data/token_file.h"
 
-/* Tokenize every text of `path`, and append eos to each. In CSV and JSON lines, the texts are in
- * the column or key options->source_column (NULL: "text"). In any other file, each line is a text.
- * An id has 2 bytes if options->vocab_size allows it, otherwise 4. Errors name file and line. The
- * caller closes *file with fsdp_token_file_close(), and frees *note, a copy of the rows'
- * fsdp_dataset_note(), or NULL. */
+/* Tokenize every text of `path`, append eos to each, and put all ids into *file. In CSV and JSON
+ * lines, the texts are in column or key options->source_column (NULL: "text"). In any other file,
+ * each line that is not blank is a text. An id has 2 bytes if options->vocab_size allows it,
+ * otherwise 4. The caller closes *file with fsdp_token_file_close(). *note is a copy of the
+ * fsdp_dataset_note() of CSV or JSON lines, or NULL if there is none; the caller frees it. Error
+ * messages contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note);
 /* Set *have to true if the texts of `path` are in columns (CSV) or under keys (JSON lines), and to

@@ -1,4 +1,5 @@
-/* A list of titles is read completely, sorted by bytes, and searched by bisection. */
+/* Reads and searches lists of titles. A list is read completely, sorted by strcmp(), and searched
+ * by bisection. */
 #include "src/data/titles.h"
 
 #include <stdlib.h>
@@ -11,13 +12,14 @@
 #include "src/data/wikihow.h"
 
 struct fsdp_titles {
-    fsdp_str text;         /* the titles, each followed by NUL */
-    const char **sorted;   /* [count] pointers into text */
-    size_t *places, count; /* [count] offsets of the titles in `text`, used while `text` grows */
+    fsdp_str text;       /* the titles, each followed by NUL */
+    const char **sorted; /* [count] pointers into text */
+    /* places: [count] offsets of the titles in `text`, used while `text` grows. */
+    size_t *places, count;
     size_t places_cap;
 };
 
-/* ---- finding a list ---- */
+/* ---- finding the file of a list ---- */
 
 static fsdp_status path_beside(const char *file, const char *name, char **path)
 {
@@ -52,7 +54,8 @@ fsdp_status fsdp_titles_find(const char *file, fsdp_split split, char **path)
 
 /* ---- reading a list ---- */
 
-/* Like Python's title.strip().replace(" ", ""). *title is set to the first byte of the result. */
+/* Do the same as Python's title.strip().replace(" ", ""). *title is set to the first byte of the
+ * result. Returns the length of the result. */
 static size_t normalize_title(char **title, size_t length)
 {
     size_t kept = 0;
@@ -79,7 +82,8 @@ static int compare_titles(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sort the titles. The text no longer grows, so pointers replace the offsets. */
+/* Normalize and sort the titles. `text` no longer grows, so pointers into it replace the
+ * offsets. */
 static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);

@@ -1,5 +1,5 @@
-/* Reads token files as rows of equal length. A row's labels are its tokens shifted by one, so a row
- * also reads the token that follows it. */
+/* Opens token files as a dataset of rows of equal length. The label of each token is the token
+ * after it. So the token that follows a row is read, too. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -24,10 +24,11 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
     return FSDP_GROW(list->ids, list->cap, count) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Set the positions of a row that contains several documents. They count from the last document
- * token, or from the beginning of the row. The first token of a document is not predicted, so no
- * label may be a document token. In the row, the batch ensures this. This function ensures it for
- * the token that follows the row. */
+/* Set the positions of a row that contains several documents. A document begins at each document
+ * token, whose position is 0. Before the first document token, positions count from the beginning
+ * of the row. The first token of a document is not predicted, so a document token is never a label.
+ * Within the row, the batch code ensures this. This function ensures it for the token that follows
+ * the row. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

@@ -1,7 +1,9 @@
-/* llm.c's header has 256 int32, of which three are used: magic, version, number of tokens [llm.c:
- * dev/data/data_common.py, llmc/dataloader.h]. Its magic numbers are dates in 2024. Read as two
- * uint16, such a number would contain a token that is not in GPT-2's vocabulary. So a file of
- * GPT-2's tokens without a header is not mistaken for one with a header. */
+/* Reads token files of llm.c and nanoGPT.
+ *
+ * llm.c's header has 256 int32. Three of them are used: magic, version and number of tokens [llm.c:
+ * dev/data/data_common.py, llmc/dataloader.h]. The magic numbers are dates in 2024. nanoGPT's files
+ * have no header, only uint16. A file of GPT-2's ids without a header cannot begin with such a
+ * magic number: one half of the number, read as uint16, is not an id of GPT-2. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>
@@ -134,7 +136,8 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
     fsdp_token_file file = {.path = fsdp_strdup(path)};
     if (!file.path)
         return FSDP_ERR_NOMEM;
-    fsdp_status status = fsdp_file_map(path, &file.mapping); /* its error names the path */
+    /* The error message of fsdp_file_map() contains the path. */
+    fsdp_status status = fsdp_file_map(path, &file.mapping);
     if (status == FSDP_OK) {
         status = refuse_other_kinds(path, &file.mapping);
         fsdp_error_context(status, "%s", path);

@@ -1,5 +1,5 @@
-/* Token ids, in a mapped file or in memory. A file has llm.c's format with a header, or nanoGPT's
- * format without one (see fsdp_dataset_open()). Ids in memory were made from a file of texts
+/* Token ids, in a mapped file or in memory. A file has the format of llm.c, with a header, or that
+ * of nanoGPT, without one (see fsdp_dataset_open()). Ids in memory were made from a file of texts
  * (text_tokens.h). */
 #pragma once
 #include <stdbool.h>
@@ -17,14 +17,14 @@ typedef struct fsdp_token_file {
     int64_t count;
 } fsdp_token_file;
 
-/* Open and map a file. `path` must end in .bin. Returns FSDP_ERR_FORMAT if the header has an
- * unknown magic or version or does not match the size of the file, or if the file is not a token
- * file. Returns FSDP_ERR_UNSUPPORTED for Megatron's format. */
+/* Open and map a file. `path` must end in .bin. Returns FSDP_ERR_FORMAT for a file of another kind,
+ * for an unknown magic or version, and for a header that does not match the size of the file.
+ * Returns FSDP_ERR_UNSUPPORTED for Megatron's format. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *file);
 void fsdp_token_file_close(fsdp_token_file *file); /* *file is {0} afterwards */
 
-/* Read tokens [first, first + count), which must exist. Returns FSDP_ERR_FORMAT, naming file and
- * position, if a token is not below vocab_size. */
+/* Read tokens [first, first + count), which must exist, into `ids` [count]. Returns FSDP_ERR_FORMAT
+ * if a token is not below vocab_size. The message contains file and position. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_file_read(const fsdp_token_file *file, int64_t first,
                                                  int64_t count, int64_t vocab_size, int32_t *ids);
 /* Read the complete file and check that all tokens are below vocab_size. */

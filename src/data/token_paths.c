@@ -17,8 +17,8 @@ static bool is_token_file_name(const char *name)
     return dot && strcmp(dot, ".bin") == 0;
 }
 
-/* Does a name contain "val", "valid" or "validation" as a word? "fineweb_val_000000.bin" does, but
- * "interval.bin" does not. */
+/* Return true if `name` contains the word "val", "valid" or "validation". "fineweb_val_000000.bin"
+ * contains it, but "interval.bin" does not. */
 static bool is_for_validation(const char *name)
 {
     static const char *const words[] = {"val", "valid", "validation"};
@@ -69,8 +69,8 @@ void fsdp_path_list_fini(fsdp_path_list *list)
     *list = (fsdp_path_list){0};
 }
 
-/* Append `path` and take ownership of it, also on failure. `path` is NULL if the caller is out of
- * memory. */
+/* Append `path` and take ownership of it, also on failure. If `path` is NULL, return
+ * FSDP_ERR_NOMEM. */
 static fsdp_status add_path(fsdp_path_list *list, char *path)
 {
     if (!path || !FSDP_GROW(list->items, list->cap, list->len + 1)) {

@@ -9,10 +9,10 @@
 enum {
     ROW_TOKENS_MAX = 1 << 30,     /* a batch counts tokens in int32 */
     CHECKED_BYTES_MAX = 64 << 20, /* files up to this size are checked when they are opened */
-    VOCAB_UNKNOWN = INT32_MAX     /* options->vocab_size if it was not given */
+    VOCAB_UNKNOWN = INT32_MAX     /* value of options->vocab_size if the caller did not give one */
 };
 
-/* Return the last shard that begins at or before `row`. */
+/* Return the shard that contains `row`: the last shard whose first_row is not above `row`. */
 static const fsdp_token_shard *find_shard(const fsdp_token_rows *r, int64_t row)
 {
     size_t low = 0, high = r->len;
@@ -43,7 +43,7 @@ void fsdp_token_rows_close(fsdp_token_rows *r)
 
 /* ---- opening ---- */
 
-/* Count the rows of a shard whose file is open. */
+/* Set s->first_row, and add the number of rows of shard `s` to r->rows. The file of `s` is open. */
 static void count_rows(fsdp_token_rows *r, fsdp_token_shard *s)
 {
     s->first_row = r->rows;
@@ -82,7 +82,7 @@ static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, 
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
-        size_t i = r->len++; /* counted first, so that it is closed if opening fails */
+        size_t i = r->len++; /* counted before it is opened, so that a failure closes it, too */
         FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
     }
     return limit_rows(r, max_rows);

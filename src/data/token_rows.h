@@ -1,5 +1,5 @@
-/* Token files, divided into consecutive rows of equal length. A row never spans two files. Tokens
- * at the end of a file that do not fill a row are not used. */
+/* Token files, divided into rows of equal length. Each file is a shard. A row never spans two
+ * shards. Tokens at the end of a shard that do not fill a row are not used. */
 #pragma once
 #include <fsdp/data.h>
 
@@ -19,14 +19,15 @@ typedef struct fsdp_token_rows { /* {0}: not open */
     int64_t vocab_size; /* all ids must be below this number */
 } fsdp_token_rows;
 
-/* Open the files that `path` refers to (fsdp_token_paths()), but use at most options->max_samples
- * rows of them. The caller has set row_tokens, beyond and vocab_size of *rows, and all other fields
- * to zero. In files of up to 64 MiB, all ids are checked now. In larger files, the ids of a row are
+/* Open the files that `path` refers to (fsdp_token_paths()). At most options->max_samples rows are
+ * used. The caller has set row_tokens, beyond and vocab_size of *rows; all other members are 0. If
+ * a file has at most 64 MiB, all its ids are checked now. In a larger file, the ids of a row are
  * checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
                                                  const fsdp_dataset_options *options,
                                                  fsdp_token_rows *rows);
-/* Divide one open file into rows. This takes ownership of the file, also on failure. */
+/* Divide one open file into rows, and use at most the first max_rows rows. Takes ownership of the
+ * file, also on failure. *rows must be set as for fsdp_token_rows_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_of_file(fsdp_token_file *file, int64_t max_rows,
                                                     fsdp_token_rows *rows);
 void fsdp_token_rows_close(fsdp_token_rows *rows); /* *rows is {0} afterwards */

@@ -1,11 +1,12 @@
-/* Each step copies a text onto itself and leaves out parts. The order of the steps matters, because
- * parts next to a removed part are joined. */
+/* A cleaning function removes parts of a text in place, by moving the rest toward the beginning.
+ * The order of the steps matters: when a part is removed, the texts before and after it are joined,
+ * and a later step may match there. */
 #include "src/data/wikihow.h"
 
 #include <string.h>
 
-/* Is `byte` ASCII white space in Python: one of 0x09 to 0x0d (tab to carriage return), one of the
- * separators 0x1c to 0x1f, or a space? */
+/* Return true if Python counts the ASCII character `byte` as white space: 0x09 to 0x0d (tab to
+ * carriage return), 0x1c to 0x1f (separators) and the space. */
 static bool is_space(char byte)
 {
     return (byte >= '\t' && byte <= '\r') || (byte >= 0x1C && byte <= ' ');
@@ -23,7 +24,8 @@ size_t fsdp_wikihow_strip(char **text, size_t length)
     return length;
 }
 
-/* Like Python's str.replace(from, to). `to` must not be longer than `from`. */
+/* Do the same as Python's str.replace(from, to), in place. Returns the new length. `to` must not be
+ * longer than `from`. */
 static size_t replace_all(char *text, size_t length, const char *from, const char *to)
 {
     size_t from_len = strlen(from), to_len = strlen(to), kept = 0, at = 0;

@@ -1,14 +1,14 @@
 /* BERT (Devlin et al. 2019, arXiv 1810.04805): an encoder over packed sequences.
  *
- * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
+ * Sharding, gathering and recording are not in this file: the hooks of module calls do them. The
  * batch comes from the scope. Every token attends to all tokens of its sequence. In each layer, a
- * norm follows each addition of a residual. The class of a sequence is computed from its first
- * token, [CLS].
+ * residual is added twice, and a norm follows each addition. The class of a sequence is computed
+ * from its first token, [CLS].
  *
- * Note [First tokens]. The classifier reads only the n first tokens of the last layer's output. In
- * that layer, the other tokens are needed only for their keys and values. So when a loss is
- * computed, the last layer computes queries, and everything after attention, only for the first
- * tokens. The rows that are left out would have zero gradients anyway.
+ * Note [First tokens]. The classifier reads only the last layer's output for the first token of
+ * each sequence. The last layer needs the other tokens only for their keys and values. So when a
+ * loss is computed, the last layer computes queries, and everything after attention, only for the n
+ * first tokens. The rows that are left out would have zero gradients anyway.
  *
  * Legend: T tokens, n sequences, D hidden_size. */
 #include "src/models/bert.h"
@@ -77,7 +77,7 @@ void fsdp_bert_embeddings_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
 
 /* --- first tokens --- */
 
-/* Return the first token of each sequence in x [T, D]: [n, D]. */
+/* Return [n, D]: the rows of x [T, D] for the first token of each sequence. */
 static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 {
     const fsdp_batch *batch = batch_of(s);
@@ -86,8 +86,8 @@ static fsdp_tensor *first_tokens(fsdp_scope *s, fsdp_tensor *x)
 
 /* --- layers --- */
 
-/* Return offsets for one query per sequence: 0, 1, 2, ..., n. The caller frees them. If there is
- * not enough memory, the scope fails and the result is NULL. */
+/* Return the offsets 0, 1, 2, ..., n, for one query in each of n sequences. The caller frees them.
+ * If there is not enough memory, the scope fails and the result is NULL. */
 static int32_t *offsets_of_ones(fsdp_scope *s, int32_t n)
 {
     int32_t *offsets = fsdp_calloc((size_t)n + 1, sizeof *offsets);
@@ -118,7 +118,7 @@ void fsdp_bert_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fs
     fsdp_free(ones);
 }
 
-/* In: x, and the residual stream, which is added before the norm. */
+/* In: x, and the residual, which is added before the norm. */
 void fsdp_bert_output_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_bert_dense *d = self->impl;
@@ -156,7 +156,7 @@ void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     fsdp_drop(s, attended);
 }
 
-/* Run a layer on x [T, D], but return only the results for first tokens, [n, D]: see Note [First
+/* Run a layer on x [T, D], but return only the rows of first tokens, [n, D]: see Note [First
  * tokens]. */
 static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                        fsdp_args *out)
@@ -181,9 +181,9 @@ static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
     return encoder->layers->parent->parent;
 }
 
-/* Run all layers. x is the input of the first layer. If x is NULL, the first layer itself calls the
- * embeddings to get its input: see Note [Input of the first layer] in src/nn/module.h. The last
- * layer runs with the forward `last`, or with its own forward if `last` is NULL. */
+/* Run all layers and return the output of the last one. `x` is the input of the first layer. If it
+ * is NULL, the first layer itself calls the embeddings: see Note [Input of the first layer] in
+ * src/nn/module.h. If `last` is not NULL, it replaces the forward of the last layer. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
                                fsdp_forward_fn *last)
 {
@@ -230,8 +230,8 @@ static void first_tokens_pooler_forward(fsdp_scope *s, fsdp_module *self, const 
     pool(s, self->impl, in->t[0], out);
 }
 
-/* Embed the batch and run the encoder with `forward`, or with its own forward if `forward` is
- * NULL. */
+/* Embed the batch and run the encoder. If `forward` is not NULL, it replaces the encoder's own
+ * forward. */
 static fsdp_tensor *encode(fsdp_scope *s, const fsdp_bert_model *m, fsdp_forward_fn *forward)
 {
     const fsdp_bert_encoder *encoder = m->encoder->impl;
@@ -296,8 +296,8 @@ const fsdp_bert_config *fsdp_bert_get_config(const fsdp_module *model)
     return &m->config;
 }
 
-/* Check the batch. This is done before any module is called, so that a bad batch does not fail
- * inside a sharded module. */
+/* Check the batch before any module is called, so that a bad batch does not fail inside a sharded
+ * module. Returns false if the scope has failed. */
 static bool check_batch(fsdp_scope *s, const fsdp_module *model)
 {
     const fsdp_bert_config *c = fsdp_bert_get_config(model);
@@ -323,10 +323,10 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
     return fsdp_cast(s, x, FSDP_DTYPE_F32);
 }
 
-/* Compute logits [n, num_labels] from the pooler's output. Logits and their gradients are always
- * float32. Casting costs little, because a batch has few logits. A rounding error in a logit,
- * however, affects the gradients of all parameters: in bfloat16, with two labels, the gradient of a
- * logit would be off by up to 2 %. */
+/* Compute logits [n, num_labels] from the pooler's output. They and their gradients are always
+ * float32. A batch has few logits, so casting costs little. In bfloat16, a rounding error in a
+ * logit would affect the gradients of all parameters: with two labels, the gradient of a logit
+ * would be off by up to 2 %. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);
@@ -363,7 +363,8 @@ static bool has_tokens_everywhere(fsdp_scope *s, const fsdp_batch *batch)
     return true;
 }
 
-/* Check the batch, and that no sequence is empty: the pooler reads the first token of each. */
+/* Like check_batch(), but also refuse a sequence without tokens, because the pooler reads the first
+ * token of each sequence. */
 static bool check_classes(fsdp_scope *s, const fsdp_module *model)
 {
     return check_batch(s, model) && has_tokens_everywhere(s, batch_of(s));

@@ -1,12 +1,12 @@
-/* Internals of BERT: the structs of its modules, for bert_create.c, which builds them, and bert.c,
- * which runs them. */
+/* Internals of BERT: the structs and the forwards of its modules. bert_create.c builds the modules,
+ * and bert.c runs them. */
 #pragma once
 #include <fsdp/models.h>
 
 #include "src/models/builder.h"
 
-/* The struct of BertModel, which is the root or a child of the root. All other modules point to its
- * member `config`. */
+/* The struct of BertModel. A BertModel is the root or a child of the root. The modules below it
+ * point to `config` in this struct. */
 typedef struct fsdp_bert_model {
     fsdp_bert_config config;
     fsdp_module *embeddings, *encoder, *pooler;
@@ -46,18 +46,22 @@ typedef struct fsdp_bert_self_attention {
 typedef struct fsdp_bert_dense {
     const fsdp_bert_config *config;
     fsdp_layer dense, norm;
-    /* The activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. In
-     * transformers, BertIntermediate ends with an activation. Here BertOutput applies it, so that
-     * the activation and the linear layer are one operation. */
+    /* The activation that is applied to the input of `dense`, or FSDP_ACTIVATION_NONE. Only
+     * BertOutput has one. In transformers, BertIntermediate applies it after its linear layer. Here
+     * BertOutput applies it before its linear layer, so that both are one operation. */
     fsdp_activation activation;
 } fsdp_bert_dense;
 
-/* Forwards (bert.c). BertModel and BertEmbeddings take no arguments. BertModel returns hidden
- * states [T, D] and the pooler's output [n, D]. The other modules take x, which has one row per
- * token. The pooler returns [n, D]; the others return one row per token. A layer, its attention and
- * its self-attention accept a second argument: the first tokens of x, [n, D]. With it, they compute
- * queries and the result only for first tokens (Note [First tokens] in bert.c). BertSelfOutput
- * and BertOutput also take the tensor that they add before the norm. */
+/* Forwards (bert.c). A tensor has one row per token, T rows, or one row per sequence, n rows.
+ *
+ * BertModel and BertEmbeddings take no arguments. BertModel returns hidden states [T, D] and the
+ * pooler's output [n, D]. The other modules take x, with one row per token. The pooler returns [n,
+ * D]; the others return one row per token. BertSelfOutput and BertOutput also take the tensor that
+ * they add before the norm.
+ *
+ * A layer, its attention and its self-attention accept a second argument, [n, D]: the rows of x for
+ * first tokens. If it is given, they compute queries and results only for first tokens (Note [First
+ * tokens] in bert.c). */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;

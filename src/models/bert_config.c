@@ -1,4 +1,5 @@
-/* config.json of BERT, and the published sizes. */
+/* Reads and writes config.json of BERT. Also has the presets: configurations of published
+ * models. */
 #include "src/models/bert_config.h"
 
 #include <stdio.h>
@@ -39,8 +40,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range);
 }
 
-/* Read the number of labels as transformers does: num_labels if the key is present, else the number
- * of entries of id2label, else 2. */
+/* Read the number of labels as transformers does. It is num_labels if this key is present.
+ * Otherwise it is the number of entries of id2label, or 2 if there are none. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;
@@ -50,7 +51,7 @@ static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 }
 
 /* Refuse problem types other than single_label_classification, because they use a different loss. A
- * single label means regression, so it is refused, too. */
+ * single label is also refused, because it means regression. */
 static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_config *c)
 {
     static const char supported[] = "single_label_classification";
@@ -65,7 +66,7 @@ static fsdp_status check_problem_type(fsdp_json_node root, const fsdp_bert_confi
     return FSDP_OK;
 }
 
-/* Refuse keys that change what the model computes in ways that are not supported. */
+/* Refuse unsupported features that would change what the model computes. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     const char *positions;
@@ -95,9 +96,9 @@ fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier, fsdp_bert_co
     return FSDP_OK;
 }
 
-/* ---- published sizes ------------------------------------------------------------------------- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of google-bert/... */
+/* Values from the config.json files of google-bert's models on Hugging Face. */
 static const struct {
     const char *name;
     int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads;
@@ -139,7 +140,7 @@ fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *con
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Name the labels LABEL_0, LABEL_1, ..., as transformers does. */
+/* Set id2label and label2id of n labels to LABEL_0, LABEL_1, ..., as transformers does. */
 static void name_labels(fsdp_json_node root, int64_t n)
 {
     fsdp_json_node names = fsdp_json_set_object(root, "id2label");
@@ -153,8 +154,9 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Write names for n labels, with two exceptions: nothing is written if `root` already has n names,
- * or if it has none and n is 2, the default of transformers. */
+/* Set the number of labels to n, and write names for them (name_labels()). No names are written if
+ * `root` already has n names. None are written either if `root` has no names and n is 2, the
+ * default of transformers. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

@@ -1,16 +1,17 @@
-/* config.json of BERT, and the published sizes. */
+/* Reads and writes config.json of BERT. Also has the presets: configurations of published
+ * models. */
 #pragma once
 #include <fsdp/bert.h>
 
 #include "src/base/json.h"
 
-/* Read the configuration. If `classifier` is true, also check the keys that only a classification
- * head needs. */
+/* Read the configuration from an open document. If `classifier` is true, also check the keys that
+ * matter only for a classification head. */
 FSDP_MUST_CHECK fsdp_status fsdp_bert_config_parse(fsdp_json *doc, bool classifier,
                                                    fsdp_bert_config *config);
 void fsdp_bert_config_set(fsdp_json_node root, const fsdp_bert_config *config, bool classifier);
 
 #define FSDP_BERT_PRESETS "bert-base-uncased (bert-base), bert-large-uncased, bert-base-cased"
-/* Get the configuration of a published size. Returns FSDP_ERR_NOT_FOUND, without a message, if no
- * size has this name. */
+/* Get the configuration of the preset `name`. Returns FSDP_ERR_NOT_FOUND, without a message, if
+ * there is no such preset. */
 fsdp_status fsdp_bert_config_find_preset(const char *name, fsdp_bert_config *config);

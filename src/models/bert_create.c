@@ -1,4 +1,4 @@
-/* The module tree of BERT, with the names, classes and initialisation of transformers'
+/* Builds the module tree of BERT. Names, classes and initial values are as in transformers'
  * modeling_bert: weights are drawn from N(0, initializer_range), biases are 0. */
 #include "src/base/assert.h"
 #include "src/models/bert.h"
@@ -6,7 +6,7 @@
 
 typedef struct builder {
     fsdp_builder base;
-    const fsdp_bert_config *config; /* BertModel's own copy */
+    const fsdp_bert_config *config; /* the copy in fsdp_bert_model */
 } builder;
 
 static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,
@@ -62,7 +62,7 @@ static fsdp_module *add_self_attention(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* Add a module with one Linear, "dense". */
+/* Add a module that contains a Linear with the name "dense". */
 static fsdp_module *add_dense(builder *b, fsdp_module *parent, const char *name,
                               const char *class_name, fsdp_forward_fn *forward, int64_t in,
                               int64_t out)
@@ -76,7 +76,7 @@ static fsdp_module *add_dense(builder *b, fsdp_module *parent, const char *name,
     return m;
 }
 
-/* Add BertSelfOutput or BertOutput. */
+/* Add a BertSelfOutput or BertOutput. */
 static fsdp_module *add_output(builder *b, fsdp_module *parent, const char *class_name, int64_t in)
 {
     fsdp_module *m = add_dense(b, parent, "output", class_name, fsdp_bert_output_forward, in,
@@ -141,7 +141,7 @@ static fsdp_module *add_pooler(builder *b, fsdp_module *parent)
     return m;
 }
 
-/* Add the modules below the BertModel `m`. */
+/* Build the BertModel `m`: set its struct, and add the modules below it. */
 static void build_model(builder *b, fsdp_module *m, const fsdp_bert_config *config)
 {
     fsdp_bert_model *model = fsdp_build_impl(&b->base, m, fsdp_bert_model_forward, sizeof *model);

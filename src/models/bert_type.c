@@ -3,7 +3,7 @@
 #include "src/models/bert_config.h"
 #include "src/models/model_type.h"
 
-/* --- functions of both types --- */
+/* --- functions that both types share --- */
 
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
@@ -23,8 +23,8 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
-/* Also accepts a BertModel, which then becomes a BertForSequenceClassification, as in transformers'
- * AutoModelForSequenceClassification. */
+/* Set the number of labels. The configuration of a BertModel becomes that of a
+ * BertForSequenceClassification, as in transformers' AutoModelForSequenceClassification. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     config->type = &fsdp_bert_classifier_type;
@@ -44,9 +44,9 @@ static fsdp_model_work work(const fsdp_model_config *config, int64_t rows, int64
     const int64_t width = c->hidden_size, wide = c->intermediate_size;
     const double n = (double)rows, s = (double)source, d = (double)width;
     const double before_last = (double)c->num_hidden_layers - 1.0;
-    /* kv: number of weights in a layer's key and value projections. rest: number of weights in the
-     * layer's other linear layers, which the last layer applies to only one token per sequence
-     * (Note [First tokens] in bert.c). */
+    /* kv: number of weights in the key and value projections of a layer. rest: number of weights in
+     * the other linear layers of a layer. The last layer applies these to only one token per
+     * sequence (Note [First tokens] in bert.c). */
     const double kv = 2.0 * d * d, rest = 2.0 * d * d + 2.0 * d * (double)wide;
     const double linear = n * s * (before_last * (kv + rest) + kv) + n * rest + n * d * d;
     const double pairs = n * (before_last * s * s + s);
@@ -89,8 +89,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* A model that was trained for another task has no classifier in its saved weights, and sometimes
- * no pooler either. */
+/* Modules that saved weights may lack. If the model was trained for another task, it has no
+ * classifier, and perhaps no pooler. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

@@ -1,5 +1,6 @@
-/* Builds a module tree by a chain of calls. After a failure, the remaining calls do nothing: they
- * accept a NULL parent, and their results are NULL. */
+/* Functions that build a module tree. They are called one after the other, and the builder keeps
+ * the first failure. After a failure, they do nothing: they accept a NULL parent, and their results
+ * are NULL. */
 #pragma once
 #include "src/nn/module.h"
 
@@ -10,12 +11,12 @@ typedef struct fsdp_builder {
 /* Add a child module to `parent`. The child has no forward and no parameters yet. */
 fsdp_module *fsdp_build_module(fsdp_builder *b, fsdp_module *parent, const char *name,
                                const char *class_name);
-/* Like fsdp_build_module(), but add item `index` of the ModuleList `list`. The index is the name of
- * the child. */
+/* Like fsdp_build_module(), but add item `index` of the ModuleList `list`. The name of the child is
+ * the index. */
 fsdp_module *fsdp_build_item(fsdp_builder *b, fsdp_module *list, int64_t index,
                              const char *class_name);
 
-/* The parameters of a layer; bias may be NULL. */
+/* The parameters of a layer. `bias` is NULL if the layer has none. */
 typedef struct fsdp_layer {
     fsdp_parameter *weight, *bias;
 } fsdp_layer;
@@ -35,8 +36,8 @@ fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const 
 /* Add a torch.nn.LayerNorm. Its weight is 1, its bias is 0. */
 fsdp_layer fsdp_build_layer_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                  int64_t width, double eps);
-/* Add a torch.nn.Dropout. The module exists only to be printed; forwards have their own copy of the
- * rate. */
+/* Add a torch.nn.Dropout. The module exists only to be printed. Forwards do not read its rate `p`;
+ * they read the rate in the configuration. */
 void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, double p);
 /* Add a parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,
@@ -44,8 +45,7 @@ fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char
 /* Add a module of class `class_name` whose weight is the parameter `shared`. */
 void fsdp_build_tied(fsdp_builder *b, fsdp_module *parent, const char *name, const char *class_name,
                      fsdp_parameter *shared);
-/* Allocate a zeroed struct that belongs to module m and is freed with it, and set the forward of
- * m. */
+/* Allocate a zeroed struct for module m, which owns it, and set the forward of m. */
 void *fsdp_build_impl(fsdp_builder *b, fsdp_module *m, fsdp_forward_fn *forward, size_t size);
 
 /* A dimension and its name, for fsdp_check_dims(). */
@@ -53,6 +53,6 @@ typedef struct fsdp_dim {
     const char *name;
     int64_t value;
 } fsdp_dim;
-/* Check that all dimensions are positive. If one is not, return FSDP_ERR_INVALID with a message
- * that names the model and the dimension. */
+/* Check that all dimensions are positive. Otherwise return FSDP_ERR_INVALID; the message contains
+ * the model and the name of the dimension. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_dims(const char *model, const fsdp_dim *dims, size_t n);

@@ -34,10 +34,10 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
     return fsdp_attention(s, q, kv.k, kv.v, NULL, &options);
 }
 
-/* --- rows that are read --- */
+/* --- finding and gathering the rows that are read --- */
 
-/* Return the first row of sequence i that is read, or the sequence's end if none of its rows is
- * read. */
+/* Return the first row of sequence i that is read: the first row with a label or, if `labels` is
+ * NULL, the last row. If no row has a label, return the end of the sequence. */
 static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
 {
     const int32_t end = input->q_offsets[i + 1];
@@ -49,7 +49,8 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-/* Fill *rows. `memory` has 2 * tokens + n_sequences + 1 elements. */
+/* Set *rows to the rows that are read. Its arrays are in `memory`, which has 2 * tokens +
+ * n_sequences + 1 elements. */
 static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
                       fsdp_causal_rows *rows)
 {
@@ -100,8 +101,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* Are the rows so few that computing only them saves more time and memory than gathering them
- * costs? */
+/* Return true if it pays to compute only these rows. Otherwise gathering them costs more time and
+ * memory than it saves. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;
@@ -160,7 +161,7 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* Compute the loss. In: hidden [n, D], with only the rows that are read. */
+/* In: hidden [n, D], which has only the rows that are read. Out: the loss. */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -196,7 +197,7 @@ void fsdp_causal_build_head(fsdp_builder *b, fsdp_module *root, fsdp_causal_lm *
 
 /* --- loss and logits --- */
 
-/* Run the body with `forward`, or with its own forward if `forward` is NULL. */
+/* Run the body. If `forward` is not NULL, it replaces the body's own forward. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_causal_lm *lm, fsdp_forward_fn *forward)
 {
     return fsdp_module_call(s, lm->body, forward, (fsdp_args){.n = 0}).t[0];
@@ -318,8 +319,8 @@ static fsdp_tensor *prompt(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache 
     return decode(s, model, &input);
 }
 
-/* Fill in the positions and offsets of *input: one query per sequence, at the sequence's next
- * position. */
+/* Set the positions, offsets and span of *input, whose sequences have one new token each. Returns
+ * false if the scope has failed. */
 static bool fill_step(fsdp_scope *s, fsdp_decode_cache *c, fsdp_causal_input *input)
 {
     const int32_t n = input->n_sequences;

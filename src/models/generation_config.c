@@ -115,12 +115,11 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
 }
 
-/* Keys of transformers that change what is generated and are not supported here, each with the
- * number at which it has no effect. */
+/* Keys that change what is generated and are not supported here. Each has a number with which it
+ * has no effect. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: there is no such number; only false, an empty list or an absent key has
-                       no effect */
+    double neutral; /* NAN: no number; only false, an empty list or an absent key has no effect */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
@@ -160,7 +159,8 @@ static bool is_neutral(fsdp_json_node value, double neutral)
            number == neutral;
 }
 
-/* Write the names of the unsupported keys that have an effect to c->unsupported, as many as fit. */
+/* Set c->unsupported to the names of the unsupported keys of `root` that have an effect, as many as
+ * fit. */
 static void find_unsupported(fsdp_json_node root, fsdp_generation_config *c)
 {
     size_t used = 0;
@@ -241,8 +241,8 @@ void fsdp_generation_config_set(fsdp_generation_config *config,
         config->min_length = 0;
 }
 
-/* Check the settings for sampling. Call this only if do_sample is set: files often have a
- * temperature of 0 with do_sample false. */
+/* Check the settings for sampling. Call this only if do_sample is true, because files without
+ * do_sample often have a temperature of 0. */
 static fsdp_status check_sampling(const fsdp_generation_config *c)
 {
     if (!(c->temperature > 0))
@@ -292,8 +292,8 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *c, int64_t 
 /* --- writing --- */
 
 /* Open the file `dir`/`name`, which must contain an object. If the file does not exist, *doc is
- * NULL. If it cannot be read, *doc is NULL and only a warning is reported, because a bad file must
- * not prevent a trained model from being saved. */
+ * NULL. If it cannot be read, *doc is NULL and a warning is reported. That is not an error, because
+ * a bad file must not prevent a trained model from being saved. */
 static fsdp_status open_source(const char *dir, const char *name, fsdp_json **doc)
 {
     *doc = NULL;
@@ -324,8 +324,8 @@ static void set_missing(fsdp_json_node root, const char *key, int64_t id)
         fsdp_json_set_i64(root, key, id);
 }
 
-/* If `root` has no eos_token_id, copy the list of ids from `model`, a config.json, to it. A list
- * must be copied, because fsdp_model_info has only its first id. */
+/* If `root` has no eos_token_id, and `model`, a config.json, has a list, copy the list to `root`.
+ * fsdp_model_info has only the first id of such a list. */
 static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
 {
     static const char key[] = "eos_token_id";

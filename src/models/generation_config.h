@@ -1,5 +1,5 @@
-/* generation_config.json, which is next to config.json, says how the authors of a model want it to
- * generate. Directories from before transformers 4.25 have no such file; their config.json has the
+/* generation_config.json: how the authors of a model want it to generate. The file is next to
+ * config.json. Directories from before transformers 4.25 do not have it; their config.json has the
  * same keys. */
 #pragma once
 #include <fsdp/base.h>
@@ -11,16 +11,18 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When does the search for a prompt end, once num_beams of its beams have finished? */
+/* When the beam search for a prompt ends. It always goes on until num_beams of its beams have
+ * finished. After that, it ends: */
 typedef enum fsdp_early_stopping {
     FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its current length, is better than
-                                  the worst finished one */
-    FSDP_EARLY_STOPPING_TRUE,  /* at once */
-    FSDP_EARLY_STOPPING_NEVER  /* when no running beam can still surpass the worst finished one */
+                                  the worst finished beam */
+    FSDP_EARLY_STOPPING_TRUE,  /* immediately */
+    FSDP_EARLY_STOPPING_NEVER  /* when no running beam can still become better than the worst
+                                  finished beam */
 } fsdp_early_stopping;
 
-/* Fields have the names and meanings of transformers. max_length and min_length include the prompt:
- * the prompt's ids for a causal model, the start token for T5. */
+/* Members have the names and meanings of transformers. max_length and min_length also count the
+ * prompt. For a causal model, that is the ids of the prompt; for T5, it is the start token. */
 typedef struct fsdp_generation_config {
     bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
@@ -44,7 +46,7 @@ typedef struct fsdp_generation_config {
     char unsupported[512]; /* names of unsupported keys that would change the result; "": none */
 } fsdp_generation_config;
 
-/* The settings that a caller may override. All code that iterates over them uses this list. */
+/* The settings that a caller may override. Code that handles every setting uses this macro. */
 #define FSDP_GENERATION_SETTINGS(X)                                                                \
     X(max_length)                                                                                  \
     X(max_new_tokens)                                                                              \
@@ -68,15 +70,16 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given, asked_for; /* given: the setting has a value. asked_for: the user asked for it, see
+    } given, asked_for; /* given: the setting is overridden. asked_for: the user asked for it, see
                            fsdp_options_asked_for() */
 } fsdp_generation_settings;
 
-/* Return transformers' defaults, with the token ids of the model's configuration. */
+/* Return transformers' defaults, with the token ids of `info`. */
 fsdp_generation_config fsdp_generation_config_of(const fsdp_model_info *info);
 
-/* Read `dir`/generation_config.json or, if there is none, the same keys of `dir`/config.json.
- * Absent keys get transformers' defaults. Errors name file, key and value. */
+/* Read `dir`/generation_config.json or, if that file does not exist, the same keys of
+ * `dir`/config.json. Absent keys get transformers' defaults. Error messages contain file, key and
+ * value. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_read(const char *dir,
                                                         fsdp_generation_config *config);
 /* Like fsdp_generation_config_read(), but from an open document. */
@@ -85,24 +88,24 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
 /* Override `config` with the keys that `root` has. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
-/* Override `config` with the given settings. A given max_length also removes the model's
- * max_new_tokens, unless max_new_tokens is also given. In the same way, a given min_length removes
- * the model's min_new_tokens. A given min_new_tokens, even 0, removes any min_length. */
+/* Override `config` with the given settings. A given max_length also removes max_new_tokens from
+ * `config`, unless max_new_tokens is given, too. In the same way, a given min_length removes
+ * min_new_tokens. A given min_new_tokens, even 0, removes min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
-/* Check that the values fit together. If they do not, return FSDP_ERR_INVALID or, for beams with
- * sampling, FSDP_ERR_UNSUPPORTED. The message names the values. */
+/* Check that the settings fit together. Beams with sampling are FSDP_ERR_UNSUPPORTED. Other
+ * settings that do not fit are FSDP_ERR_INVALID. The message contains the values. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_check(const fsdp_generation_config *config);
 
-/* Return the largest and the smallest number of new tokens for a prompt of prompt_length ids. */
+/* Return the maximum number of new tokens for a prompt of prompt_length ids. */
 int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int64_t prompt_length);
+/* Return the minimum number of new tokens for a prompt of prompt_length ids. It may be negative. */
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
-/* Write the generation_config.json of a model to `path`. If the model was made from another one,
- * `dir` is the directory of that other model; otherwise it is NULL. The new file is a copy of the
- * file in `dir`. Keys for token ids that the copy lacks are set to the model's ids. Values with
- * which generation would fail are not an error here. If the file in `dir` cannot be read as a JSON
- * object, a warning is reported and the new file is made without it. On failure nothing is
- * written. */
+/* Write the generation_config.json of a model to `path`. If the model was made from another model,
+ * `dir` is the directory of that one; otherwise it is NULL. The new file is a copy of the file in
+ * `dir`. If the copy lacks keys for token ids, they are set to the ids of `info`. Settings with
+ * which generation would fail are not an error here. If the file in `dir` is not a JSON object, a
+ * warning is reported, and the new file is made without it. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

@@ -1,10 +1,11 @@
 /* GPT-2 (Radford et al. 2019): a decoder over packed sequences.
  *
- * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
- * come before attention and feed-forward, whose results are added to the residual stream. Positions
- * are learned embeddings. Linear layers are Conv1Ds, whose weights are [in, out]. One Conv1D
- * computes query, key and value. Intermediates are dropped as soon as their last reader has run;
- * the tape keeps what backward needs.
+ * Sharding, gathering and recording are not in this file: the hooks of module calls do them. A norm
+ * comes before attention, and another one before the feed-forward. The results of attention and
+ * feed-forward are added to the residual stream. Positions are learned embeddings. Linear layers
+ * are Conv1Ds, whose weights are [in, out]. One Conv1D computes query, key and value. An
+ * intermediate tensor is dropped as soon as its last reader has run. The tape keeps those that
+ * backward needs.
  *
  * Legend: T tokens, D n_embd. */
 #include "src/models/gpt2.h"
@@ -64,8 +65,8 @@ void fsdp_gpt2_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_ar
     run_attention(s, self->impl, in->t[0], false, out);
 }
 
-/* Compute attention of x [T, D] for the rows that are read, [n, D]: see Note [Rows that are read]
- * in causal.h. */
+/* Compute attention of x [T, D], but only for the rows that are read: the result is [n, D] (Note
+ * [Rows that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -83,8 +84,7 @@ void fsdp_gpt2_mlp_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in
     *out = (fsdp_args){.t = {fsdp_apply_dropout(s, y, c->resid_pdrop)}, .n = 1};
 }
 
-/* Return layer(norm(x)). The layer runs with `forward`, or with its own forward if `forward` is
- * NULL. */
+/* Return layer(norm(x)). If `forward` is not NULL, it replaces the layer's own forward. */
 static fsdp_tensor *normed_layer(fsdp_scope *s, const fsdp_gpt2 *gpt2, fsdp_tensor *x,
                                  const fsdp_layer *ln, fsdp_module *layer, fsdp_forward_fn *forward)
 {
@@ -162,8 +162,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_apply_dropout(s, x, c->embd_pdrop);
 }
 
-/* Run the body. The last block runs with the forward `last`, or with its own forward if `last` is
- * NULL. */
+/* Run the body. If `last` is not NULL, it replaces the forward of the last block. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_gpt2_body *m = self->impl;

@@ -1,5 +1,5 @@
-/* Internals of GPT-2: the structs of its modules, for gpt2_create.c, which builds them, and gpt2.c,
- * which runs them. */
+/* Internals of GPT-2: the structs and the forwards of its modules. gpt2_create.c builds the
+ * modules, and gpt2.c runs them. */
 #pragma once
 #include <fsdp/gpt2.h>
 
@@ -38,8 +38,8 @@ typedef struct fsdp_gpt2_mlp {
     fsdp_layer c_fc, c_proj; /* Conv1Ds */
 } fsdp_gpt2_mlp;
 
-/* Forwards (gpt2.c). The body takes no arguments; the others take x [T, D]. All return [T, D],
- * except the body's second forward, which returns only the n rows that are read, [n, D]. */
+/* Forwards (gpt2.c). The body takes no arguments; the other modules take x [T, D]. All return [T,
+ * D], except the body's second forward. It returns [n, D], only the rows that are read. */
 fsdp_forward_fn fsdp_gpt2_body_forward;
 fsdp_forward_fn fsdp_gpt2_body_of_read_forward; /* Note [Rows that are read] in causal.h */
 fsdp_forward_fn fsdp_gpt2_block_forward;

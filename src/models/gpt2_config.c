@@ -1,4 +1,5 @@
-/* config.json of GPT-2, and the published sizes. */
+/* Reads and writes config.json of GPT-2. Also has the presets: configurations of published
+ * models. */
 #include "src/models/gpt2_config.h"
 
 #include <string.h>
@@ -56,7 +57,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_gpt2_config *c)
     return fsdp_config_nullable_token(root, "pad_token_id", v, -1, &c->pad_token_id);
 }
 
-/* reorder_and_upcast_attn needs no check: scores and softmax are always float32 here. */
+/* Refuse unsupported features that would change what the model computes. reorder_and_upcast_attn
+ * needs no check: scores and softmax are always float32 here. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     FSDP_TRY(fsdp_config_refuse_unsupported(root));
@@ -80,9 +82,10 @@ fsdp_status fsdp_gpt2_config_parse(fsdp_json *doc, fsdp_gpt2_config *config)
     return FSDP_OK;
 }
 
-/* ---- published sizes ------------------------------------------------------------------------- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of openai-community/... and distilbert/distilgpt2. */
+/* Values from the config.json files of openai-community's models and of distilbert/distilgpt2 on
+ * Hugging Face. */
 static const struct {
     const char *name;
     int64_t n_embd, n_layer, n_head;

@@ -1,4 +1,5 @@
-/* config.json of GPT-2, and the published sizes. */
+/* Reads and writes config.json of GPT-2. Also has the presets: configurations of published
+ * models. */
 #pragma once
 #include <fsdp/gpt2.h>
 
@@ -8,6 +9,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_gpt2_config_parse(fsdp_json *doc, fsdp_gpt2_con
 void fsdp_gpt2_config_set(fsdp_json_node root, const fsdp_gpt2_config *config, bool has_own_head);
 
 #define FSDP_GPT2_PRESETS "gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2"
-/* Get the configuration of a published size. Returns FSDP_ERR_NOT_FOUND, without a message, if no
- * size has this name. */
+/* Get the configuration of the preset `name`. Returns FSDP_ERR_NOT_FOUND, without a message, if
+ * there is no such preset. */
 fsdp_status fsdp_gpt2_config_find_preset(const char *name, fsdp_gpt2_config *config);

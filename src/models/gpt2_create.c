@@ -1,7 +1,7 @@
-/* The module tree of GPT-2, with the names, classes and initialisation of transformers'
- * modeling_gpt2: weights are drawn from N(0, initializer_range), biases are 0 and the weights of
- * norms are 1. For residual projections, initializer_range is divided by the square root of their
- * number. */
+/* Builds the module tree of GPT-2. Names, classes and initial values are as in transformers'
+ * modeling_gpt2: weights are drawn from N(0, initializer_range), biases are 0, and the weights of
+ * norms are 1. For residual projections, initializer_range is divided by the square root of the
+ * number of residual projections in the model. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -23,7 +23,8 @@ static fsdp_layer add_conv1d(builder *b, fsdp_module *parent, const char *name, 
                         fsdp_build_parameter(&b->base, m, "bias", 1, &out, zeros)};
 }
 
-/* Add a residual projection. A block has two: in attention and in the feed-forward. */
+/* Add a residual projection: a Conv1D whose result is added to the residual stream. A block has two
+ * of them, at the end of attention and at the end of the feed-forward. */
 static fsdp_layer add_projection(builder *b, fsdp_module *parent, int64_t in)
 {
     const fsdp_gpt2_config *c = &b->gpt2->config;

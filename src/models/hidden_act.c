@@ -15,9 +15,9 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* Other names under which transformers has these functions. Its implementations of one function
- * under different names differ by an ulp or two in float32. gelu_10 is not in the list, because it
- * also clips. */
+/* Other names of these functions in transformers. transformers implements a function separately
+ * under each of its names; the results differ by an ulp or two in float32. gelu_10 is not in the
+ * list, because it also clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -52,8 +52,8 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
-/* Set `key` to the name of the function. If the value of `key` is already a name of this function,
- * keep it. */
+/* Set `key` to the name of the function. If its value is already one of the names of this function,
+ * do not change it. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

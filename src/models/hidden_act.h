@@ -1,20 +1,21 @@
-/* Activations: their names in config.json, the classes of their modules, their kernels. */
+/* Activation functions of models: their names in config.json, their module classes in transformers,
+ * and their kernels. */
 #pragma once
 #include <fsdp/hidden_act.h>
 
 #include "src/base/json.h"
 #include "src/kernels/kernels.h"
 
-/* Find the function that transformers calls `name` (any of its names). Returns false if it is not
+/* Find a function by one of its names in transformers. Returns false if the function is not
  * supported. */
 bool fsdp_hidden_act_find(const char *name, fsdp_hidden_act *act);
-/* Read `key` of a config.json; the value is `absent` if the key is missing. Returns
- * FSDP_ERR_UNSUPPORTED for an unknown name. */
+/* Read the function whose name is the value of `key` in a config.json. *value is set to `absent` if
+ * the key is missing. Returns FSDP_ERR_UNSUPPORTED for a name that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key,
                                                    fsdp_hidden_act absent, fsdp_hidden_act *value);
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value);
 
-/* Return the class of the function's module in transformers, e.g. "GELUActivation". */
+/* Return the class of the module that transformers has for the function, e.g. "GELUActivation". */
 const char *fsdp_hidden_act_class(fsdp_hidden_act act);
 /* Return the function's value in the enum that kernels use. */
 fsdp_activation fsdp_hidden_act_activation(fsdp_hidden_act act);

@@ -1,6 +1,6 @@
 /* See kv_cache.h. The rows of the first append stay in the tensors in which they arrive. If later
- * rows do not fit, all rows are moved to larger tensors, which leave room for a quarter more. So on
- * average a row is moved only a few times, not in every step. */
+ * rows do not fit, all rows are moved to larger tensors. After each sequence, these have room for a
+ * quarter more rows. So on average a row is moved only a few times, not in every step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -19,11 +19,12 @@ typedef struct layout {
 } layout;
 
 struct fsdp_kv_cache {
-    int32_t n;          /* sequences */
-    layout now, before; /* current layout; layout before the last extend or select */
-    int64_t extensions; /* number of calls of extend; from the second one on, new layouts leave room
-                           for more tokens */
-    bool moves;         /* the last extend found too little room, so appends move all rows */
+    int32_t n; /* sequences */
+    /* now: the current layout. before: the layout before the last extend or select. */
+    layout now, before;
+    int64_t extensions; /* number of extend calls; layouts made in the second call or later have
+                           room for more tokens */
+    bool moves; /* the last extend found too little room, so the appends after it move all rows */
     int64_t n_layers;
     struct {
         fsdp_tensor *k, *v; /* NULL before the first append */
@@ -84,8 +85,8 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make the arrays of `before`, in which the next layout is built, large enough for n sequences. The
- * first call also allocates the arrays of `now` and gives it n empty sequences. */
+/* Make the arrays of `before` large enough for n sequences, because the next layout is built in
+ * them. The first call also allocates the arrays of `now`, with n empty sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;
@@ -122,8 +123,8 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Compute the offsets and ends of n sequences, whose lengths are in l->ends on entry. If `room` is
- * true, leave room after each sequence. */
+/* Compute the offsets and ends of n sequences. On entry, l->ends has the lengths of the sequences.
+ * If `room` is true, leave room after each sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;
@@ -194,8 +195,8 @@ static fsdp_tensor *rows_like(fsdp_scope *s, const fsdp_kv_cache *c, const fsdp_
     return fsdp_new(s, t->dtype, 2, (const int64_t[]){c->now.offsets[c->n], t->shape[1]});
 }
 
-/* Append each sequence's rows in `fresh` to its rows in *slot. If there is no room, replace *slot
- * by a larger tensor. */
+/* Append the rows of `fresh` to *slot: each sequence's new rows follow its old rows. If there is
+ * too little room, replace *slot by a larger tensor. */
 static void append(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot, fsdp_tensor *fresh)
 {
     if (!fsdp_scope_ok(s))
@@ -228,8 +229,8 @@ fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *c, int64_t layer, fsd
     return fsdp_scope_ok(s) ? fsdp_kv_cache_get(c, layer) : (fsdp_kv){0};
 }
 
-/* *slot has the layout `before`. Replace it by a tensor with the layout `now`, whose i-th sequence
- * is sequence rows[i] of *slot. */
+/* Replace *slot, whose layout is `before`, by a tensor whose layout is `now`. Sequence i of the new
+ * tensor is sequence rows[i] of the old one. */
 static void select_rows(fsdp_scope *s, const fsdp_kv_cache *c, fsdp_tensor **slot,
                         const int32_t *rows)
 {

@@ -1,9 +1,9 @@
-/* Keys and values of earlier tokens for each layer of a decoder, for generation.
+/* Keys and values of earlier tokens, for each layer of a decoder. Used for generation.
  *
- * Rows are stored sequence by sequence, as attention reads them. Sequences may have different
- * lengths. From the second extension on, there is room after each sequence, so a new token rarely
- * causes other rows to be moved. A forward first extends every sequence by the number of its new
- * tokens. Then each layer appends its keys and values once:
+ * The rows of one sequence are next to each other, as attention reads them. Sequences may have
+ * different lengths. From the second extension on, there is room after each sequence, so a new
+ * token rarely causes other rows to be moved. A forward first extends every sequence by the number
+ * of its new tokens. Then each layer appends its keys and values once:
  *
  *     fsdp_kv_cache_extend(s, cache, offsets, n);
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
@@ -15,8 +15,8 @@
 
 typedef struct fsdp_kv_cache fsdp_kv_cache;
 
-/* Keys and values of a layer, borrowed from the cache and valid until the next call that changes
- * the cache. Rows [offsets[i], ends[i]) belong to sequence i; rows between the sequences are
+/* Keys and values of a layer. They are borrowed from the cache, until the next call that changes
+ * the cache. Rows [offsets[i], ends[i]) belong to sequence i. Rows between the sequences are
  * undefined. */
 typedef struct fsdp_kv {
     fsdp_tensor *k, *v;     /* [offsets[sequences], kv_heads * K] */
@@ -35,11 +35,13 @@ int32_t fsdp_kv_cache_length(const fsdp_kv_cache *cache, int32_t i);
 /* Add offsets[i + 1] - offsets[i] tokens to each sequence i. The first call sets the number of
  * sequences; in later calls n must be the same number. */
 void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *offsets, int32_t n);
-/* Append keys k and values v to those of `layer`. Both are [tokens that the last extend added,
- * kv_heads * K]. Returns the keys and values of all tokens, or {0} if s has failed. */
+/* Append keys k and values v to those of `layer`. Both have the shape [tokens, kv_heads * K], with
+ * a row for each token that the last fsdp_kv_cache_extend() added. Returns the keys and values of
+ * all tokens, or {0} if s has failed. */
 fsdp_kv fsdp_kv_cache_append(fsdp_scope *s, fsdp_kv_cache *cache, int64_t layer, fsdp_tensor *k,
                              fsdp_tensor *v);
 /* Return the keys and values of `layer` without appending any. */
 fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *cache, int64_t layer);
-/* Continue with sequences rows[0 .. n). Sequences may be left out, reordered and repeated. */
+/* Replace the sequences by n others: new sequence i is old sequence rows[i]. Sequences may be left
+ * out, reordered and repeated. */
 void fsdp_kv_cache_select(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *rows, int32_t n);

@@ -4,12 +4,12 @@
 
 #include <fsdp/base.h>
 
-/* Read id2label of `path`, a config.json. The caller frees *names [n] with fsdp_label_names_free().
- * An entry is NULL if the class has no name. *names is NULL if id2label does not have exactly n
- * entries; transformers then calls the classes LABEL_0, LABEL_1, ... */
+/* Read id2label of `path`, a config.json. *names [n] is set to the names; an entry is NULL if the
+ * class has no name. If id2label does not have exactly n entries, *names is NULL; transformers then
+ * calls the classes LABEL_0, LABEL_1, ... The caller frees *names with fsdp_label_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_read(const char *path, int64_t n, char ***names);
 
-/* Copy names [n]. The caller frees *out with fsdp_label_names_free(). */
+/* Copy names [n], none of which is NULL. The caller frees *out with fsdp_label_names_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_label_names_copy(const char *const *names, int64_t n, char ***out);
 
 /* Set id2label and label2id of `path`, a config.json. The names must all be different, because they

@@ -3,11 +3,12 @@
 #include "src/kernels/kernels.h"
 #include "src/models/builder.h"
 
-/* Apply a layer to x [T, in]; the result is [T, out]. The weight is [out, in] for a Linear, whose
- * bias may be absent, and [in, out] for a Conv1D. */
+/* Apply a Linear to x [T, in]; the result is [T, out]. The weight is [out, in], and there may be no
+ * bias. */
 fsdp_tensor *fsdp_apply_linear(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
+/* Apply a Conv1D to x [T, in]; the result is [T, out]. The weight is [in, out]. */
 fsdp_tensor *fsdp_apply_conv1d(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer);
-/* Apply a layer to a(x), where `a` is the activation, or to a(x) * up if up is not NULL. */
+/* Apply a layer to a(x) or, if `up` is not NULL, to a(x) * up. `a` is the activation. */
 fsdp_tensor *fsdp_apply_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,
                                          fsdp_tensor *up, const fsdp_layer *layer);
 fsdp_tensor *fsdp_apply_activated_conv1d(fsdp_scope *s, fsdp_activation a, fsdp_tensor *x,

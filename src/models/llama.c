@@ -1,10 +1,11 @@
 /* Llama (Touvron et al. 2023, arXiv 2302.13971): a decoder over packed sequences.
  *
- * Single-device code: sharding, gathering and recording happen in the hooks of module calls. Norms
- * are RMS norms before attention and before the gated feed-forward, whose results are added to the
- * residual stream. Positions are rotations of queries and keys. Several query heads share a
- * key/value head (Ainslie et al. 2023, arXiv 2305.13245). Intermediates are dropped as soon as
- * their last reader has run; the tape keeps what backward needs.
+ * Sharding, gathering and recording are not in this file: the hooks of module calls do them. An RMS
+ * norm comes before attention, and another one before the gated feed-forward. The results of
+ * attention and feed-forward are added to the residual stream. Queries and keys are rotated by
+ * angles that depend on their positions. Several query heads share a key/value head (Ainslie et al.
+ * 2023, arXiv 2305.13245). An intermediate tensor is dropped as soon as its last reader has run.
+ * The tape keeps those that backward needs.
  *
  * Legend: T tokens, D hidden_size, F intermediate_size, H heads, K head_dim. */
 #include "src/models/layers.h"
@@ -26,7 +27,8 @@ static fsdp_tensor *residual(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return sum;
 }
 
-/* Return x W^T, in which each head is rotated by the angles of its row's position. */
+/* Apply the linear layer to x, and rotate each head of each row by the angles of the row's
+ * position. */
 static fsdp_tensor *rotated(fsdp_scope *s, fsdp_tensor *x, const fsdp_layer *layer,
                             fsdp_tensor *table, const int32_t *positions, int64_t heads)
 {
@@ -76,8 +78,8 @@ void fsdp_llama_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_a
     run_attention(s, self->impl, in, false, out);
 }
 
-/* Compute attention of x [T, D] for the rows that are read, [n, D]: see Note [Rows that are read]
- * in causal.h. */
+/* Compute attention of x [T, D], but only for the rows that are read: the result is [n, D] (Note
+ * [Rows that are read] in causal.h). */
 static void attention_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {
@@ -139,8 +141,7 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_module_call(s, m->embed_tokens, NULL, (fsdp_args){.n = 0}).t[0];
 }
 
-/* Run the body. The last layer runs with the forward `last`, or with its own forward if `last` is
- * NULL. */
+/* Run the body. If `last` is not NULL, it replaces the forward of the last layer. */
 static fsdp_tensor *run_body(fsdp_scope *s, const fsdp_module *self, fsdp_forward_fn *last)
 {
     const fsdp_llama_body *m = self->impl;

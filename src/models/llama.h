@@ -1,5 +1,5 @@
-/* Internals of Llama: the structs of its modules, for llama_create.c, which builds them, and
- * llama.c, which runs them. */
+/* Internals of Llama: the structs and the forwards of its modules. llama_create.c builds the
+ * modules, and llama.c runs them. */
 #pragma once
 #include <fsdp/llama.h>
 
@@ -38,8 +38,9 @@ typedef struct fsdp_llama_mlp {
     fsdp_layer gate_proj, up_proj, down_proj;
 } fsdp_llama_mlp;
 
-/* Forwards (llama.c). A layer and its attention take x [T, D] and the rotary table, and return a
- * tensor of x's shape. */
+/* Forwards (llama.c). The body takes no arguments. A layer and its attention take x [T, D] and the
+ * rotary table; the feed-forward takes x. All return [T, D], except the body's second forward. It
+ * returns [n, D], only the rows that are read. */
 void fsdp_llama_body_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_llama_body_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                      fsdp_args *out);

@@ -1,4 +1,5 @@
-/* config.json of Llama and its relatives, and the published sizes. */
+/* Reads and writes config.json of Llama, Mistral and Qwen2 (the families). Also has the presets:
+ * configurations of published models. */
 #include "src/models/llama_config.h"
 
 #include <stddef.h>
@@ -94,7 +95,7 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_llama_config *c)
     return fsdp_json_opt_bool(root, "mlp_bias", false, &c->mlp_bias);
 }
 
-/* Read layer_types, in which Qwen2 lists the kind of each layer. Layers that attend to all tokens
+/* Read layer_types of Qwen2, which lists the kind of each layer. Layers that attend to all tokens
  * must come before layers with a window. */
 static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
 {
@@ -118,7 +119,8 @@ static fsdp_status read_layer_types(fsdp_json_node root, fsdp_llama_config *c)
     return FSDP_OK;
 }
 
-/* Read sliding_window. If the key is absent, the window is 4096 tokens; null means no window. */
+/* Read sliding_window. Mistral has a window, and Qwen2 has one if use_sliding_window is true. If
+ * the key is absent, the window is 4096 tokens. null means that there is no window. */
 static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
 {
     bool used = c->family == FSDP_MISTRAL;
@@ -134,8 +136,8 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* Read pad_token_id. transformers passes it to nn.Embedding as padding_idx, where a negative index
- * counts from the end: -1, which old files contain, is the last row. */
+/* Read pad_token_id. transformers passes it to nn.Embedding as padding_idx. There, a negative index
+ * counts from the end, so -1 is the last row. Old files contain -1. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -156,7 +158,7 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_llama_config *c)
     return read_pad(root, c);
 }
 
-/* Refuse keys that change what the model computes in ways that are not supported. pretraining_tp is
+/* Refuse unsupported features that would change what the model computes. pretraining_tp is
  * accepted: it only splits matrix products into slices, and transformers 5 ignores it. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
@@ -172,10 +174,11 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
 /* --- rotary positions ---
  *
  * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling. transformers 5 writes
- * one object, rope_parameters, and reads both spellings: it uses rope_scaling or, if that is null
- * or empty, rope_parameters. A rope_theta inside the object that it uses overrides the rope_theta
- * of the root. Both versions understand the spelling of transformers 4, so it is always written.
- * rope_parameters is also written if the document already has it. */
+ * one object, rope_parameters, but reads both spellings. It uses the object rope_scaling or, if
+ * that is missing, null or empty, the object rope_parameters. A rope_theta in the object that is
+ * used overrides the rope_theta of the root. Both versions understand the spelling of transformers
+ * 4, so that spelling is always written. rope_parameters is written, too, if the document already
+ * has it. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -183,8 +186,8 @@ static fsdp_status get_positive(fsdp_json_node node, const char *key, double *va
     return *value > 0 ? FSDP_OK : fsdp_json_mismatch(node, key, "a positive number");
 }
 
-/* Read original_max_position_embeddings. As in transformers 5, the root's value overrides that of
- * `rope`. */
+/* Read original_max_position_embeddings from the root or, if it is missing there, from `rope`, as
+ * transformers 5 does. */
 static fsdp_status read_original_length(fsdp_json_node root, fsdp_json_node rope,
                                         fsdp_llama_config *c)
 {
@@ -230,8 +233,8 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse an object that has one set of parameters for each kind of layer. Without this check, it
- * would be read as an object that has none of the known keys. */
+/* Refuse an object that contains an object of parameters for each kind of layer. Without this
+ * check, none of its keys would be known, so it would be read as an empty object. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -240,8 +243,8 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
     return FSDP_OK;
 }
 
-/* Return the key of the object that transformers uses, which is `rope_scaling or rope_parameters`
- * in Python. */
+/* Return the key of the object that transformers uses. In Python it is `rope_scaling or
+ * rope_parameters`. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -283,7 +286,7 @@ fsdp_status fsdp_llama_config_parse(fsdp_json *doc, fsdp_llama_config *config)
     return FSDP_OK;
 }
 
-/* --- published sizes --- */
+/* --- presets --- */
 
 typedef enum generation {
     LLAMA_2,
@@ -300,7 +303,7 @@ typedef enum generation {
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
-    double rope_theta, rope_factor; /* if rope_factor is 0, rope_type is "default", else "llama3" */
+    double rope_theta, rope_factor; /* rope_factor 0: rope_type is "default", otherwise "llama3" */
     int64_t sliding_window;
 } generations[] = {
     [LLAMA_2] = {FSDP_LLAMA, 32000, 4096, 1, 2, 1e4, 0, 0},
@@ -321,8 +324,8 @@ static fsdp_rope_config rope_of(generation g)
     return (fsdp_rope_config){FSDP_ROPE_LLAMA3, theta, factor, 1.0, 4.0, 8192};
 }
 
-/* The first two shapes are our own, for pretraining on small machines. The others are from the
- * config.json files of meta-llama/..., TinyLlama/..., mistralai/... and Qwen/... */
+/* The first two presets are our own, for pretraining on small machines. The others are from the
+ * config.json files of meta-llama, TinyLlama, mistralai and Qwen on Hugging Face. */
 static const struct {
     const char *name;
     generation generation;
@@ -347,7 +350,8 @@ static const struct {
     {"Qwen2.5-0.5B", QWEN_2_5, 896, 4864, 24, 14, 2, true},
 };
 
-/* Does `name` mean this preset? For example, "meta-llama/Llama-2-7b-hf" means "Llama-2-7b". */
+/* Return true if `name` means this preset. For example, "meta-llama/Llama-2-7b-hf" means
+ * "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
     static const char *const owners[] = {"meta-llama/", "TinyLlama/", "mistralai/", "Qwen/"};
@@ -407,7 +411,7 @@ static void set_rope_type(fsdp_json_node rope, const fsdp_rope_config *c)
                       c->original_max_position_embeddings);
 }
 
-/* See Note [Spellings of rope]. */
+/* Set the keys of rope, in one or both spellings: see Note [Spellings of rope]. */
 static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
 {
     fsdp_json_set_f64(root, "rope_theta", c->theta);
@@ -422,8 +426,8 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Set the keys that describe the window. For Qwen2, layer_types is not changed, and neither is
- * sliding_window if the model has no window. */
+/* Set the keys that describe the window. For Qwen2, layer_types is not changed. If a Qwen2 model
+ * has no window, sliding_window is not changed either. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

@@ -1,9 +1,9 @@
-/* The module tree of Llama, with the names, classes and initialisation of transformers'
- * modeling_llama: weights are drawn from N(0, initializer_range), biases are 0 and the weights of
+/* Builds the module tree of Llama. Names, classes and initial values are as in transformers'
+ * modeling_llama: weights are drawn from N(0, initializer_range), biases are 0, and the weights of
  * norms are 1.
  *
- * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
- * Building is a chain of calls that do nothing after a failure. */
+ * Each module's struct points to the parameters that its forward reads, so forwards do not look up
+ * names. After a failure, the functions of builder.h do nothing. */
 #include <stdio.h>
 
 #include "src/base/assert.h"
@@ -13,10 +13,11 @@ typedef struct builder {
     fsdp_builder base;
     const fsdp_llama_config *config;
     fsdp_llama *llama;
-    char class_name[64]; /* last result of class_of() */
+    char class_name[64]; /* result of the last class_of() */
 } builder;
 
-/* Return the family's class name, e.g. "LlamaMLP" for "MLP". It is valid until the next call. */
+/* Return a class name of the family, e.g. "LlamaMLP" for the suffix "MLP". It is valid until the
+ * next call. */
 static const char *class_of(builder *b, const char *suffix)
 {
     static const char *const families[] = {
@@ -140,8 +141,8 @@ static void build(builder *b, fsdp_module *root)
                            c->hidden_size, c->initializer_range);
 }
 
-/* Check numbers that may be wrong if the caller filled in the configuration. Numbers that come from
- * a config.json have already been checked. */
+/* Check the numbers of the configuration, which the caller may have filled in. Numbers from a
+ * config.json have already been checked. */
 static fsdp_status check_numbers(const fsdp_llama_config *c)
 {
     if (!(c->rope.theta > 0))

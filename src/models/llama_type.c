@@ -1,4 +1,4 @@
-/* The model types of Llama and its relatives: see model_type.h. */
+/* The model types llama, mistral and qwen2: see model_type.h. */
 #include <string.h>
 
 #include "src/models/llama.h"
@@ -29,8 +29,8 @@ static fsdp_status qwen2_preset(const char *name, fsdp_model_config *config)
     return fsdp_llama_config_find_preset(FSDP_QWEN2, name, &config->llama);
 }
 
-/* max_positions stays 0 (unlimited): rotary positions also exist beyond the length that the model
- * was trained for. */
+/* max_positions stays 0 (unlimited), because rotary positions also exist beyond the length for
+ * which the model was trained. */
 static void info(const fsdp_model_config *config, fsdp_model_info *info)
 {
     const fsdp_llama_config *c = &config->llama;
@@ -64,7 +64,7 @@ static void get_config(const fsdp_module *model, fsdp_model_config *config)
     config->llama = llama->config;
 }
 
-/* Return the number of (token, visible token) pairs in a sequence of `length` tokens. */
+/* Return the number of pairs (token, token that it sees) in a sequence of `length` tokens. */
 static double pairs_of(const fsdp_llama_config *c, double length)
 {
     double window = (double)c->sliding_window;

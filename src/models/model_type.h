@@ -1,5 +1,5 @@
-/* The interface through which programs work with any kind of model. Each kind has a const table,
- * which registry.c lists. */
+/* The interface through which programs work with a model of any type. Each type has a const table.
+ * registry.c lists the tables. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -7,28 +7,31 @@
 
 typedef struct fsdp_decode_cache fsdp_decode_cache;
 
-/* A model that generates one token at a time. The prompts run once; then each step adds one id to
- * every sequence. A cache keeps what attention needs of earlier tokens.
+/* Functions with which a model generates one token at a time. First the prompts run, in one call.
+ * Then each step adds one id to every sequence. A cache keeps what attention needs of earlier
+ * tokens.
  *
  *     create(model, &cache);
  *     logits = prompt(s, model, cache);          the scope's batch has the prompts
  *     while (...) {
- *         select(s, cache, rows, n);             rows: sequences, or beams, that continue
+ *         select(s, cache, rows, n);             rows: indices of the sequences that continue
  *         logits = step(s, model, cache, ids);   one id per sequence; one scope per step
  *     }
  *     destroy(cache);
  *
- * Logits are [sequences, V] for the next token. All calls are collective if the model is sharded; a
- * rank without sequences takes part, too. The scopes have no tape, so there are no gradients. After
- * a failure the result is NULL and the cache can only be destroyed. */
+ * Logits are [sequences, V], for the next token of each sequence. With beams, each beam is a
+ * sequence. If the model is sharded, all calls are collective; a rank without sequences takes part,
+ * too. The scopes have no tape, so there are no gradients. After a failure the result is NULL and
+ * the cache can only be destroyed. */
 typedef struct fsdp_decoder {
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_module *model, fsdp_decode_cache **cache);
     void (*destroy)(fsdp_decode_cache *cache); /* accepts NULL */
     fsdp_tensor *(*prompt)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache);
     fsdp_tensor *(*step)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache,
                          const int32_t *ids);
-    /* Continue with sequences rows[0 .. n). Sequences may be left out and repeated, but the
-     * sequences of one prompt must be adjacent and prompts must keep their order. */
+    /* Replace the sequences by n others: new sequence i is old sequence rows[i]. Sequences may be
+     * left out and repeated. But the sequences of one prompt must be adjacent, and prompts must
+     * keep their order. */
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 
@@ -42,21 +45,23 @@ typedef struct fsdp_model_work {
 
 struct fsdp_model_type {
     const char *name;       /* model_type of config.json */
-    const char *root_class; /* class of the root, as in architectures of config.json; unique among
-                               model types */
+    const char *root_class; /* class of the root, as in `architectures` of config.json; different
+                               for each model type */
 
-    /* parse reads a config.json and sets all of *config except its type. write sets the model's own
-     * keys in a config.json. */
+    /* Read a config.json and set all members of *config except `type`. */
     FSDP_MUST_CHECK fsdp_status (*parse)(fsdp_json *doc, fsdp_model_config *config);
+    /* Set the model's keys in a config.json. has_own_head: the saved weights contain a separate
+     * head. */
     void (*write)(fsdp_json_node root, const fsdp_model_config *config, bool has_own_head);
-    /* Get a published shape. Returns FSDP_ERR_NOT_FOUND, without a message, if no shape has this
-     * name. */
+    /* Get the configuration of the preset `name`. Returns FSDP_ERR_NOT_FOUND, without a message, if
+     * there is no such preset. */
     fsdp_status (*preset)(const char *name, fsdp_model_config *config);
-    const char *presets; /* names of the published shapes, for messages */
+    const char *presets; /* names of the presets, for error messages */
     /* Set all members of *info except model_type, class_name and block_classes. */
     void (*info)(const fsdp_model_config *config, fsdp_model_info *info);
     void (*set_dropout)(fsdp_model_config *config, double p); /* sets all dropout rates */
-    /* Make the model a classifier of n classes. NULL: this model_type has no classifier. */
+    /* Make the model a classifier of n classes. NULL: there is no classifier for this
+     * model_type. */
     void (*set_num_labels)(fsdp_model_config *config, int64_t n);
 
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_model_config *config, fsdp_module **model);
@@ -64,12 +69,12 @@ struct fsdp_model_type {
     fsdp_tensor *(*loss)(fsdp_scope *s, fsdp_module *model, float factor);
     fsdp_model_outputs (*logits)(fsdp_scope *s, fsdp_module *model);
     const fsdp_decoder *decoder; /* NULL: the model does not generate */
-    /* Return the work of a step with `rows` sequences of `source` tokens each and, for SEQ2SEQ,
-     * `target` tokens. */
+    /* Return the work of a training step with `rows` sequences. Each has `source` tokens and, for
+     * SEQ2SEQ, also `target` tokens of the target. */
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
-    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq": numbers [*n] that depend only
+    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq": *n numbers that depend only
      * on the configuration. The result is borrowed, and is NULL for an unknown name. The member
      * itself is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
@@ -77,8 +82,8 @@ struct fsdp_model_type {
     /* The members below describe saved weights. Note [Tied heads] in registry.c says how the
      * weights decide whether the head is tied. */
     const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
-    /* Paths of modules that get initial values if the weights do not contain them, e.g.
-     * "classifier"; NULL: none. */
+    /* Paths of modules that get initial values if the saved weights lack them, e.g. "classifier".
+     * NULL: none. */
     const char *const *fresh_modules;
     const char *head;              /* name of the head's weight, "lm_head.weight"; NULL: no head */
     const char *const *embeddings; /* parameters to which the head may be tied; NULL-terminated */

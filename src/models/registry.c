@@ -1,4 +1,5 @@
-/* The list of model types, and the functions that call a model's table. */
+/* The list of model types, and the functions of <fsdp/models.h>, which call the functions in the
+ * table of a type. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +11,15 @@
 
 /* Note [Tied heads]
  *
- * transformers 5 ties the head to the embedding if tie_word_embeddings is true, unless the weights
- * contain a head and an embedding whose values differ. In T5, tie_word_embeddings does not say
- * whether the head is tied: version 5 always sets it to true, and before version 5 it also switched
- * on the scaling of the decoder's output. So T5's head is tied if and only if the weights contain
- * no separate head, or one that equals the embedding. */
+ * transformers 5 ties the head to the embedding if tie_word_embeddings is true. The exception is a
+ * file of weights with a head and an embedding whose values differ: then the head is not tied. For
+ * T5, tie_word_embeddings does not say whether the head is tied. transformers 5 always sets it to
+ * true. Before version 5, the value true also switched on the scaling of the decoder's output. So
+ * T5's head is tied if the weights contain no separate head, or one that equals the embedding. */
 
-/* Types with the same model_type are adjacent. The first of them is used if config.json names an
- * unknown architecture: for example, a pretrained BertForMaskedLM is fine-tuned as a classifier. */
+/* Types with the same model_type are adjacent. If config.json names an architecture that none of
+ * them has, the first of them is used. For example, a pretrained BertForMaskedLM is fine-tuned as a
+ * classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
     &fsdp_bert_model_type, &fsdp_llama_type, &fsdp_mistral_type,
@@ -32,7 +34,7 @@ const fsdp_model_type *fsdp_model_type_of(const fsdp_module *model)
     return NULL;
 }
 
-/* Does `architectures` contain the class of the type's root? */
+/* Return true if `architectures` contains the root class of `type`. */
 static bool has_architecture(fsdp_json_node root, const fsdp_model_type *type)
 {
     fsdp_json_node list = fsdp_json_find(root, "architectures");
@@ -60,7 +62,7 @@ static const fsdp_model_type *find_type(fsdp_json_node root, const char *model_t
 
 /* --- configurations --- */
 
-/* Write the model_types, quoted and separated by commas and "or", to `text`. */
+/* Write the model_types to `text`, as in: "t5", "mt5" or "bert" (with quotes). */
 static void list_types(char *text, size_t size)
 {
     size_t at = 0;
@@ -178,8 +180,8 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
     return FSDP_OK;
 }
 
-/* Return the type of `model`. If `model` is not the root of a model, or if the scope has no batch,
- * the scope fails and the result is NULL. */
+/* Return the type of `model`. If `model` is not the root of a model, the scope fails and the result
+ * is NULL. The same happens if the scope has no batch. */
 static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 {
     if (!fsdp_scope_ok(s))
@@ -192,8 +194,8 @@ static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
     return fsdp_scope_ok(s) ? type : NULL;
 }
 
-/* Does the batch have labels for the task of the model? If not, the scope fails, because the batch
- * may have fewer labels than the model would read. */
+/* Return true if the batch has labels for the model's task. Otherwise the scope fails, because the
+ * model could read more labels than the batch has. */
 static bool has_labels(fsdp_scope *s, const fsdp_model_type *type, const fsdp_module *model)
 {
     static const char *const names[] = {"seq2seq", "causal-lm", "classification"};

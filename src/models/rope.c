@@ -1,6 +1,6 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils. Otherwise results would differ: at position 8000, one unit in the last place
- * of an angle is 0.0005 radian. */
+ * modeling_rope_utils, so that results agree. Otherwise they would differ: at position 8000, one
+ * unit in the last place of an angle is 0.0005 radian. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -17,12 +17,13 @@ struct fsdp_rotary {
 
 /* --- frequencies --- */
 
-/* Scale the frequency f as in Llama 3.1, where `original` is the length of the original context. If
- * the wavelength of f is below original / high_freq_factor, f is kept. If it is above original /
- * low_freq_factor, f is divided by `factor`. In between, the two frequencies are interpolated.
+/* Scale the frequency f as in Llama 3.1. `original` is the length of the original context. If the
+ * wavelength of f is below original / high_freq_factor, f is not changed. If it is above original /
+ * low_freq_factor, f is divided by `factor`. In between, the result is interpolated between f and f
+ * / factor.
  *
- * To divide a number by a tensor, torch multiplies the number by the reciprocal of the tensor. This
- * code does the same. */
+ * torch does not divide a number by a tensor: it multiplies the number by the reciprocal of the
+ * tensor. This code does the same. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;
@@ -105,7 +106,7 @@ static bool fill_tables(fsdp_rotary *r, size_t positions)
     return true;
 }
 
-/* Round the values of the table to dtype. The table itself stays float32, because fsdp_rope() reads
+/* Round the values of the table to dtype, but store them as float32, because fsdp_rope() reads
  * float32. */
 static void round_values(fsdp_scope *s, fsdp_tensor *table, fsdp_dtype dtype)
 {

@@ -1,12 +1,12 @@
 /* T5 (Raffel et al. 2020, arXiv 1910.10683): encoder and decoder over packed sequences.
  *
- * Single-device code: sharding, gathering and recording happen in the hooks of module calls. The
- * batch comes from the scope. Attention scores are not scaled by 1 / sqrt(K). Positions enter as a
- * bias that depends on the distance between query and key: the first block of a stack computes it,
- * and all blocks of the stack add it to their scores. An RMS norm comes before each layer. The
- * output of each layer is added to the residual stream, which is kept finite in float16.
- * Intermediates are dropped as soon as their last reader has run; the tape keeps what backward
- * needs.
+ * Sharding, gathering and recording are not in this file: the hooks of module calls do them. The
+ * batch comes from the scope. Attention scores are not scaled by 1 / sqrt(K). Positions enter
+ * through a bias, which depends on the distance between query and key. The first block of a stack
+ * computes the bias, and all blocks of the stack add it to their scores. An RMS norm comes before
+ * each layer. The output of each layer is added to the residual stream. In float16, infinite sums
+ * are clamped to finite values. An intermediate tensor is dropped as soon as its last reader has
+ * run. The tape keeps those that backward needs.
  *
  * Legend: Ts source tokens, Tt target tokens, D d_model, H heads, K d_kv, F d_ff, V vocabulary. */
 #include <math.h>
@@ -16,7 +16,7 @@
 
 #include "src/autograd/activated_linear.h"
 
-/* --- shared with decoding --- */
+/* --- functions that decoding (t5_decode.c) also uses --- */
 
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight)
@@ -57,8 +57,8 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
 
 /* --- layers --- */
 
-/* Compute attention, with q from x and with k and v from kv, and project the result with o. The
- * caller keeps x and kv. */
+/* Compute attention and project its result with `o`. The queries are computed from x, the keys and
+ * values from kv. The caller keeps x and kv. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)
@@ -116,8 +116,8 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
     *out = (fsdp_args){.t = {fsdp_t5_residual(s, layer->root, x, y)}, .n = 1};
 }
 
-/* With dropout, the gated activation must be stored as a tensor, because dropout is applied to its
- * elements. */
+/* The feed-forward of T5 v1.1: wo (gelu_new(wi_0 x) * (wi_1 x)). With dropout, the product is
+ * stored as a tensor, because dropout is applied to its elements. */
 static fsdp_tensor *gated_feed_forward(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x)
 {
     const float p = (float)layer->root->config.dropout_rate;
@@ -186,8 +186,8 @@ static fsdp_tensor *embed(fsdp_scope *s, const fsdp_module *self)
     return fsdp_t5_dropout(s, stack->root, x);
 }
 
-/* In: for a decoder, the encoder's output; for an encoder, nothing. Out: [T, D] after the final
- * norm. */
+/* In: the encoder's output for a decoder, nothing for an encoder. Out: [T, D], the output of the
+ * final norm. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)
 {
     const fsdp_t5_stack *stack = self->impl;

@@ -1,5 +1,5 @@
-/* Internals of T5: the structs of its modules, for t5_create.c, which builds them, t5.c, which runs
- * them, and t5_decode.c, which runs them one token at a time. */
+/* Internals of T5: the structs and the forwards of its modules. t5_create.c builds the modules,
+ * t5.c runs them, and t5_decode.c runs them one token at a time. */
 #pragma once
 #include <fsdp/models.h>
 
@@ -11,11 +11,11 @@ enum {
 
 struct fsdp_decode_cache; /* in t5_decode.c */
 
-/* The struct of the root. Module arguments cannot carry a cache, so a call of the root that decodes
- * sets the member `cache`. Only one call of the root runs at a time. */
+/* The struct of the root. Module arguments cannot carry a cache. So while a decoding call runs, the
+ * member `cache` points to its cache. Only one call of the root runs at a time. */
 typedef struct fsdp_t5 {
     fsdp_t5_config config;
-    fsdp_parameter *head; /* lm_head's weight; shared.weight if tied */
+    fsdp_parameter *head; /* weight of lm_head; equal to `shared` if the head is tied */
     fsdp_parameter *shared;
     fsdp_module *encoder, *decoder, *lm_head; /* lm_head is a module, so it can be an FSDP unit */
     struct fsdp_decode_cache *cache;          /* cache of the current decoding step; NULL: none */
@@ -47,8 +47,8 @@ typedef struct fsdp_t5_layer {
     fsdp_parameter *wi, *wi_0, *wi_1, *wo;
 } fsdp_t5_layer;
 
-/* Forwards (t5.c). A block takes x [T, D], position_bias (NULL until the first block has computed
- * it) and, in a decoder, the encoder's output. It returns x and position_bias. */
+/* Forwards (t5.c). A block takes x [T, D], position_bias and, in a decoder, the encoder's output.
+ * It returns x and position_bias. The first block gets NULL as position_bias and computes it. */
 void fsdp_t5_stack_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 void fsdp_t5_self_attention_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
@@ -57,13 +57,13 @@ void fsdp_t5_cross_attention_forward(fsdp_scope *s, fsdp_module *self, const fsd
                                      fsdp_args *out);
 void fsdp_t5_ff_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);
 
-/* Functions that training and decoding share. */
+/* --- functions that training and decoding share --- */
 /* Return x normalised by one of the model's RMS norms. */
 fsdp_tensor *fsdp_t5_norm(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x,
                           const fsdp_parameter *weight);
 /* Return x w^T. */
 fsdp_tensor *fsdp_t5_project(fsdp_scope *s, fsdp_tensor *x, const fsdp_parameter *weight);
-/* Return x + dropout(y), kept finite in float16, and drop y. */
+/* Return x + dropout(y), and drop y. In float16, infinite sums are clamped to finite values. */
 fsdp_tensor *fsdp_t5_residual(fsdp_scope *s, const fsdp_t5 *t5, fsdp_tensor *x, fsdp_tensor *y);
 /* Forward of lm_head: x [T, D] -> logits [T, V]. */
 void fsdp_t5_head_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out);

@@ -1,4 +1,5 @@
-/* config.json of T5, and the published sizes. */
+/* Reads and writes config.json of T5 and mT5. Also has the presets: configurations of published
+ * models. */
 #include <stddef.h>
 #include <string.h>
 
@@ -27,8 +28,8 @@ static fsdp_status read_dims(fsdp_json_node root, fsdp_t5_config *c)
     return fsdp_config_opt_dim(root, "num_decoder_layers", c->num_layers, &c->num_decoder_layers);
 }
 
-/* Read the sizes of the position bias. If there are fewer than 4 buckets, or if the maximum
- * distance is not above half their number, the bucket formula may divide by zero. */
+/* Read the sizes of the position bias. There must be at least 4 buckets, and the maximum distance
+ * must be above half their number. Otherwise the bucket formula could divide by zero. */
 static fsdp_status read_buckets(fsdp_json_node root, fsdp_t5_config *c)
 {
     static const char buckets[] = "relative_attention_num_buckets";
@@ -63,7 +64,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
                                  &c->eos_token_id);
 }
 
-/* Is `projection` "gated-" followed by a name of gelu_new? "gated-gelu" also means gelu_new. */
+/* Return true if `projection` is "gated-" followed by a name of gelu_new. "gated-gelu" also means
+ * gelu_new. */
 static bool is_gated_gelu_new(const char *projection)
 {
     static const char gated[] = "gated-";
@@ -84,8 +86,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* If the file has dense_act_fn, transformers uses it instead of the function that follows from
-     * feed_forward_proj. So the two must agree. */
+    /* If the file has dense_act_fn, transformers uses that function. Otherwise the function follows
+     * from feed_forward_proj. Here the two must agree. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;
@@ -99,8 +101,8 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* Read model_type, which decides whether the decoder's output may be scaled: transformers 5 never
- * scales mT5's output, whatever the value of tie_word_embeddings. */
+/* Read model_type. For mT5, transformers 5 never scales the decoder's output, even if
+ * tie_word_embeddings is true. */
 static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
 {
     const char *model_type;
@@ -111,7 +113,7 @@ static fsdp_status read_model_type(fsdp_json_node root, fsdp_t5_config *c)
     return FSDP_OK;
 }
 
-/* Refuse keys that change what the model computes in ways that are not supported. */
+/* Refuse unsupported features that would change what the model computes. */
 static fsdp_status refuse_unsupported(fsdp_json_node root)
 {
     FSDP_TRY(fsdp_config_refuse_unsupported(root));
@@ -150,10 +152,10 @@ fsdp_status fsdp_t5_config_read(const char *path, fsdp_t5_config *config)
     return status;
 }
 
-/* ---- published sizes ------------------------------------------------------------------------- */
+/* ---- presets --------------------------------------------------------------------------------- */
 
-/* Values from the config.json files of google-t5/... and google/t5-v1_1-... FLAN has the shapes of
- * v1.1. */
+/* Values from the config.json files of google-t5/... and google/t5-v1_1-... on Hugging Face.
+ * FLAN-T5 has the dimensions of v1.1. */
 static const struct {
     const char *name;
     int64_t d_model, d_kv, d_ff, num_layers, num_heads;
@@ -226,10 +228,10 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
     fsdp_json_set_i64(root, "relative_attention_max_distance", c->relative_attention_max_distance);
 }
 
-/* Set the keys from which transformers decides whether the head is tied and whether the decoder's
- * output is scaled. transformers 4 reads only tie_word_embeddings: if it is true, the head is tied
- * and the output is scaled. In transformers 5, the weights decide whether the head is tied, and
- * tie_word_embeddings is only the default of scale_decoder_outputs. */
+/* Set tie_word_embeddings and scale_decoder_outputs. transformers 4 reads only tie_word_embeddings:
+ * if it is true, the head is tied and the decoder's output is scaled. In transformers 5, the
+ * weights decide whether the head is tied. There, tie_word_embeddings is only the default of
+ * scale_decoder_outputs. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

@@ -1,4 +1,5 @@
-/* config.json of T5: the functions that work on an open document. The others are in <fsdp/t5.h>. */
+/* config.json of T5: functions that work on an open document. Functions that take a path are in
+ * <fsdp/t5.h>. */
 #pragma once
 #include <fsdp/t5.h>
 

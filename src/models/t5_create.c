@@ -1,8 +1,8 @@
-/* The module tree of T5, with the names, classes and initialisation of transformers' modeling_t5 or
- * modeling_mt5.
+/* Builds the module tree of T5 or mT5. Names, classes and initial values are as in transformers'
+ * modeling_t5 or modeling_mt5.
  *
- * Each module's struct points to the parameters that its forward reads, so forwards do no lookups.
- * Building is a chain of calls that do nothing after a failure. */
+ * Each module's struct points to the parameters that its forward reads, so forwards do not look up
+ * names. After a failure, the functions of builder.h do nothing. */
 #include <math.h>
 
 #include "src/base/assert.h"
@@ -14,8 +14,8 @@ typedef struct builder {
     fsdp_t5 *t5;
 } builder;
 
-/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block"; T5's name
- * is the same without the M. */
+/* Return the name of a class in this model. `of_mt5` is its name in mT5, e.g. "MT5Block". In T5,
+ * the name has no M at the beginning. */
 static const char *class_name(const builder *b, const char *of_mt5)
 {
     return b->t5->config.is_mt5 ? of_mt5 : of_mt5 + 1;
@@ -43,7 +43,8 @@ static fsdp_parameter *add_norm(builder *b, fsdp_module *parent, const char *nam
 
 /* --- layers --- */
 
-/* Return the standard deviation of a weight, as in T5PreTrainedModel._init_weights. */
+/* Return initializer_factor / sqrt(fan), a standard deviation as in
+ * T5PreTrainedModel._init_weights. */
 static double init_std(const builder *b, int64_t fan)
 {
     return b->t5->config.initializer_factor / sqrt((double)fan);

@@ -1,8 +1,8 @@
-/* See t5_decode.h. Modules are called as in training, so their hooks run. Only the forwards of the
- * root, the decoder, its blocks and its attention layers are different.
+/* See t5_decode.h. Modules are called as in training, so their hooks run. Only the root, the
+ * decoder, its blocks and its attention layers run with other forwards than in training.
  *
- * Keys and values of sources are stored once per prompt, not per sequence, because all sequences of
- * a prompt attend to the same source. */
+ * Keys and values of a source are stored once per prompt, not once per sequence, because all
+ * sequences of a prompt attend to the same source. */
 #include "src/models/t5_decode.h"
 
 #include "src/base/alloc.h"
@@ -16,14 +16,15 @@ typedef struct ints {
 } ints;
 
 struct fsdp_decode_cache {
-    fsdp_kv_cache *self;           /* keys and values of the target so far, by sequence */
-    fsdp_kv_cache *cross;          /* keys and values of the sources, by prompt */
-    int32_t prompts, rows, length; /* numbers of prompts, of all their sequences, and of tokens in
-                                      each sequence */
-    ints prompt_offsets;           /* [prompts + 1]: where the sequences of each prompt begin */
-    ints step_offsets;             /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
-    ints start, kept_prompts;      /* scratch: start ids; prompts that continue */
-    const int32_t *ids;            /* ids of the current step */
+    fsdp_kv_cache *self;  /* keys and values of the target so far, by sequence */
+    fsdp_kv_cache *cross; /* keys and values of the sources, by prompt */
+    /* Numbers of prompts, of sequences of all prompts, and of tokens in each sequence. */
+    int32_t prompts, rows, length;
+    ints prompt_offsets; /* [prompts + 1]: index of the first sequence of each prompt */
+    ints step_offsets;   /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
+    /* Scratch memory. start: start ids. kept_prompts: indices of the prompts that continue. */
+    ints start, kept_prompts;
+    const int32_t *ids;   /* ids of the current step */
     fsdp_tensor *encoded; /* the encoder's output, from which cross-attention computes keys and
                              values; borrowed; NULL after the first step */
 };
@@ -64,7 +65,7 @@ static bool resize(fsdp_scope *s, ints *list, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* Set the n + 1 offsets to 0, 1, 2, ..., n. */
+/* Set *offsets to 0, 1, 2, ..., n. */
 static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 {
     if (!resize(s, offsets, n + 1))
@@ -76,12 +77,13 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* Find the prompts that have a sequence among rows[0 .. n). Store their indices in kept_prompts,
- * and in prompt_offsets where the sequences of each begin. Returns the number of these prompts. */
+/* Find the prompts that have a sequence among rows[0 .. n). Their indices are stored in
+ * kept_prompts. prompt_offsets is set for the new sequences, whose order is that of `rows`. Returns
+ * the number of these prompts. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* where the rows of `prompt` end */
+    int32_t end = c->prompts ? offsets[1] : 0; /* end of the sequences of `prompt` */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -128,7 +130,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .kv_offsets = kv.offsets,
                                       .kv_ends = kv.ends,
                                       .n_sequences = c->rows,
-                                      .causal = true, /* the last query sees all tokens */
+                                      .causal = true, /* the query sees all tokens */
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);
@@ -208,7 +210,7 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 
 /* --- steps --- */
 
-/* Call the root with `forward` for `ids` [rows], the next id of each sequence. */
+/* Call the root with the forward `forward`. `ids` [rows] has the next id of each sequence. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,
                          fsdp_forward_fn *forward, const int32_t *ids)
 {

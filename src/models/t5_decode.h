@@ -1,5 +1,5 @@
 /* Decoding with T5, one token at a time: see fsdp_decoder. The encoder runs once. Keys and values
- * of the source are stored once per prompt, however many sequences the prompt has. */
+ * of a source are stored once per prompt, even if the prompt has several sequences. */
 #pragma once
 #include "src/models/model_type.h"
 

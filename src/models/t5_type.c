@@ -41,8 +41,8 @@ static void set_tied(fsdp_model_config *config, bool tied)
     config->t5.tie_word_embeddings = tied;
 }
 
-/* If the decoder's output is not scaled, the tied head must also be saved under its own name: see
- * fsdp_t5_config_write(). */
+/* Return "lm_head.weight" if the tied head must also be saved under this name, otherwise NULL. It
+ * must be saved if the decoder's output is not scaled: see fsdp_t5_config_write(). */
 static const char *tied_head_to_save(const fsdp_model_config *config)
 {
     return config->t5.scale_decoder_outputs ? NULL : "lm_head.weight";
