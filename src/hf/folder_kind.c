@@ -224,8 +224,8 @@ static fsdp_status explain_checkpoint(const char *dir)
     return status;
 }
 
-/* Return true if `name` is a file that training scripts write next to the weights, such as the
- * state of the optimizer, and that contains no weights itself. */
+/* Return true if `name` is a file without weights that training scripts write next to weights, such
+ * as the state of the optimizer. */
 static bool is_other_state(const char *name)
 {
     static const char *const begins[] = {"optim",   "scheduler", "training_args",

@@ -19,8 +19,8 @@ enum {
 
 /* ---- names and folders ----------------------------------------------------------------------- */
 
-/* Does `name` have the form "name" or "org/name"? A part consists of letters, digits, '-', '_' and
- * '.', and does not begin with a dot. */
+/* Return true if `name` has the form "name" or "org/name". Each part consists of letters, digits,
+ * '-', '_' and '.', and does not begin with a dot. */
 static bool is_hub_name(const char *name)
 {
     int parts = 0;
@@ -93,8 +93,8 @@ static fsdp_status read_ref(const char *repository, char **hash)
     return status;
 }
 
-/* Get the hash of a snapshot without refs/main. Return an error if the folder `snapshots` does not
- * contain exactly one snapshot. */
+/* For a repository without refs/main, get the hash of its snapshot. Return an error if the folder
+ * `snapshots` does not contain exactly one snapshot. */
 static fsdp_status only_snapshot(const char *snapshots, char **hash)
 {
     char **names;

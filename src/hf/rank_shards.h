@@ -8,9 +8,9 @@
 
 #define FSDP_SHARD_PREFIX "shard-"
 
-/* Does `name` have the form "shard-00001-model-00001-of-00001.safetensors"? */
+/* Return true if `name` has the form "shard-00001-model-00001-of-00001.safetensors". */
 bool fsdp_shard_is_name(const char *name);
-/* Does the folder contain files whose names have the form of fsdp_shard_is_name()? */
+/* Return true if fsdp_shard_is_name() is true for the name of a file in the folder. */
 bool fsdp_shard_is_folder(const char *dir);
 /* Parse DCP_SHARDING_INFO in the header of `file`. It says where each part begins in its tensor.
  * The caller owns *info, which is NULL if the header does not have this key. */
@@ -18,6 +18,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, c
                                                  fsdp_json **info);
 /* Return FSDP_ERR_UNSUPPORTED if `file` contains only one rank's part of a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse(const fsdp_safetensors *file, const char *path);
-/* Return FSDP_ERR_INVALID if `dir`, which the user gave as a model's folder, contains files of
- * single ranks. */
+/* Return FSDP_ERR_INVALID if `dir` contains files that hold only one rank's parts. The user gave it
+ * as a model's folder, and the message says how to make one from it. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse_folder(const char *dir);

@@ -85,7 +85,7 @@ static fsdp_status check_metadata(const fsdp_safetensors *file)
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /* Read one tensor's entry in the header. Its offsets are only compared with the end of the data.
- * check_coverage() compares them with those of other tensors. */
+ * check_coverage() compares them with the offsets of other tensors. */
 static fsdp_status read_entry(const fsdp_safetensors *file, fsdp_json_node value, int64_t *shape,
                               fsdp_checkpoint_entry *entry)
 {

@@ -21,12 +21,12 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
  * This function is for a checkpoint of torch.distributed.checkpoint. It drops the checkpoint's
  * files, their checksums, and trainer_state.json if `fsdp train` wrote it. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* For a model's folder. Drops weights (fsdp_is_weights_name()) and all that
+/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()) and all that
  * fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer, the old tokenizer is dropped,
  * too. If the new folder has a config.json, the old generation_config.json is dropped, too. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
-/* For a training checkpoint. Drops all files that `fsdp train` and fsdp_accelerate_save_state()
- * write into a checkpoint of any format. */
+/* This function is for a training checkpoint. It drops all files that `fsdp train` and
+ * fsdp_accelerate_save_state() write into a checkpoint of any format. */
 bool fsdp_is_stale_checkpoint_file(void *context, const char *old, const char *fresh,
                                    const char *name);
 /* Return true if a training checkpoint's folder contains files that do not belong to the

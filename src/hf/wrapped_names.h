@@ -40,7 +40,7 @@ size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
  * wrapper prefix and is returned unchanged. */
 const char *fsdp_name_without(const char *name, size_t length);
 
-/* Remove the parts that wrappers add from names [n]. Also remove `change` (NULL: nothing). The
+/* Remove from names [n] the parts that wrappers add, and what `change` says (NULL: nothing). The
  * arena owns the new names. Error messages begin with `label`. Return FSDP_ERR_INVALID if two names
  * would become equal; the message contains them. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_unwrap(const char *label, const fsdp_name_change *change,
