@@ -129,7 +129,7 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
 
 /* Like transformers, return an error if the weights have a classifier with more or fewer classes
  * than the model. With ignore_mismatched_sizes this is not an error, because a new classifier is
- * drawn. */
+ * drawn at random. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -149,7 +149,7 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
 
 /* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
  * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
- * the weights will be drawn. */
+ * the weights will be drawn at random. */
 static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_pretrained *p)
 {

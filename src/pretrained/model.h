@@ -11,8 +11,8 @@
 /* A field that is 0 or NULL has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
     const char *name;                /* folder or hub name */
-    const fsdp_model_config *config; /* a model without a folder; its weights are drawn */
-    bool from_config;                /* draw the weights even if the folder has weights */
+    const fsdp_model_config *config; /* a model without a folder; its weights are drawn at random */
+    bool from_config;                /* draw the weights at random even if the folder has weights */
     uint64_t seed;                   /* seed for drawn weights, including those of a new head */
     bool set_dropout;                /* use `dropout` instead of the configuration's rates */
     double dropout;
@@ -28,7 +28,8 @@ typedef struct fsdp_model_options {
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
     bool ignore_mismatched_sizes;   /* draw a weight if it has another shape in the files */
     fsdp_fully_shard_options shard;
-    /* This number of consecutive modules, which `wrap` chooses, form one unit. */
+    /* This many consecutive modules that `wrap` chooses form one unit. 0 or 1: each of them is a
+     * unit. */
     int blocks_per_unit;
     fsdp_named_sharding_options named; /* sharding options for named modules and parameters */
 } fsdp_model_options;

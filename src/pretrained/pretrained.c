@@ -85,9 +85,9 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* If config.json is missing, and the folder is recognized as something else, such as a checkpoint
- * or an adapter, return an error that says so. If the folder is not recognized, return FSDP_OK. The
- * caller then gets an error when it reads config.json. */
+/* Return an error if config.json is missing and the folder is recognized as something else, such as
+ * a checkpoint or an adapter. If the folder is not recognized, return FSDP_OK: the caller will get
+ * an error when it reads config.json. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

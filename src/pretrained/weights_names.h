@@ -7,7 +7,7 @@
 #include "src/models/model_type.h"
 
 /* Return true if the weights may lack the parameter `name`. It is the head, which may be tied, or a
- * parameter that is then drawn. */
+ * parameter that is then drawn at random. */
 bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name);
 
 /* Find what must be removed from names [n], so that a model of `config` finds every parameter that
