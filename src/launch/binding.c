@@ -1,6 +1,6 @@
 /* Chooses the cores that each rank may use. Ranks that do not share cores do not disturb each
- * other. Linux places a page of memory on the NUMA node of the core that touches it first, so the
- * memory of a bound rank is on the NUMA node of its cores. */
+ * other. Linux places a page of memory on the NUMA node of the core that touches it first. So the
+ * memory of a bound rank is near its cores. */
 #include <string.h>
 #include <unistd.h>
 #ifdef FSDP_HAVE_HWLOC

@@ -41,7 +41,7 @@ typedef struct fsdp_launch {
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
     /* If omp_num_threads is 0, OMP_NUM_THREADS is as in the launcher's environment. If it is not
-     * set there, it is 1 for each of several ranks. */
+     * set there either, several ranks get 1, and a single rank gets no value. */
     int master_port, max_restarts, omp_num_threads;
     double shutdown_timeout_s; /* seconds before SIGTERM and before SIGKILL (Note [How a job ends]
                                   in supervisor.c); NAN: the default */
@@ -109,8 +109,8 @@ bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
 void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- rank_output.c --- */
-/* Make a folder for this run, and set launch->log_dir to its path. The folder is called <run
- * id>_<random>. Its parent is `log_dir`; if that is NULL, it is $TMPDIR or /tmp. */
+/* Make a folder for this run, and set launch->log_dir to its path. Its name is <run_id>_<random>.
+ * Its parent is `log_dir`; if that is NULL, it is $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir);
 /* Open the rank's files, pipes and error file. Call this before fork. stdio[0] is set to the
  * descriptor that becomes the rank's stdout, and stdio[1] to that for stderr. -1 means that the

@@ -1,10 +1,10 @@
 /* Sends the output of a rank to the console, to files, or to both. Also reads the error message of
  * a failed rank.
  *
- * The names of folders and files are torchrun's: <log dir>/<run id>_<random>/attempt_<n>/<local
- * rank>/{stdout.log,stderr.log,error.json}. If there is no log folder, the error file is a memfd,
- * which the rank inherits under the same descriptor number. A memfd does not remain on disk, even
- * if all processes are killed. */
+ * The names of folders and files are torchrun's:
+ * <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}. If there
+ * is no log folder, the error file is a memfd, which the rank inherits under the same descriptor
+ * number. A memfd does not remain on disk, even if all processes are killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

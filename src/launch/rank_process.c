@@ -159,8 +159,8 @@ typedef struct child_plan {
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
-/* Reset the signals below, even if the launcher's parent ignored them, and set the signal mask.
- * SIGHUP is not reset, so it stays ignored under nohup. */
+/* Reset the handlers of the signals below to the default, even if the launcher's parent ignored
+ * them. Also set the signal mask. SIGHUP is not reset, so it stays ignored under nohup. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,

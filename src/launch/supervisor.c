@@ -31,8 +31,8 @@ enum {
     POLL_MS = 100
 };
 static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
-/* The default shutdown timeout after a signal is torchrun's, because ranks may have to save
- * something. */
+/* The default shutdown timeout after a signal is as long as that of torchrun, because ranks may
+ * have to save something. */
 static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
 static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
 
@@ -134,8 +134,8 @@ static void post_abort(supervisor *s, int rank, const char *how)
     fsdp_rendezvous_abort(s->rendezvous, rank, how);
 }
 
-/* Count a rank that has ended. If it failed, or exited without leaving its group, post an abort, so
- * that the other ranks end, too. */
+/* Count a rank that has ended. Post an abort if it failed or if it exited without leaving its
+ * group. The other ranks then end, too. */
 static void rank_ended(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -202,15 +202,16 @@ static void pass_on(supervisor *s, int number)
     ask_to_end(s, shutdown_timeout_s(s));
 }
 
-/* Stop the ranks and the launcher (SIGTSTP). When the launcher continues, continue the ranks. Each
- * rank has its own process group, so Ctrl-Z in a terminal reaches only the launcher. */
+/* Handle SIGTSTP: stop the ranks and the launcher, and continue the ranks when the launcher
+ * continues. Each rank has its own process group, so Ctrl-Z in a terminal reaches only the
+ * launcher. */
 static void stop_and_continue(supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        /* The user asked for this stop, so reap() must not report it. */
+        /* Read the stop of the rank, so that reap() does not report it. The user asked for it. */
         fsdp_rank_has_stopped(&s->ranks[i]);
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
