@@ -11,7 +11,7 @@
 #include "src/report/human.h"
 
 enum {
-    MAX_ACCUMULATION = 65536 /* upper bound of --accumulate */
+    MAX_ACCUMULATION = 65536 /* upper bound of --gradient-accumulation-steps */
 };
 
 typedef struct judge {

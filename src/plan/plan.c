@@ -177,8 +177,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* Leave the unit. When the forward of the root (unit 0) ends, backward begins, unless this is a
- * validation. */
+/* Leave the unit. In training, backward begins when the forward of the root (unit 0) ends. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -277,10 +276,9 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* Return true if rows may be longer than the plan assumes. This is so for rows of token ids if
- * --max-source-length or --max-target-length is missing, because datasets then do not cut such
- * rows. Return false if the data do not exist yet, because it is then unknown whether they are
- * token ids. */
+/* Return true if rows may be longer than the plan assumes. If --max-source-length or
+ * --max-target-length is missing, datasets do not cut rows of token ids. If the data do not exist
+ * yet, their kind is unknown, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;

@@ -223,8 +223,7 @@ typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;      /* number of FSDP_PLAN_BEGIN events that were replayed */
-    /* Units whose all-gather began and ended since the last row, so that the program waited for
-     * it. */
+    /* Units for which the program waited: their all-gather began and ended since the last row. */
     fsdp_str waited;
 } replay;
 
