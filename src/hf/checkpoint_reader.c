@@ -1,5 +1,6 @@
-/* Reads all tensors of a model directory, from one file of weights or from the files of an index.
- * As in transformers, safetensors are preferred over files of torch.save. */
+/* Reads all tensors of a model directory. Its weights are in a single file, or in several files
+ * that an index lists. If the directory has safetensors files and files written by torch.save, the
+ * safetensors files are read, as in transformers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ struct fsdp_checkpoint_reader {
     fsdp_weights_file *files; /* [n_files], sorted by name */
     char **file_names;        /* [n_files], sorted; NULL for a single file */
     size_t n_files;
-    const fsdp_checkpoint_entry **entries; /* [n] sorted by name; from files or `renamed` */
+    /* [n] sorted by name; they point into `files` or `renamed` */
+    const fsdp_checkpoint_entry **entries;
     size_t n;
     fsdp_checkpoint_entry *renamed; /* [n] entries with changed names; NULL: names are unchanged */
     fsdp_arena names;               /* owns the names in `renamed` */
@@ -74,8 +76,8 @@ static fsdp_status open_single(fsdp_checkpoint_reader *reader, const char *path)
 
 /* ---- files of an index ----------------------------------------------------------------------- */
 
-/* Get the name of the file of each tensor. Files must be in the folder of the index: a path that
- * leads elsewhere is an error. */
+/* Store the file name of each tensor of the index in names[], sorted. A file name may occur several
+ * times. Return an error if a file is outside the index's folder. */
 static fsdp_status mapped_files(fsdp_json_node weight_map, const char **names)
 {
     size_t n = 0;
@@ -127,7 +129,8 @@ static const fsdp_weights_file *file_named(const fsdp_checkpoint_reader *reader,
     return &reader->files[at - reader->file_names];
 }
 
-/* Check that the index and the files name the same tensors, each in one file. */
+/* Check that the index agrees with the files. Each tensor that the index lists must be in the file
+ * that the index gives for it. Each tensor of a file must be listed in the index for that file. */
 static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const char *index_path,
                                     fsdp_json_node weight_map)
 {
@@ -151,7 +154,8 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
-/* Report in one message all files that the index names and the folder lacks. */
+/* Check that all files of the index exist in `dir`. The error message has the number of missing
+ * files and the names of the first ones. */
 static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
                                          const char *index_path, const char *dir)
 {

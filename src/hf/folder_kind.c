@@ -1,5 +1,6 @@
-/* Folders are recognized by the names of files in them. trainer_state.json is also read, because
- * both `fsdp train` and transformers' Trainer write a file of this name. */
+/* See folder_kind.h. The kind of a folder is recognized by the names of its files. Only
+ * trainer_state.json is also read, because both `fsdp train` and transformers' Trainer write a file
+ * of this name. */
 #include "src/hf/folder_kind.h"
 
 #include <stdio.h>
@@ -26,8 +27,8 @@ static bool has_file(const char *dir, const char *name)
     return is_there;
 }
 
-/* Return the first name in `dir` that has this beginning and end, or NULL if there is none. The
- * caller owns it. */
+/* Return the first name in `dir` that begins with `begin` and ends with `end`, or NULL if there is
+ * none. The caller owns the name. */
 static char *find_name(const char *dir, const char *begin, const char *end)
 {
     char **names, *found = NULL;
@@ -41,7 +42,7 @@ static char *find_name(const char *dir, const char *begin, const char *end)
     return found;
 }
 
-/* Read the JSON document `dir`/`name`. Returns NULL if it cannot be read. */
+/* Read the JSON document `dir`/`name`. Return NULL if it cannot be read. */
 static fsdp_json *read_document(const char *dir, const char *name)
 {
     fsdp_json *doc = NULL;
@@ -52,8 +53,8 @@ static fsdp_json *read_document(const char *dir, const char *name)
     return doc;
 }
 
-/* Return the text `key` of the object `object` (NULL: the root) in a document, or NULL if there is
- * none. The caller owns it. */
+/* Return a copy of the string `key` in the document's object `object` (NULL: in the root object).
+ * Return NULL if there is no such string or if it is empty. The caller owns the copy. */
 static char *text_of(fsdp_json *doc, const char *object, const char *key)
 {
     fsdp_json_node at = fsdp_json_root(doc);
@@ -87,7 +88,7 @@ static fsdp_status explain_adapter(const char *dir)
 }
 
 static const struct {
-    const char *begin, *end; /* beginning and end of a file's name */
+    const char *begin, *end; /* how the name of a file of this framework begins and ends */
     const char *of, *how;
 } frameworks[] = {
     {"tf_model", ".h5", "TensorFlow",
@@ -153,7 +154,7 @@ fsdp_status fsdp_folder_explain_foreign(const char *dir)
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* Return the name of a file or folder in `dir` from which `fsdp checkpoint convert` can read a
- * model, or NULL if there is none. "" means `dir` itself. The caller owns it. */
+ * model, or NULL if there is none. "" means `dir` itself. The caller owns the name. */
 static char *find_part(const char *dir)
 {
     static const char *const parts[] = {"pytorch_model_fsdp_0", "pytorch_model_0",
@@ -166,8 +167,10 @@ static char *find_part(const char *dir)
     return NULL;
 }
 
-/* Find out which program wrote trainer_state.json. `fsdp train` writes its configuration into the
- * file. transformers writes global_step, but no configuration. */
+/* Find out which program wrote trainer_state.json in `dir`. *is_own is true if `fsdp train` wrote
+ * it: the file then contains a configuration. *is_trainers is true if transformers wrote it: the
+ * file then contains global_step, but no configuration. *model is set to the model in the
+ * configuration, or to NULL. The caller owns *model. */
 static void read_kind(const char *dir, bool *is_own, bool *is_trainers, char **model)
 {
     fsdp_json *doc = read_document(dir, trainer_state);
@@ -221,7 +224,8 @@ static fsdp_status explain_checkpoint(const char *dir)
     return status;
 }
 
-/* Do training scripts write a file of this name next to weights? */
+/* Return true if `name` is a file without weights that training scripts write next to weights, such
+ * as the state of the optimizer. */
 static bool is_other_state(const char *name)
 {
     static const char *const begins[] = {"optim",   "scheduler", "training_args",
@@ -255,7 +259,8 @@ static fsdp_status refuse_file(const char *dir, const char *name)
                       fsdp_ends_with(name, ".bin") ? "pytorch_model.bin" : "model.safetensors");
 }
 
-/* Explain a folder that contains weights in files with other names than fsdp_folder_weights. */
+/* Return an error if the folder has weights under other names than fsdp_folder_weights. The message
+ * says how to make a model's folder from them, or which file is missing. */
 static fsdp_status explain_files(const char *dir)
 {
     char **names;

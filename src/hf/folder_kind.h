@@ -1,22 +1,25 @@
-/* Recognizes folders that are something other than a model's folder, for error messages. */
+/* Recognizes folders that a user gave as a model's folder, but that are something else, such as a
+ * checkpoint or an adapter. The functions return errors that say what the folder is. */
 #pragma once
 #include <fsdp/base.h>
 
-/* Possible names of the file with which reading a model's weights begins: a single file of weights,
- * or the index of several. They are in the order in which transformers tries them.
- * NULL-terminated. */
+/* The names that a model's file of weights may have. The file contains all weights, or is the index
+ * of several files. transformers looks for these names in this order. NULL-terminated. */
 extern const char *const fsdp_folder_weights[];
-/* Does the folder contain one of fsdp_folder_weights? */
+/* Return true if the folder contains one of fsdp_folder_weights. */
 bool fsdp_folder_has_weights(const char *dir);
-/* Report what a folder is, if it lacks config.json or weights. FSDP_ERR_INVALID saying what the
- * folder is, and which command makes a model's folder from it; FSDP_ERR_NOT_FOUND if only the index
- * of its weights is missing; FSDP_OK if the kind of the folder is unknown, or if it is a model's
- * folder. */
+/* Explain why a folder is not the folder of a model. Call this only if config.json or the weights
+ * are missing.
+ *
+ * @return FSDP_ERR_INVALID if the folder is recognized as something else. The message says what it
+ * is and how to make a model's folder from it. FSDP_ERR_NOT_FOUND if only the index of the weights
+ * is missing. FSDP_OK if the folder is not recognized. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain(const char *dir);
-/* Report what a folder is, as fsdp_folder_explain() does, but only if no reader of this library can
- * read even a part of it: a PEFT adapter, a checkpoint of DeepSpeed, or weights of another
- * framework. */
+/* Like fsdp_folder_explain(), but only for folders that no reader of this library can read, not
+ * even in part: an adapter of PEFT, a checkpoint of DeepSpeed, or weights of another framework. For
+ * all other folders, return FSDP_OK. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_explain_foreign(const char *dir);
-/* `path` is a folder or file that a run of `fsdp train` wrote. Get the model with which the run was
- * started, from its trainer_state.json. The caller frees *model, which is NULL if there is none. */
+/* Find the model with which a run of `fsdp train` was started. `path` is a checkpoint of the run,
+ * or a file or folder in that checkpoint. *model is read from the checkpoint's trainer_state.json.
+ * It is NULL if this file does not exist or names no model. The caller frees *model. */
 FSDP_MUST_CHECK fsdp_status fsdp_folder_model_of_run(const char *path, char **model);

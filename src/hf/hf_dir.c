@@ -1,6 +1,6 @@
-/* Finds models in the cache of huggingface_hub. The folder models--ORG--NAME of a model contains
- * the file refs/main, which names a snapshot by its hash, and folders snapshots/HASH with links to
- * the model's files. */
+/* See hf_dir.h. In the cache of huggingface_hub, each model has a folder models--ORG--NAME. Its
+ * file refs/main contains the name (a hash) of a snapshot. Its folder snapshots/HASH contains links
+ * to the files of that snapshot. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ enum {
 
 /* ---- names and folders ----------------------------------------------------------------------- */
 
-/* Does `name` have the form "name" or "org/name"? A part consists of letters, digits, '-', '_' and
- * '.', and does not begin with a dot. */
+/* Return true if `name` has the form "name" or "org/name". Each part consists of letters, digits,
+ * '-', '_' and '.', and does not begin with a dot. */
 static bool is_hub_name(const char *name)
 {
     int parts = 0;
@@ -46,7 +46,8 @@ static char *repository_folder(const char *name)
     return fsdp_strdup_printf("models--%.*s--%s", (int)(slash - name), name, slash + 1);
 }
 
-/* Get cache folder `i`, with ~ expanded. *folder is NULL if its environment variable is not set. */
+/* Get cache folder `i`, with ~ expanded. *folder is NULL if the environment variable of this folder
+ * is not set. */
 static fsdp_status cache_folder(size_t i, char **folder)
 {
     static const struct {
@@ -70,7 +71,7 @@ static fsdp_status cache_folder(size_t i, char **folder)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Read the hash in refs/main. *hash is NULL if there is no such file. */
+/* Read the hash in the file refs/main of a repository. *hash is NULL if there is no such file. */
 static fsdp_status read_ref(const char *repository, char **hash)
 {
     size_t bytes;
@@ -92,7 +93,8 @@ static fsdp_status read_ref(const char *repository, char **hash)
     return status;
 }
 
-/* Get the hash of the only snapshot of a repository that has no refs/main. */
+/* For a repository without refs/main, get the hash of its snapshot. Return an error if the folder
+ * `snapshots` does not contain exactly one snapshot. */
 static fsdp_status only_snapshot(const char *snapshots, char **hash)
 {
     char **names;
@@ -128,7 +130,8 @@ static fsdp_status find_snapshot(const char *repository, const char *snapshots, 
     return status;
 }
 
-/* Find the snapshot of a repository in `cache`. *dir stays NULL if the repository is not there. */
+/* Find the snapshot of the repository `cache`/`folder`. If the repository does not exist, *dir is
+ * not changed. */
 static fsdp_status look_into(const char *cache, const char *folder, char **dir)
 {
     char *repository = fsdp_path_join(cache, folder);
@@ -266,8 +269,8 @@ fsdp_status fsdp_hf_dir_copy_tokenizer(const char *from, const char *to, const c
 
 /* ---- configuration files --------------------------------------------------------------------- */
 
-/* Set the dtype in config.json. Before version 5, transformers called the key "torch_dtype" instead
- * of "dtype". */
+/* Set the dtype in the config.json at `path`. Its key is "dtype", or "torch_dtype" in a file of
+ * transformers before version 5. */
 static fsdp_status set_dtype(const char *path, const char *dtype)
 {
     fsdp_json *config;

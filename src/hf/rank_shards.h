@@ -1,5 +1,6 @@
-/* Safetensors files that hold one rank's parts of tensors. HuggingFaceStorageWriter of
- * torch.distributed.checkpoint writes them, and consolidate_safetensors_files() joins them. */
+/* Recognizes safetensors files that contain only one rank's parts of tensors. PyTorch's
+ * HuggingFaceStorageWriter (torch.distributed.checkpoint) writes these files, and PyTorch's
+ * consolidate_safetensors_files() joins them. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -7,16 +8,16 @@
 
 #define FSDP_SHARD_PREFIX "shard-"
 
-/* Does `name` have the form "shard-00001-model-00001-of-00001.safetensors"? */
+/* Return true if `name` has the form "shard-00001-model-00001-of-00001.safetensors". */
 bool fsdp_shard_is_name(const char *name);
-/* Does the folder contain files whose names have the form of fsdp_shard_is_name()? */
+/* Return true if fsdp_shard_is_name() is true for the name of a file in the folder. */
 bool fsdp_shard_is_folder(const char *dir);
-/* Read the description of the parts from the header of `file`. The caller owns *info, which is NULL
- * if the header has no description. */
+/* Parse DCP_SHARDING_INFO in the header of `file`. It says where each part begins in its tensor.
+ * The caller owns *info, which is NULL if the header does not have this key. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_read_info(const fsdp_safetensors *file, const char *path,
                                                  fsdp_json **info);
-/* FSDP_ERR_UNSUPPORTED if `file` is only one rank's part of a model. */
+/* Return FSDP_ERR_UNSUPPORTED if `file` contains only one rank's part of a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse(const fsdp_safetensors *file, const char *path);
-/* FSDP_ERR_INVALID if `dir`, which was given as a model's folder, contains ranks' parts of
- * tensors. */
+/* Return FSDP_ERR_INVALID if `dir` contains files that hold only one rank's parts. The user gave it
+ * as a model's folder, and the message says how to make one from it. */
 FSDP_MUST_CHECK fsdp_status fsdp_shard_refuse_folder(const char *dir);

@@ -1,5 +1,5 @@
-/* Reads safetensors files: the length of the header as u64, the header as JSON, then data without
- * gaps. The complete header is checked against the file before it is used. */
+/* Reads safetensors files. A file consists of the header's length (u64), the header (JSON), and the
+ * data of the tensors without gaps. The header is checked completely when the file is opened. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +84,8 @@ static fsdp_status check_metadata(const fsdp_safetensors *file)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read an entry. Its offsets are checked here against the end of the data; check_coverage()
- * compares them with the offsets of other entries. */
+/* Read one tensor's entry in the header. Its offsets are only compared with the end of the data.
+ * check_coverage() compares them with the offsets of other tensors. */
 static fsdp_status read_entry(const fsdp_safetensors *file, fsdp_json_node value, int64_t *shape,
                               fsdp_checkpoint_entry *entry)
 {
@@ -170,8 +170,8 @@ static int compare_places(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Sort the tensors by offset, and check that they cover the data: the first begins at 0, each of
- * the others begins where the one before it ends, and the last ends at the end of the file. */
+/* Check that the tensors cover the data from the first to the last byte, without gaps or overlaps.
+ * Afterwards, the entries are sorted by name. */
 static fsdp_status check_coverage(fsdp_safetensors *file)
 {
     const unsigned char *data = file->map.data + file->data_at;
@@ -197,8 +197,9 @@ static fsdp_status check_coverage(fsdp_safetensors *file)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* `status` is the result of parsing the header. If it is an error and the file does not begin like
- * safetensors, return an error that says what the file may be instead. */
+/* `status` is the result of parsing the header. If the header is malformed and the file does not
+ * look like safetensors, return an error that says what the file may be. Otherwise return
+ * `status`. */
 static fsdp_status explain_file(const fsdp_safetensors *file, fsdp_status status)
 {
     const bool begins_well = file->map.bytes > LENGTH_BYTES && file->map.data[LENGTH_BYTES] == '{';
@@ -217,7 +218,7 @@ static fsdp_status open_file(fsdp_safetensors *file)
         status = read_entries(file);
     if (status == FSDP_OK)
         status = check_coverage(file);
-    /* If the header lacks a field, the file is malformed, not missing. */
+    /* FSDP_ERR_NOT_FOUND means that the header lacks a field, so the file is malformed. */
     return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
 }
 

@@ -22,18 +22,20 @@ typedef struct span {
 typedef struct out_tensor {
     char *name;
     const fsdp_safetensors_dtype *dtype;
-    const int64_t *shape; /* owned by the caller; valid only while the header is made */
+    const int64_t *shape; /* borrowed; NULL after the header was made */
     int ndim;
     uint64_t bytes;
-    uint64_t at;   /* offset of its first byte from the start of data */
-    span *written; /* [n_written] written ranges of bytes, sorted, with gaps between them */
+    uint64_t at; /* offset of the tensor's first byte from the start of the data */
+    /* [n_written] The ranges of bytes that were written. They are sorted, with gaps between
+     * them. */
+    span *written;
     size_t n_written, cap;
 } out_tensor;
 
 struct fsdp_safetensors_writer {
     char *path;
     fsdp_atomic_file *file;
-    out_tensor *tensors;  /* [n], in the order of the file */
+    out_tensor *tensors;  /* [n] in the order of their data in the file */
     out_tensor **by_name; /* [n] */
     size_t n;
     uint64_t data_at; /* offset of the first byte of data in the file */

@@ -28,7 +28,7 @@ bool fsdp_is_numbered_name(const char *name, const char *stem, const char *endin
            strcmp(skip_digits(name + n), ending) == 0;
 }
 
-/* Does `at` have the form "-00001-of-00003" followed by `ending`? */
+/* Return true if the string `at` is "-00001-of-00003" (with any numbers) followed by `ending`. */
 static bool is_shard(const char *at, const char *ending)
 {
     const char *of = *at == '-' ? skip_digits(at + 1) : at;
@@ -55,7 +55,8 @@ bool fsdp_is_weights_name(const char *name)
     return false;
 }
 
-/* Is this a file of torch.distributed.checkpoint, or the file with the checksums of such a file? */
+/* Return true if `name` is a file that torch.distributed.checkpoint writes, or a file with the
+ * checksums of such a file. */
 static bool is_dcp_name(const char *name)
 {
     const bool is_sums = strncmp(name, "__", 2) == 0 && fsdp_ends_with(name, ".crc32");
@@ -70,7 +71,8 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* Is this a folder of Accelerate's save_state, such as optimizer_0? */
+/* Return true if the first `length` bytes of `name` are the name of a folder that Accelerate's
+ * save_state() writes, such as optimizer_0. */
 static bool is_accelerate_folder(const char *name, size_t length)
 {
     static const char *const stems[] = {"pytorch_model_fsdp_", "pytorch_model_", "optimizer_"};

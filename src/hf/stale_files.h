@@ -1,38 +1,41 @@
-/* Decides which files of a folder belong to the model or checkpoint that a new one replaces. All
- * other files belong to the user and are kept: README.md, .git, checkpoint-1/, event files. */
+/* Decides which old files of a folder are dropped when a new model or checkpoint is written there.
+ * Only files of the old model or checkpoint are dropped. Files of the user are kept, for example
+ * README.md, .git, checkpoint-1/ and event files. */
 #pragma once
 #include <stdbool.h>
 
 #include <fsdp/base.h>
 
-/* Does transformers find a model's weights by this name? Such names are model.safetensors,
- * pytorch_model.bin, and the names of their shards and indexes. model.fp16.safetensors is not such
- * a name: it is another variant of the model. */
+/* Return true if transformers looks for weights under this name: model.safetensors,
+ * pytorch_model.bin, or the name of a shard or an index of these. model.fp16.safetensors is not
+ * such a name, because it is a variant that transformers loads only on request. */
 bool fsdp_is_weights_name(const char *name);
-/* Does `name` consist of `stem`, at least one digit, and `ending`, such as "random_states_" + "12"
- * + ".pkl"? */
+/* Return true if `name` consists of `stem`, at least one digit, and `ending`, for example
+ * "random_states_" + "12" + ".pkl". */
 bool fsdp_is_numbered_name(const char *name, const char *stem, const char *ending);
 
-/* The next three functions are callbacks for fsdp_atomic_directory_drop(). They return whether to
- * drop the file `name` of the folder `old`. `fresh` is the folder that replaces `old`, or NULL if
- * there is none. `context` is not used.
+/* The next three functions are callbacks for fsdp_atomic_directory_drop(). They return true if the
+ * file or folder `name` in the folder `old` must be dropped. `fresh` is the new folder, which
+ * replaces `old`, or NULL if there is none. `context` is not used.
  *
- * For a checkpoint of torch.distributed.checkpoint: drop its files, the checksums of these files,
- * and trainer_state.json if `fsdp train` wrote it. */
+ * This function is for a checkpoint of torch.distributed.checkpoint. It drops the checkpoint's
+ * files, their checksums, and trainer_state.json if `fsdp train` wrote it. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* For a model's folder: drop what fsdp_is_stale_dcp_file() drops, and weights
- * (fsdp_is_weights_name()). If the new folder has a tokenizer, drop the old tokenizer; if the new
- * folder has a config.json, drop the old generation_config.json. */
+/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()) and all that
+ * fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer, the old tokenizer is dropped,
+ * too. If the new folder has a config.json, the old generation_config.json is dropped, too. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
-/* For a training checkpoint: drop all files that `fsdp train` and fsdp_accelerate_save_state()
- * write into such a checkpoint, in every format. */
+/* This function is for a training checkpoint. It drops all files that `fsdp train` and
+ * fsdp_accelerate_save_state() write into a checkpoint of any format. */
 bool fsdp_is_stale_checkpoint_file(void *context, const char *old, const char *fresh,
                                    const char *name);
-/* Does the folder of a training checkpoint contain files that are not part of the checkpoint? Also
- * true if the folder cannot be read. */
+/* Return true if a training checkpoint's folder contains files that do not belong to the
+ * checkpoint. Also return true if the folder cannot be read. */
 bool fsdp_checkpoint_holds_others(const char *folder);
-/* Did `fsdp train` write FOLDER/trainer_state.json? Transformers uses the same name. */
+/* Return true if `fsdp train` wrote the file trainer_state.json in `folder`. transformers writes
+ * files of the same name. */
 bool fsdp_has_trainer_state(const char *folder);
-/* Check that a model may be written into this folder and replace a model there. FSDP_ERR_INVALID if
- * the folder is a checkpoint of `fsdp train`, because a part of the checkpoint would be lost. */
+/* Check that a model may be saved in `folder`, where it would replace an older model. Return
+ * FSDP_ERR_INVALID if the folder is a checkpoint of `fsdp train`, because the model would replace a
+ * part of that checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_model_folder(const char *folder);

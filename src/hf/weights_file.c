@@ -1,4 +1,4 @@
-/* Detects the format of a file of weights, and passes calls on to the reader of that format. */
+/* See weights_file.h. The ending of a file's name decides which reader opens it. */
 #include <string.h>
 
 #include "src/base/assert.h"

@@ -1,4 +1,5 @@
-/* Distributes tensors over files, and writes one file after the other. At most one file is open. */
+/* See weights_writer.h. The files are written one after the other, so at most one of them is
+ * open. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -17,7 +18,7 @@ struct fsdp_weights_writer {
     size_t n;
     bool is_sparse;
     int64_t numel, bytes; /* totals over all tensors */
-    size_t *file_end;     /* [n_files] index after the last tensor of each file */
+    size_t *file_end;     /* [n_files] index of each file's last tensor, plus 1 */
     size_t n_files;
     fsdp_safetensors_writer *open; /* writes file n_begun - 1; NULL: no file is open */
     size_t n_begun;
@@ -51,7 +52,8 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
             return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
-        w->numel += numel; /* at most 2 per byte, so no overflow below 2^62 bytes */
+        /* A byte has at most 2 elements, so there is no overflow below 2^62 bytes. */
+        w->numel += numel;
     }
     if (!FSDP_GROW(w->file_end, cap, w->n_files + 1))
         return FSDP_ERR_NOMEM;
@@ -67,7 +69,7 @@ static void file_name(const fsdp_weights_writer *w, size_t file, char name[64])
         snprintf(name, 64, "model-%05zu-of-%05zu.safetensors", file + 1, w->n_files);
 }
 
-/* Finish the open file, if there is one. Begin the next file. */
+/* Finish the open file, if there is one, and begin the next file. */
 static fsdp_status next_file(fsdp_weights_writer *w)
 {
     fsdp_safetensors_writer *complete = w->open;
@@ -141,8 +143,8 @@ static fsdp_status write_index(const fsdp_weights_writer *w)
     return status;
 }
 
-/* Finish all files. Files of empty tensors may not have been begun, because such tensors need not
- * be written. */
+/* Finish all files. The last files may not have been begun yet, because the caller need not write
+ * empty tensors. */
 static fsdp_status finish_files(fsdp_weights_writer *w)
 {
     while (w->n_begun < w->n_files)

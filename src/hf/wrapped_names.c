@@ -9,7 +9,8 @@
 
 /* ---- one name -------------------------------------------------------------------------------- */
 
-/* Remove `part`, which ends with a dot, wherever it begins a component of the name. */
+/* Remove `part` from `name` wherever it begins after a dot or at the beginning of `name`. `part`
+ * ends with a dot. */
 static void cut_out(char *name, const char *part)
 {
     const size_t n = strlen(part);
@@ -53,8 +54,8 @@ static bool all_begin(const char *const *names, size_t n, size_t skip, const cha
     return having > 0;
 }
 
-/* Are these the names of a PEFT adapter? PEFT expects "base_model.model." in the names of an
- * adapter, so this prefix must be kept. */
+/* Return true if names [n] are those of a PEFT adapter. PEFT expects "base_model.model." in the
+ * names of an adapter, so this prefix must not be removed from them. */
 static bool has_adapter(const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)

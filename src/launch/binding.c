@@ -1,5 +1,6 @@
 /* Chooses the cores that each rank may use. Ranks that do not share cores do not disturb each
- * other. Memory is placed on the NUMA node of the rank that touches it first. */
+ * other. Linux places a page of memory on the NUMA node of the core that touches it first. So the
+ * memory of a bound rank is near its cores. */
 #include <string.h>
 #include <unistd.h>
 #ifdef FSDP_HAVE_HWLOC
@@ -9,12 +10,12 @@
 #include "src/base/alloc.h"
 #include "src/launch/launch.h"
 
-/* Processors in the order in which they are divided into blocks. Processors that share caches are
- * neighbours. */
+/* The processors (hardware threads) that the launcher may use. Processors that share caches are
+ * neighbours. Each rank gets a block of consecutive processors. */
 typedef struct cpu_order {
-    int *cpus; /* the operating system's numbers of the processors */
-    int *core; /* core of each processor; cores are numbered as they occur in `cpus` */
-    int *node; /* NUMA node of each processor; nodes are numbered as they occur in `cpus` */
+    int *cpus; /* [count] the operating system's number of each processor */
+    int *core; /* [count] core of each processor, numbered from 0 in the order of `cpus` */
+    int *node; /* [count] NUMA node of each processor, numbered from 0 in the order of `cpus` */
     int count, n_cores, n_nodes;
 } cpu_order;
 
@@ -30,13 +31,13 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
     return 0;
 }
 
-/* Order the processors by their location, as hwloc does: the hyperthreads of a core, and the cores
- * that share a cache, are adjacent. */
+/* Fill *order with the processors in hwloc's order: the hyperthreads of a core are neighbours, and
+ * so are cores that share a cache. Return false if hwloc does not know the topology. */
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
-    /* Without sysfs (a bare chroot) hwloc knows only processor numbers, and prints a warning on
-     * stderr. */
+    /* Without sysfs (a bare chroot), hwloc would know only the numbers of processors, and would
+     * print a warning on stderr. */
     if (access("/sys/devices/system/cpu", R_OK) != 0 || hwloc_topology_init(&topology) != 0)
         return false;
     int last_core = -1, last_node = -1;
@@ -80,9 +81,9 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
     order->n_nodes = 1;
 }
 
-/* Give rank r of n the units [r * units / n, (r + 1) * units / n). A unit is a core, a NUMA node
- * or, if unit_of is NULL, a single processor. If there are fewer units than ranks, several ranks
- * share a unit. */
+/* Give rank r of n the units [r * units / n, (r + 1) * units / n). In this file, a unit is a core
+ * or a NUMA node; if unit_of is NULL, it is a single processor. If there are fewer units than
+ * ranks, several ranks share a unit. */
 static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
                           cpu_set_t *cpus)
 {

@@ -1,10 +1,10 @@
-/* Sends the output of a rank to the console, to files, or to both. Also reads the message that a
- * rank leaves when it fails.
+/* Sends the output of a rank to the console, to files, or to both. Also reads the error message of
+ * a failed rank.
  *
- * Folders and names are torchrun's: <log dir>/<run id>_<random>/attempt_<n>/<local rank>/
- * {stdout.log,stderr.log,error.json}. Without a log folder, the error file is a memfd, which the
- * rank inherits under the same descriptor number. So no file is left on disk, whichever process is
- * killed. */
+ * The names of folders and files are torchrun's:
+ * <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}. If there
+ * is no log folder, the error file is a memfd, which the rank inherits under the same descriptor
+ * number. A memfd does not remain on disk, even if all processes are killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -18,7 +18,7 @@
 #include "src/base/io.h"
 #include "src/launch/launch.h"
 
-/* Make *path absolute, because a rank that changes its working directory must still find its error
+/* Make *path absolute. A rank may change its working directory, but must still find its error
  * file. */
 static fsdp_status make_absolute(char **path)
 {
@@ -73,7 +73,7 @@ static fsdp_status open_log(const char *folder, const char *name, int *fd)
     return FSDP_OK;
 }
 
-/* Open a pipe. The reading end is tee->pipe. */
+/* Open a pipe. tee->pipe is set to its reading end. */
 static fsdp_status open_pipe(fsdp_tee *tee, int *writing_end)
 {
     int ends[2];
@@ -126,8 +126,8 @@ fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
     return open_stream(launch, folder, FSDP_STREAM_STDERR, rank, &process->tee[1], &stdio[1]);
 }
 
-/* Write all bytes. If a console or a disk does not accept them, drop the rest, because lost output
- * must not end the job. */
+/* Write all bytes. If an error occurs, for example because the disk is full, drop the rest. Lost
+ * output must not end the job. */
 static void write_fully(int fd, const char *bytes, size_t n)
 {
     while (fd >= 0 && n) {
@@ -141,7 +141,7 @@ static void write_fully(int fd, const char *bytes, size_t n)
     }
 }
 
-/* Write the line in tee->line to the console with one call, so that lines of different ranks do not
+/* Write tee->line to the console with a single call, so that the lines of different ranks do not
  * mix. */
 static void write_line(fsdp_tee *tee, const char *role, int rank)
 {
@@ -203,8 +203,8 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
     process->error_fd = -1;
 }
 
-/* The file contains {"message": {"message": "..."}} or {"message": "..."}, as the workers of
- * torchrun write it. */
+/* The error file contains {"message": {"message": "..."}} or {"message": "..."}. Workers of
+ * torchrun write it in both forms. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size)
 {
     if (!*process->error_path)

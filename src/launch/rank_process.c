@@ -1,4 +1,4 @@
-/* Starts one rank with the environment that torchrun would give it, sends it signals, and finds out
+/* Starts a rank with the environment that torchrun would give it, sends it signals, and finds out
  * how it ended. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@ typedef struct environment {
     size_t count, cap, borrowed;
 } environment;
 
-/* Is this a variable that is set for each rank, and is therefore not copied from the launcher's
- * environment? */
+/* Return true if `entry` is not copied from the launcher's environment, because its variable is set
+ * for each rank. */
 static bool set_by_us(const char *entry)
 {
     static const char *const names[] = {
@@ -98,8 +98,9 @@ static bool add_omp_threads(environment *env, const fsdp_launch *launch)
     return launch->n_ranks == 1 || add_variable(env, "OMP_NUM_THREADS", "1");
 }
 
-/* Add the variables that torchrun sets. The agent of torchrun also runs a store on MASTER_PORT.
- * This launcher does not, so a program that needs the store must create it on its rank 0. */
+/* Add the variables that torchrun sets. There is one difference: torchrun's agent runs a store on
+ * MASTER_PORT, and this launcher does not. If a program needs the store, its rank 0 must create
+ * it. */
 static bool add_torchrun(environment *env, const fsdp_launch *launch, int rank, int restart_count)
 {
     int n = launch->n_ranks;
@@ -143,8 +144,8 @@ static fsdp_status make_environment(const fsdp_launch *launch, const fsdp_rendez
     return added ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* What the child needs. It is prepared before fork, because the child may call only
- * async-signal-safe functions. */
+/* What the child needs between fork and exec. All of it is prepared before fork, because the child
+ * may call only async-signal-safe functions. */
 typedef struct child_plan {
     const fsdp_launch *launch;
     fsdp_rendezvous *rendezvous;
@@ -153,12 +154,13 @@ typedef struct child_plan {
     char **argv, **envp;
     const char *program;
     pid_t launcher;
-    int stdio[2];    /* descriptors that replace stdout and stderr, or -1 */
-    int stdin_fd;    /* descriptor that replaces stdin, or -1 */
+    int stdio[2];    /* descriptors that replace stdout and stderr; -1: keep the launcher's */
+    int stdin_fd;    /* descriptor that replaces stdin; -1: keep the launcher's */
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
-/* Give the rank default signal handling, even for signals that the launcher's parent ignored. */
+/* Reset the handlers of the signals below to the default, even if the launcher's parent ignored
+ * them. Also set the signal mask. SIGHUP is not reset, so it stays ignored under nohup. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
@@ -197,7 +199,8 @@ static _Noreturn void run_child(const child_plan *plan)
     child_fails(plan);
 }
 
-/* The words of the command, with "fsdp" before a subcommand. The caller frees the array. */
+/* Return the words of the command, with "fsdp" before a subcommand. The caller frees the array.
+ * Return NULL if memory is short. */
 static char **make_argv(const fsdp_launch *launch)
 {
     static char self[] = "fsdp";
@@ -213,8 +216,8 @@ static char **make_argv(const fsdp_launch *launch)
     return argv;
 }
 
-/* Wait until exec has closed the pipe. If exec failed, return the error that the child has written
- * to the pipe. */
+/* Wait until exec has closed the child's end of the pipe. If exec failed, the child writes errno to
+ * the pipe, and this function returns the error. */
 static fsdp_status wait_for_exec(int report, const child_plan *plan, fsdp_rank_process *process)
 {
     int error = 0;
@@ -247,17 +250,18 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
         status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
         process->pid = 0;
     } else {
-        setpgid(process->pid, process->pid); /* the child also does this, so that the process group
-                                                exists whichever of the two runs first */
+        /* The child also makes its process group. So the group exists, whichever process runs
+         * first. */
+        setpgid(process->pid, process->pid);
         status = wait_for_exec(report[0], plan, process);
     }
     close(report[0]);
     return status;
 }
 
-/* Open the rank's stdin. This is /dev/null, except that rank 0 keeps the launcher's stdin if that
- * is not a terminal; -1 is then returned. A terminal belongs to the launcher's process group, so no
- * rank may read from it. */
+/* Return the descriptor that becomes the rank's stdin, or -1 if the rank keeps the launcher's
+ * stdin. Only rank 0 keeps it, and only if it is not a terminal: ranks are not in the terminal's
+ * foreground process group, so they may not read from it. All other ranks read from /dev/null. */
 static int open_stdin(int rank)
 {
     return rank == 0 && !isatty(STDIN_FILENO) ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -305,7 +309,7 @@ bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children)
     siginfo_t info = {0};
     if (process->pid <= 0 || process->ended)
         return false;
-    /* The pid stays reserved until waitpid, so the signal cannot reach another process group. */
+    /* The pid stays reserved until waitpid, so SIGKILL cannot reach another process group. */
     if (waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;

@@ -1,17 +1,18 @@
-/* Watches the ranks of one attempt, with one poll loop over a signalfd and the pipes of tees.
+/* Watches the ranks of one attempt. A single poll loop reads signals (from a signalfd) and the
+ * ranks' output (from the pipes of fsdp_tee).
  *
- * Note [How a job ends]. A job succeeds when all ranks exit with 0. If a rank dies or fails, the
- * launcher posts an abort in the rendezvous. Its peers then fail in the call in which they wait,
- * and exit by themselves. Ranks that still run after ABORT_GRACE_S get SIGTERM, and SIGKILL after
- * the shutdown timeout. Ranks that never joined a group do not see the abort, so they get SIGTERM
- * at once. A failing rank may also post the failure itself, and a rank may accuse a peer, for
- * example a stopped process. The launcher checks for a posted failure every POLL_MS.
+ * Note [How a job ends]. A job succeeds if all ranks exit with 0. If a rank dies or fails, the
+ * launcher posts an abort in the rendezvous (src/comm/rendezvous.h). Peers that wait for the rank
+ * then get an error and exit by themselves. ABORT_GRACE_S after the abort, ranks that still run get
+ * SIGTERM. After the shutdown timeout they get SIGKILL. A rank that never joined a group does not
+ * see the abort, so it gets SIGTERM at once. Ranks may also post a failure: their own, or that of a
+ * peer, for example if the peer is stopped. The launcher looks for such a failure every POLL_MS.
  *
- * SIGINT, SIGTERM, SIGHUP and SIGQUIT to the launcher are passed on to the ranks and end the job in
- * the same stages, but the time before SIGTERM is then the shutdown timeout. A rank uses this time
- * to end its step and save a checkpoint, and it would treat an earlier SIGTERM as a second signal.
- * A second signal to the launcher kills the ranks. If the launcher dies, the ranks die, too
- * (PR_SET_PDEATHSIG). */
+ * If the launcher gets SIGINT, SIGTERM, SIGHUP or SIGQUIT, it passes the signal on to the ranks.
+ * They then have the shutdown timeout to end their step and save a checkpoint. After this time they
+ * get SIGTERM, and after another shutdown timeout SIGKILL. SIGTERM may not come earlier, because
+ * ranks would treat it as a second signal. A second signal to the launcher kills the ranks. If the
+ * launcher dies, the ranks die, too (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -30,8 +31,8 @@ enum {
     POLL_MS = 100
 };
 static const double ABORT_GRACE_S = 2.0; /* from the abort to SIGTERM */
-/* The shutdown timeouts if --shutdown-timeout is not given. The one after a signal is as long as
- * torchrun's, because ranks may have something to save. */
+/* The default shutdown timeout after a signal is as long as that of torchrun, because ranks may
+ * have to save something. */
 static const double SHUTDOWN_AFTER_SIGNAL_S = 30.0;
 static const double SHUTDOWN_AFTER_FAILURE_S = 2.0;
 
@@ -49,10 +50,11 @@ typedef struct supervisor {
     int n, running;
     struct pollfd *polled; /* [1 + 2 n]: the signalfd, then two pipes per rank */
     stage stage;
-    double next_stage_s; /* when the next stage begins */
+    double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
     int signal_passed_on;
-    int first_failed; /* the first rank that ended with a failure, or -1 */
-    char posted[128]; /* the message that the launcher itself posted; "": none */
+    /* The rank that failed first without a signal from the launcher; -1: none. */
+    int first_failed;
+    char posted[128]; /* message of the abort that the launcher posted; "": none */
 } supervisor;
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -72,14 +74,15 @@ static void signal_all(supervisor *s, int number)
     }
 }
 
-/* Continue all ranks, because a stopped process does not react to a signal or an abort. */
+/* Let stopped ranks continue, because a stopped process reacts neither to a signal nor to an
+ * abort. */
 static void continue_all(const supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
 }
 
-/* Send SIGTERM to ranks that have not joined a group, because they do not see an abort. */
+/* Send SIGTERM to ranks that have not joined a group yet, because they do not see an abort. */
 static void terminate_unjoined_ranks(supervisor *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -96,8 +99,8 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
-    continue_all(s); /* a rank may have failed because it was stopped, and other ranks may be
-                        stopped, too */
+    /* Stopped ranks must continue. A peer may have posted the failure because a rank is stopped. */
+    continue_all(s);
 }
 
 static double shutdown_timeout_s(const supervisor *s)
@@ -131,7 +134,8 @@ static void post_abort(supervisor *s, int rank, const char *how)
     fsdp_rendezvous_abort(s->rendezvous, rank, how);
 }
 
-/* Decide whether the end of one rank ends the other ranks, too. */
+/* Count a rank that has ended. Post an abort if it failed or if it exited without leaving its
+ * group. The other ranks then end, too. */
 static void rank_ended(supervisor *s, int rank)
 {
     fsdp_rank_process *p = &s->ranks[rank];
@@ -154,8 +158,8 @@ static void rank_ended(supervisor *s, int rank)
     }
 }
 
-/* If a rank has exited without joining the group, post an abort, because ranks that have joined
- * wait for all ranks, even for one that exited with 0. */
+/* Post an abort if a rank exited without joining the group and others have joined. Those wait for
+ * all ranks, so they would wait forever. */
 static void abort_if_rank_never_joined(supervisor *s)
 {
     int never_joined = -1;
@@ -198,16 +202,17 @@ static void pass_on(supervisor *s, int number)
     ask_to_end(s, shutdown_timeout_s(s));
 }
 
-/* Stop the ranks and the launcher, and continue the ranks when the launcher continues. The ranks
- * are in process groups of their own, so a terminal's Ctrl-Z reaches only the launcher. */
+/* Handle SIGTSTP: stop the ranks and the launcher, and continue the ranks when the launcher
+ * continues. Each rank has its own process group, so Ctrl-Z in a terminal reaches only the
+ * launcher. */
 static void stop_and_continue(supervisor *s)
 {
     for (int i = 0; i < s->n; i++)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        fsdp_rank_has_stopped(&s->ranks[i]); /* consume the stop, which the user asked for, so that
-                                                no message is printed */
+        /* Read the stop of the rank, so that reap() does not report it. The user asked for it. */
+        fsdp_rank_has_stopped(&s->ranks[i]);
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
 }
@@ -245,7 +250,7 @@ static void watch(supervisor *s)
     }
 }
 
-/* Write the message, e.g. "rank 1 (pid 7) was killed by signal 9 (Killed) at step 3,
+/* Set attempt->message, for example to "rank 1 (pid 7) was killed by signal 9 (Killed) at step 3,
  * encoder.block.2, unshard: message". */
 static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
 {
@@ -261,8 +266,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
-    /* A peer that accused this rank has put the rank's name before the message; do not print it
-     * twice. */
+    /* A peer may have posted the failure of this rank. The rank's own message then contains the
+     * posted message after the name of the rank. Use the posted message, so that the name is
+     * printed once. */
     if (own_words && recorded && strstr(said, report.message))
         own_words = false;
     if (!own_words && recorded && !ours && !died)
@@ -308,8 +314,8 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
     return FSDP_OK;
 }
 
-/* Block the signals that the loop reads, and open the signalfd. A SIGHUP that was ignored when the
- * launcher began (nohup) stays ignored. */
+/* Block the signals that the poll loop handles, and open the signalfd. *before is set to the mask
+ * before that. If SIGHUP was ignored when the launcher began (nohup), it stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

@@ -11,7 +11,7 @@
 #include "src/report/human.h"
 
 enum {
-    MAX_ACCUMULATION = 65536 /* upper bound of --accumulate */
+    MAX_ACCUMULATION = 65536 /* upper bound of --gradient-accumulation-steps */
 };
 
 typedef struct judge {
@@ -34,8 +34,7 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
  * change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Checkpoint the activations of every block, with the kind of checkpointing that keeps the
- * least. */
+/* Checkpoint the activations of every block, and keep as few of them as possible (kind "full"). */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;
@@ -63,7 +62,7 @@ static bool reshard(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Use smaller micro-batches and more of them, with the same number of rows per step. */
+/* Use smaller micro-batches and more of them. The number of rows per step does not change. */
 static bool split_batch(fsdp_train_config *c, fsdp_str *flags)
 {
     int parts = 2;
@@ -107,39 +106,39 @@ static bool save_in_step(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* Keep parameters in files between uses. This makes steps as slow as the disk, so it is tried
+/* Keep parameters in files between uses. Steps are then as slow as the disk, so this is tried
  * last. */
 static bool offload(fsdp_train_config *c, fsdp_str *flags)
 {
     if (c->offload_dir)
         return false;
     c->cpu_offload = true;
-    c->offload_dir = "."; /* planning writes no files */
+    c->offload_dir = "."; /* the path is not used, because a plan writes no files */
     fsdp_str_printf(flags, " --cpu-offload --offload-dir DIR");
     return true;
 }
 
-/* All remedies, beginning with those that change the run least. */
+/* All remedies. They are tried in this order: those that change the run least come first. */
 static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
                                       use_bf16,   use_adafactor, offload};
 
-/* The last combination of remedies that was tried. */
+/* The remedies that are applied together, as flags, and the memory of a host with them. */
 typedef struct trial {
     fsdp_str flags;
     int64_t bytes;
     bool fits;
 } trial;
 
-/* Does `status` mean that the remedy conflicts with other flags, e.g. bf16 with a unit in
- * float32? */
+/* Return true if `status` means that a remedy conflicts with other flags, for example --bf16 with a
+ * unit in float32. */
 static bool contradicts(fsdp_status status)
 {
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* Apply one remedy to `c`. Repeat it until the run fits, memory no longer shrinks, or the remedy
- * has nothing left to change. Only split_batch() can be repeated. Each time, its new flags replace
- * those of the time before. */
+/* Apply one remedy to `c`, again and again, until the run fits or the remedy no longer saves
+ * memory. Only split_batch() can be applied more than once; its new flags then replace its previous
+ * ones. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;
@@ -168,7 +167,7 @@ static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config 
     return FSDP_OK;
 }
 
-/* Try each remedy alone. If none is enough, add one remedy after another. */
+/* First try each remedy alone. If none makes the run fit, apply one remedy after another. */
 static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 {
     for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {

@@ -1,20 +1,21 @@
-/* --memory-limit bounds the memory that all ranks of one host use together, as a cgroup counts it.
- * The run is planned (plan.h) before it allocates anything. */
+/* Checks a run against --memory-limit before the run allocates memory. The limit is for all ranks
+ * of a host together, and for all memory that a cgroup counts. The memory of the run comes from a
+ * plan (plan.h). */
 #pragma once
 #include <fsdp/comm.h>
 
 #include "src/train_config/config.h"
 
-/* Check that a run with `config` fits into config->memory_limit on each host. Without a limit,
+/* Check that a run with `config` fits into config->memory_limit on each host. If there is no limit,
  * return FSDP_OK.
  *
- * @return FSDP_ERR_NOMEM if the run does not fit: the message has the planned bytes by purpose, and
- * the first settings that would make the run fit, with the bytes that it would then need.
- * FSDP_ERR_INVALID if nothing bounds the length of rows, because then there is no plan. Also the
- * errors of fsdp_plan_create(). */
+ * @return FSDP_ERR_NOMEM if the run does not fit. The message has the planned bytes by purpose. It
+ * also has the first flags that would make the run fit, and the bytes with these flags.
+ * FSDP_ERR_INVALID if there is no plan, because nothing bounds the length of rows. Also the errors
+ * of fsdp_plan_create() */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
-/* Like fsdp_memory_limit_check(), for the job of `group`: rank 0 plans, and all ranks return its
- * result. Collective. */
+/* Call fsdp_memory_limit_check() on rank 0 for the job of `group`, and return its result on all
+ * ranks. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check_job(const fsdp_train_config *config,
                                                         fsdp_group *group);

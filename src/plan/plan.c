@@ -18,8 +18,9 @@
 
 enum {
     MAX_STEPS = 5,
-    ROW_TOKENS = 1024 /* length of rows from token files; also assumed if nothing bounds the
-                         length */
+    /* Number of tokens in rows from token files. Also assumed if nothing bounds the length of
+     * rows. */
+    ROW_TOKENS = 1024
 };
 
 typedef struct walk walk;
@@ -30,7 +31,7 @@ typedef struct watched {
     const fsdp_module *module;
     walk *walk;
     int unit;
-    fsdp_plan_moment before; /* what was computed when this unit was entered */
+    fsdp_plan_moment before; /* the value of walk->now before this unit was entered */
     struct watched *next;    /* next in walk->watched */
 } watched;
 
@@ -44,7 +45,7 @@ struct walk {
     fsdp_plan_moment now;
     bool in_step;
     int micro_step;     /* index of the current or next micro-step */
-    fsdp_status status; /* first error of hooks that cannot return one */
+    fsdp_status status; /* first error of functions that cannot return one */
 };
 
 /* --- memory --- */
@@ -76,8 +77,8 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Record the peaks since the last call of watch() as peaks of `now`. Call this before `now`
- * changes. */
+/* Record the peaks since the last call of watch(). They belong to walk->now, so call this before
+ * walk->now changes. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -176,8 +177,7 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* Leave the unit. When the forward of the root (unit 0) ends, backward begins, unless this is a
- * validation. */
+/* Leave the unit. In training, backward begins when the forward of the root (unit 0) ends. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -203,7 +203,8 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* End the backward of a micro-step. The hooks of fully_shard have run before this hook. */
+/* Only for the root: end the backward of a micro-step. The hooks of fully_shard have run before
+ * this hook. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
@@ -260,7 +261,9 @@ static fsdp_status watch_unit(const char *path, fsdp_module *m, void *arg)
 
 /* --- the batch --- */
 
-/* Set the length at which datasets cut rows if --max-seq-length is not given. */
+/* Set p->source_length for a run without --max-seq-length. Rows then have at most as many tokens as
+ * the model has positions, and at most ROW_TOKENS if they are from token files. If neither limit
+ * exists, ROW_TOKENS is assumed. */
 static fsdp_status default_length(const walk *w, fsdp_plan *p)
 {
     const int64_t positions = w->trainer.model->info.max_positions;
@@ -273,9 +276,9 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* May rows be longer than the plan assumes? Rows of token ids are not shortened unless both
- * --max-source-length and --max-target-length are given. Returns false if the data do not exist
- * yet, because their kind is then unknown. */
+/* Return true if rows may be longer than the plan assumes. If --max-source-length or
+ * --max-target-length is missing, datasets do not cut rows of token ids. If the data do not exist
+ * yet, their kind is unknown, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -332,7 +335,7 @@ static fsdp_status make_batch(const walk *w, int64_t n, fsdp_batch **batch)
 
 /* --- running steps --- */
 
-/* Print the modules into *tree. The caller frees it with free(). */
+/* Print the module tree to a new string, *tree. The caller frees it with free(). */
 static fsdp_status print_tree(const walk *w, char **tree)
 {
     size_t size;
@@ -377,7 +380,7 @@ static void count_small(const walk *w, int sign)
     }
 }
 
-/* Drop what was recorded for the previous step, because a plan describes only the last step. */
+/* Drop what previous steps have recorded, because a plan describes only the last step. */
 static void forget_step(fsdp_plan *p)
 {
     p->n_events = 0;
@@ -404,9 +407,9 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Did the last step leave all peaks and all allocated memory as they were before it? Which buffers
- * stay allocated between steps depends on the order in which units ask for them (Note [Idle memory]
- * in src/fsdp/buffer.h). So a later step may use more memory than the steps before it. */
+/* Return true if the last step changed neither the peaks nor the memory that is allocated after a
+ * step. The first steps may change them: which buffers stay allocated between steps depends on the
+ * order in which units ask for buffers (Note [Idle memory] in src/fsdp/buffer.h). */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&
@@ -430,8 +433,8 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Run a validation. It has no gradients, so it uses less memory than a step with the same batch,
- * but its batches may be larger. */
+/* Run a validation. It has no gradients, so it needs less memory than a step with batches of the
+ * same size. But its batches may be larger. */
 static fsdp_status run_validation(walk *w)
 {
     const fsdp_train_config *c = w->trainer.config;
@@ -444,7 +447,7 @@ static fsdp_status run_validation(walk *w)
     return status;
 }
 
-/* Save the model as a run does: every rank gathers one whole parameter after another. */
+/* Gather one whole parameter after another, as every rank does when a run saves the model. */
 static fsdp_status run_save(walk *w)
 {
     const fsdp_parameter_list *list = &w->trainer.loop.parameters;
@@ -456,8 +459,8 @@ static fsdp_status run_save(walk *w)
     return FSDP_OK;
 }
 
-/* Set the peak of the copies for an asynchronous save. Each byte of a checkpoint is copied at most
- * once, and the copies never take more memory than their pool has. */
+/* Set p->staging, the peak of the copies for --async-save. Each byte of a checkpoint is copied at
+ * most once, and the copies never exceed the size of their pool. */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;
@@ -549,12 +552,12 @@ const char *fsdp_plan_unit_name(const fsdp_plan *p, int unit)
     return *p->units[unit].name ? p->units[unit].name : "root";
 }
 
-/* Note [Beside the plan]. A rank's process uses more memory than its tensors: the program and its
- * libraries, stacks, the tape, what matrix products keep (oneDNN primitives and packed panels), the
- * tokenizer, and the batches that loader threads prepare. All this took 14 to 42 MiB per rank in
- * runs with the shapes of T5-small and of a Llama with 58 M parameters. The amount hardly depends
- * on the model. Memory that the kernel can take back at any time is not included: mapped files,
- * such as token files and weights that are being loaded. */
+/* Note [Beside the plan]. A rank's process needs memory for more than its tensors: the program and
+ * its libraries, stacks, the tape, and what matrix products keep (oneDNN primitives and packed
+ * panels). The tokenizer and the batches that loader threads prepare also need memory. All this
+ * took 14 to 42 MiB per rank in runs with T5-small and with a Llama of 58 M parameters. The amount
+ * hardly depends on the model. Mapped files, such as token files and weights that are being loaded,
+ * are not included, because the kernel can take their memory back at any time. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *p)
 {
     return (p->reserved + p->staging + FSDP_BESIDE_TENSORS_BYTES) * p->local_world_size;

@@ -1,16 +1,17 @@
-/* Computes the memory and the collectives of a run of `fsdp train` before the run. Optimizer steps
- * of the real program (model, units with their hooks, tape, clipping, optimizer, allocator) run on
- * the meta device, over a group without peers (src/comm/plan_group.h). They are repeated until a
- * step needs no more memory than the steps before it, which takes three steps in most cases and
- * five at most. Figures are not estimated, but counted from the requests of these steps on rank 0,
- * which has the most rows of parameters. Batches are full: they have --batch-size rows of the
- * greatest length. The plan describes the last step, in which the prefetch order is known and the
- * optimizer state exists.
+/* Computes the memory and the collectives of a run of `fsdp train` before the run.
  *
- * A plan may also be for more than one host (local_world_size < world_size), although no transport
- * of this build supports that. The plan then assumes that each host has only the master weights and
- * the gradient buffers of its own ranks. It also assumes that ranks of a host unshard into shared
- * buffers, even if parameters are float32. Buffers for an exchange between hosts are not
+ * Optimizer steps of the real program (model, units with their hooks, tape, clipping, optimizer,
+ * allocator) run on the meta device, over a group without peers (src/comm/plan_group.h). Nothing is
+ * estimated: the plan counts what these steps request on rank 0, which has the most rows of
+ * parameters. Batches are full: they have --batch-size rows of the greatest length. Steps are
+ * repeated until a step needs no more memory than the steps before it. In most cases three steps
+ * are enough, and there are at most five. The plan describes the last step, in which the prefetch
+ * order is known and the optimizer state exists.
+ *
+ * A plan may also be for several hosts (local_world_size < world_size), although no transport of
+ * this build supports that. The plan then assumes that each host has only the master weights and
+ * the gradient buffers of its own ranks. It also assumes that the ranks of a host unshard into
+ * shared buffers, even if parameters are float32. Buffers for an exchange between hosts are not
  * counted. */
 #pragma once
 #include <stdio.h>
@@ -20,8 +21,8 @@
 #include "src/train/trainer.h"
 #include "src/train_config/config.h"
 
-/* Bytes that one rank requests, by purpose. Memory that the ranks of a host share is divided
- * equally among them. */
+/* The bytes that one rank requests, by purpose (tag) and in total. If the ranks of a host share
+ * memory, each rank gets an equal part of its size. */
 typedef struct fsdp_plan_memory {
     int64_t tag[FSDP_TAG_COUNT], total;
 } fsdp_plan_memory;
@@ -29,29 +30,30 @@ typedef struct fsdp_plan_memory {
 typedef enum fsdp_plan_phase {
     FSDP_PLAN_INIT,
     FSDP_PLAN_FORWARD,
-    FSDP_PLAN_RECOMPUTATION, /* forward of a checkpointed region, run again within backward */
+    FSDP_PLAN_RECOMPUTATION, /* a checkpointed region runs its forward again in backward */
     FSDP_PLAN_BACKWARD,
     FSDP_PLAN_OPTIMIZER,
     FSDP_PLAN_SAVE,
     FSDP_PLAN_PHASES
 } fsdp_plan_phase;
-const char *fsdp_plan_phase_name(fsdp_plan_phase phase); /* "forward"; static */
+const char *fsdp_plan_phase_name(fsdp_plan_phase phase); /* for example "forward"; static */
 
-/* What the program is computing at a point in time. */
+/* What the program was computing at one moment. */
 typedef struct fsdp_plan_moment {
     fsdp_plan_phase phase;
-    int unit; /* index of the unit; -1: outside of all units */
+    int unit; /* index of the unit; -1: no unit */
 } fsdp_plan_moment;
 
 typedef struct fsdp_plan_unit {
     char *name; /* path of the unit's first module; "" for the root */
     char *class_name;
-    int modules;                /* number of modules in this unit */
-    int64_t numel, local_numel; /* elements of the unit's parameters, on all ranks together and on
-                                   rank 0 */
-    /* Collectives per step. The bytes are those of whole collectives, as FSDP2 would run them. */
+    int modules; /* number of modules in this unit */
+    /* numel: elements of the unit's parameters. local_numel: elements of them that rank 0 owns. */
+    int64_t numel, local_numel;
+    /* Collectives per step, and their bytes. The bytes are the sizes of the whole tensors that
+     * FSDP2 would gather or reduce. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
-    uint64_t all_reduces, all_reduce_bytes; /* sums over the replicas */
+    uint64_t all_reduces, all_reduce_bytes; /* over the replicas */
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {
@@ -60,7 +62,7 @@ typedef enum fsdp_plan_event_kind {
     FSDP_PLAN_GATHER,  /* the unit's all-gather begins */
     FSDP_PLAN_UNSHARD, /* the unit's all-gather is complete */
     FSDP_PLAN_RESHARD,
-    FSDP_PLAN_POST,       /* the unit's gradients are posted */
+    FSDP_PLAN_POST,       /* the unit's gradients, or a section of them, are posted */
     FSDP_PLAN_REDUCE,     /* the unit's gradients are summed over the ranks */
     FSDP_PLAN_ALL_REDUCE, /* the unit's gradients are summed over the replicas */
 } fsdp_plan_event_kind;
@@ -68,58 +70,63 @@ typedef enum fsdp_plan_event_kind {
 typedef struct fsdp_plan_event {
     fsdp_plan_event_kind kind;
     int unit;
-    fsdp_plan_phase phase; /* what is computed at the time of the event */
+    fsdp_plan_phase phase; /* what the program was computing */
     int64_t allocated;     /* bytes on this rank at the time of the event */
 } fsdp_plan_event;
 
 typedef struct fsdp_plan {
-    char *class_name; /* class of the model */
+    char *class_name; /* class of the model's root module */
     char *tree;       /* the modules, as --print-model prints them; NULL: not requested */
     fsdp_task task;
     int64_t numel;
     int world_size, local_world_size;
-    int64_t rows, source_length, target_length; /* size of a batch; target_length is 0 unless the
-                                                   task is seq2seq */
+    /* The size of a batch: rows, and tokens per row. target_length is 0 if the task is not
+     * seq2seq. */
+    int64_t rows, source_length, target_length;
     bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
-    bool takes_ids_whole;   /* seq2seq: rows of token ids whose source or target length no option
-                               limits */
+    /* Only for seq2seq: rows contain token ids, and may be longer than source_length or
+     * target_length. */
+    bool takes_ids_whole;
     int micro_steps;
     fsdp_plan_unit *units;
     size_t n_units, cap_units;
-    fsdp_plan_memory init, forward, backward, step; /* bytes allocated after initialization, after
-                                                       forward, after backward and after the step */
-    fsdp_plan_memory peak, most; /* peak: bytes of each tag when the total peaks; most: the peak of
-                                    each tag */
-    fsdp_plan_memory most_in[FSDP_PLAN_PHASES]; /* the peak of each tag in each phase */
+    /* The memory after initialization, after a forward, after a backward, and after a step. */
+    fsdp_plan_memory init, forward, backward, step;
+    /* peak: the memory at the moment when its total is greatest. most: the peak of each tag, even
+     * if the tags have their peaks at different moments. */
+    fsdp_plan_memory peak, most;
+    fsdp_plan_memory most_in[FSDP_PLAN_PHASES]; /* like `most`, but within each phase */
     fsdp_plan_moment peak_at;
-    int64_t reserved; /* peak of the bytes that the allocator reserves for tensors, including unused
-                         space between them */
-    int64_t staging;  /* peak of the copies for --async-save; not part of `reserved` */
-    uint64_t small_collectives, small_bytes; /* per step: collectives of counts and losses; those of
-                                                norms are not included */
-    fsdp_plan_event *events;                 /* events of the last micro-step, in order */
+    /* Peak of the bytes that the allocator reserves for tensors, including unused space between
+     * them. */
+    int64_t reserved;
+    int64_t staging; /* peak of the copies for --async-save; not part of `reserved` */
+    /* Collectives of counts and losses per step, and their bytes. Those of norms are not
+     * included. */
+    uint64_t small_collectives, small_bytes;
+    fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;
 } fsdp_plan;
 
 /* Make a plan.
  *
- * @param config as for fsdp_train_run(), but no rows of data are read and no files are written
- * @param local_world_size must divide world_size
- * @return FSDP_ERR_INVALID for impossible numbers of ranks or lengths of rows, and the errors of
- * opening the model */
+ * @param config as for fsdp_train_run(). No rows of data are read and no files are written
+ * @param local_world_size number of ranks per host; must divide world_size
+ * @return FSDP_ERR_INVALID if the number of ranks or the length of rows is impossible. Also the
+ * errors of opening the model */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_create(const fsdp_train_config *config, int world_size,
                                              int local_world_size, fsdp_plan **plan);
 void fsdp_plan_destroy(fsdp_plan *plan); /* accepts NULL */
 
-/* Return the bytes that all ranks of one host need. Each rank needs `reserved`, `staging` and
- * FSDP_BESIDE_TENSORS_BYTES. */
+/* Return the number of bytes that all ranks of one host need together. Each rank needs
+ * plan->reserved + plan->staging + FSDP_BESIDE_TENSORS_BYTES. */
 int64_t fsdp_plan_host_bytes(const fsdp_plan *plan);
 
-/* Print tables for people; if `schedule` is true, also print the order of collectives
- * (plan_report.c). */
+/* Print the plan as tables. If `schedule` is true, also print the order of collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print(const fsdp_plan *plan, FILE *out, bool schedule);
-/* Print the plan as one JSON object. */
+/* Print the plan as one JSON object. If `schedule` is true, it contains the order of
+ * collectives. */
 FSDP_MUST_CHECK fsdp_status fsdp_plan_print_json(const fsdp_plan *plan, FILE *out, bool schedule);
-/* Return the unit's path, "root" for the root, or "" if `unit` is negative. The text is static or
- * belongs to the plan. */
+/* Return the path of the unit's first module, "root" for the root, or "" if `unit` is negative. The
+ * text is static or belongs to the plan. */
 const char *fsdp_plan_unit_name(const fsdp_plan *plan, int unit);

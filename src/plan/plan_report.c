@@ -84,8 +84,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Is `b` the same name as `a`, but with one number greater by one? *number is set to the offset of
- * that number in `a`. */
+/* Return true if `b` is the name `a` with one of its numbers increased by one. *number is set to
+ * the offset of that number in `a`. */
 static bool is_next_name(const char *a, const char *b, size_t *number)
 {
     size_t i = 0;
@@ -101,9 +101,10 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Return the end of the run of similar units that begins at i. They have equal figures, and their
- * names differ only in one number, which is greater by one in each name. *number is set to the
- * offset of that number. */
+/* Units with the same figures share a row of the table if one number in their names counts up, as
+ * in "block.0", "block.1", "block.2". Return the end of the row that begins with unit `i`: the
+ * index after its last unit. *number is set to the offset of the number in the names, or to 0 for a
+ * single unit. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -116,7 +117,8 @@ static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
     return end;
 }
 
-/* Add the cell with the name of units [i, end): "encoder.block.0" or "encoder.block.0-11". */
+/* Add a cell with the name of the units [i, end): "encoder.block.0", or "encoder.block.0-11" for
+ * several units. */
 static void name_cell(fsdp_table *table, const fsdp_plan *p, size_t i, size_t end, size_t number)
 {
     const char *first = p->units[i].name, *last = p->units[end - 1].name;
@@ -212,17 +214,17 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 
 typedef struct unit_flight {
     bool gathering;
-    int reducing;        /* number of sections of the gradients, posted but not yet summed */
-    int64_t gathered_at; /* number of blocks that had begun when the all-gather began */
+    int reducing; /* number of posted gradient buffers and sections that are not summed yet */
+    int64_t gathered_at; /* replay.begun when the all-gather began */
 } unit_flight;
 
 /* The collectives that are in progress while events are replayed. */
 typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
-    int64_t begun;
-    fsdp_str waited; /* units whose all-gather ended since the last row, if no block began while it
-                        was in progress */
+    int64_t begun;      /* number of FSDP_PLAN_BEGIN events that were replayed */
+    /* Units for which the program waited: their all-gather began and ended since the last row. */
+    fsdp_str waited;
 } replay;
 
 static void add_name(fsdp_str *list, const char *name)
@@ -230,7 +232,8 @@ static void add_name(fsdp_str *list, const char *name)
     fsdp_str_printf(list, "%s%s", list->len ? ", " : "", name);
 }
 
-/* Replay one event. Returns true at the beginning of a block, which gets a row in the schedule. */
+/* Replay one event. Return true if a unit begins its forward or backward, which gets a row in the
+ * schedule. */
 static bool replay_event(replay *r, const fsdp_plan_event *e)
 {
     unit_flight *u = &r->units[e->unit];
@@ -244,7 +247,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
             add_name(&r->waited, fsdp_plan_unit_name(r->plan, e->unit));
         u->gathering = false;
         break;
-    case FSDP_PLAN_RESHARD: /* the unit was prefetched but not used */
+    case FSDP_PLAN_RESHARD: /* if still gathering: the unit was prefetched but not used */
         u->gathering = false;
         break;
     case FSDP_PLAN_POST:
@@ -274,10 +277,10 @@ static void list_flights(const replay *r, fsdp_str *gathers, fsdp_str *reduces)
     }
 }
 
-/* A row of the schedule: the beginning of one block. */
+/* A row of the schedule. It describes the moment when a unit begins its forward or backward. */
 typedef struct schedule_row {
     const char *phase, *unit;
-    const char *gathers, *reduces, *waited; /* NULL: none */
+    const char *gathers, *reduces, *waited; /* names of units, separated by commas; NULL: none */
     int64_t allocated;
 } schedule_row;
 

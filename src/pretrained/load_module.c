@@ -1,7 +1,6 @@
-/* Reads a checkpoint's tensors into a module's parameters. First, a plan finds and checks all
- * tensors. When every rank has a plan, the values are copied. Parameters of a new head, which may
- * be missing in the file, are drawn instead. Each parameter is opened for writing while it gets its
- * values. */
+/* Reads a checkpoint's tensors into a module's parameters. First, each rank makes a plan: it finds
+ * and checks the tensor of each parameter. When all ranks have a plan, they copy the values. A
+ * parameter of a new head may be missing in the checkpoint. It is then drawn at random. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +21,21 @@ enum {
 typedef struct load_item {
     fsdp_parameter *parameter;
     const char *name;                   /* first name of `parameter` */
-    const fsdp_checkpoint_entry *entry; /* NULL: draw the parameter */
+    const fsdp_checkpoint_entry *entry; /* NULL: the parameter is drawn at random */
     fsdp_dtype dtype;                   /* dtype of the entry */
-    const char *rows; /* this rank's rows; all rows if another dimension is sharded */
-    size_t bytes;     /* size of `rows` */
-    bool mismatched;  /* the entry has another shape than the parameter */
+    /* This rank's rows in the file, or all rows if the parameter is sharded in a dimension other
+     * than 0. */
+    const char *rows;
+    size_t bytes;    /* size of `rows` */
+    bool mismatched; /* the file has a tensor of another shape */
 } load_item;
 
 typedef struct load_plan {
     const fsdp_checkpoint_reader *reader;
     const fsdp_load_options *options;
     fsdp_parameter_list names;           /* every name of every parameter */
-    const fsdp_checkpoint_entry **found; /* [names.n] the entry under each name; NULL: none */
-    load_item *items;                    /* [n] contains each parameter once */
+    const fsdp_checkpoint_entry **found; /* [names.n] for each name its entry; NULL: none */
+    load_item *items;                    /* [n] one for each parameter */
     size_t n;
 } load_plan;
 
@@ -87,7 +88,8 @@ static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *
     return same;
 }
 
-/* Plan to read `entry`, the first tensor that is found for a parameter. */
+/* Plan to read a parameter from `entry`, the first tensor that was found under one of its names. If
+ * ignore_mismatched_sizes is set and the shapes differ, only set item->mismatched. */
 static fsdp_status take_entry(const load_plan *plan, load_item *item,
                               const fsdp_checkpoint_entry *entry)
 {
@@ -192,7 +194,8 @@ void fsdp_load_report_free(fsdp_load_report *report)
 
 /* --- copying --- */
 
-/* Convert file bytes, which may be unaligned, through a small aligned buffer. */
+/* Copy `total` bytes of the file to the local tensor, beginning at element `first`. The address
+ * `from` may be unaligned, so the bytes are first copied to a small aligned buffer. */
 static fsdp_status copy_staged(fsdp_tensor *local, int64_t first, const char *from,
                                fsdp_dtype dtype, size_t total)
 {
@@ -207,8 +210,8 @@ static fsdp_status copy_staged(fsdp_tensor *local, int64_t first, const char *fr
     return FSDP_OK;
 }
 
-/* Copy `numel` consecutive elements of the file to the local tensor, beginning at element
- * `first`. */
+/* Copy `numel` consecutive elements from the file (`from`) to elements [first, first + numel) of
+ * the local tensor. */
 static fsdp_status copy_run(const load_item *item, int64_t first, const char *from, int64_t numel)
 {
     fsdp_tensor *local = item->parameter->local;
@@ -222,7 +225,7 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    /* number of elements of the tensor that precede item->rows */
+    /* number of elements of the whole tensor that precede item->rows */
     const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first;
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
@@ -249,8 +252,8 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
-/* Copy all values. Parameters of a unit are consecutive, so ranks wait for each other only once per
- * unit, not once per parameter. */
+/* Copy or draw the values of all parameters. The parameters of a unit are consecutive, so ranks
+ * wait for each other once per unit, not once per parameter. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};

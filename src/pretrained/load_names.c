@@ -10,8 +10,8 @@ typedef struct names {
     const void *file;
 } names;
 
-/* Look up a name that is joined from three parts: `prefix` and a dot (nothing if `prefix` is NULL),
- * the first `length` bytes of `name`, and `ending`. */
+/* Look up the name that consists of `prefix`, a dot, the first `length` bytes of `name`, and
+ * `ending`. If `prefix` is NULL, there is no dot either. */
 static fsdp_status find_joined_name(const names *in, const char *prefix, const char *name,
                                     size_t length, const char *ending, const void **found)
 {
@@ -24,7 +24,7 @@ static fsdp_status find_joined_name(const names *in, const char *prefix, const c
     return FSDP_OK;
 }
 
-/* Look up `name`, then the name that old files have instead. */
+/* Look up `name`. If it is not found, look up the name that files of old versions have instead. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {

@@ -68,9 +68,9 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
     return frozen;
 }
 
-/* Freeze the parameters whose names begin with `prefix`. As in a loop over named_parameters(), a
- * tied parameter is known only by its first name: "encoder" does not freeze T5's shared embedding.
- * The other names are searched only if no first name begins with `prefix`, as for "lm_head". */
+/* Freeze the parameters whose names begin with `prefix`. Like named_parameters(), this uses only
+ * the first name of a tied parameter, so "encoder" does not freeze T5's shared embedding. If no
+ * first name begins with `prefix`, the other names are used, for example "lm_head". */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {
@@ -85,8 +85,8 @@ static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_
     return status;
 }
 
-/* Freeze all parameters that the options name. This must be done before memory is allocated,
- * because frozen parameters have no master weights. */
+/* Freeze all parameters that options->frozen selects. Call this before memory is allocated, because
+ * frozen parameters have no master weights. */
 static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list once = {0}, all = {0};
@@ -102,7 +102,8 @@ static fsdp_status freeze_all(const fsdp_model *m, const fsdp_model_options *opt
     return status;
 }
 
-/* Choose the number of classes and their names, from the options or from config.json. */
+/* Get the number of classes and their names from the options. What the options do not give is read
+ * from config.json. */
 static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_model_config *config)
 {
@@ -126,8 +127,9 @@ static fsdp_status choose_labels(const fsdp_model_options *options, fsdp_model *
     return status;
 }
 
-/* As in transformers, refuse a classifier with another number of classes, unless the options ask
- * for a new one. */
+/* Like transformers, return an error if the weights have a classifier with more or fewer classes
+ * than the model. With ignore_mismatched_sizes this is not an error, because a new classifier is
+ * drawn at random. */
 static fsdp_status check_classifier(const fsdp_pretrained *p)
 {
     const int64_t n = fsdp_model_config_info(&p->config).num_labels;
@@ -145,8 +147,9 @@ static fsdp_status check_classifier(const fsdp_pretrained *p)
                       (long long)head->shape[0]);
 }
 
-/* Do everything that needs no other ranks: find the folder, read the configuration and the weights'
- * header, and build the module tree. `p` has no weights if they will be drawn. */
+/* Do the part of fsdp_model_open() that needs no other ranks: find the folder, read the
+ * configuration and the headers of the weights, and build the module tree. p->weights is NULL if
+ * the weights will be drawn at random. */
 static fsdp_status prepare_model(const fsdp_model_options *options, fsdp_model *m,
                                  fsdp_pretrained *p)
 {
@@ -181,7 +184,7 @@ enum {
     NAMES_SHOWN = 4
 };
 
-/* Log "`what`: a, b, c and 7 more" on rank 0. */
+/* On rank 0, log "`what`: a, b, c, d and 7 more". */
 static void warn_of_list(const fsdp_model *m, const char *what, char *const *names, size_t n)
 {
     fsdp_str list = {0};
@@ -197,8 +200,9 @@ static void warn_of_list(const fsdp_model *m, const char *what, char *const *nam
     fsdp_free(text);
 }
 
-/* Log the warnings that transformers prints. A new head must be trained before its output means
- * anything. Unused weights may mean that config.json and weights do not belong together. */
+/* Log which weights were drawn and which were not used, as transformers does. Drawn weights must be
+ * trained before the output means anything. Unused weights may mean that config.json does not
+ * belong to the weights. */
 static void warn_of_names(const fsdp_model *m)
 {
     warn_of_list(m, "these weights are not in the files and were newly drawn", m->report.fresh,
@@ -218,8 +222,8 @@ static bool is_said_to_be_frozen(const fsdp_model_options *options, const char *
     return false;
 }
 
-/* Warn if the options freeze some names of a tied parameter, but not its other names. A tied
- * parameter is one tensor, which is frozen or trained under all of its names. */
+/* Warn if the prefixes in options->frozen match some names of a tied parameter, but not all. A tied
+ * parameter is one tensor, so it is frozen or trained under all of its names. */
 static fsdp_status warn_of_tied(const fsdp_model *m, const fsdp_model_options *options)
 {
     fsdp_parameter_list list;

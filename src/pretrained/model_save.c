@@ -13,8 +13,8 @@
 #include "src/models/model_type.h"
 #include "src/pretrained/model.h"
 
-/* Get the config.json that the model's configuration was made from. *path is NULL if there is
- * none. */
+/* Get the path of the config.json from which the model's configuration was read. *path is NULL if
+ * there is none. The caller owns *path. */
 static fsdp_status source_config(const fsdp_model *m, char **path)
 {
     *path = NULL;
@@ -30,8 +30,8 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* A tied head may be written in addition to the embedding. Return its name, or NULL if it is not
- * written. */
+/* Return the name under which a tied head is written, although the embedding is written, too.
+ * Return NULL if only the embedding is written. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;
@@ -78,8 +78,8 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* Also refuse a folder that contains .metadata, because it is read as a checkpoint of
- * torch.distributed.checkpoint, whatever else it contains. */
+/* Also return an error if the folder contains .metadata. Readers would take the folder for a
+ * checkpoint of torch.distributed.checkpoint, even if a model was also saved there. */
 fsdp_status fsdp_model_check_folder(const char *dir)
 {
     FSDP_TRY(fsdp_check_model_folder(dir));

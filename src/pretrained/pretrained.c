@@ -1,4 +1,4 @@
-/* Finds configuration and weights by name, as from_pretrained() does. */
+/* Finds a model's configuration and weights by the model's name, as from_pretrained() does. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -85,9 +85,9 @@ static fsdp_status open_weights(fsdp_pretrained *p)
     return decide_tied(&p->config, p->weights);
 }
 
-/* If config.json is missing, and the folder is recognized as something else, such as a checkpoint
- * or an adapter, report what it is. Otherwise return FSDP_OK; if config.json is missing, the caller
- * will notice when it reads the file. */
+/* Return an error if config.json is missing and the folder is recognized as something else, such as
+ * a checkpoint or an adapter. If the folder is not recognized, return FSDP_OK: the caller will get
+ * an error when it reads config.json. */
 static fsdp_status check_config_is_there(const char *dir)
 {
     char *path = fsdp_path_join(dir, "config.json");

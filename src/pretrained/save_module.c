@@ -1,5 +1,5 @@
-/* Saves a module's parameters as Hugging Face weight files. Parameters are gathered one after the
- * other in the order of their names, so every rank knows the order. Only rank 0 writes files. */
+/* Saves a module's parameters as Hugging Face weight files. The ranks gather one parameter after
+ * the other, sorted by name. Only rank 0 writes files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +14,11 @@
 typedef struct save_run {
     fsdp_group *group; /* NULL: a single rank */
     fsdp_dtype dtype;
-    fsdp_parameter_list names;   /* all names; `items` borrow from it */
+    fsdp_parameter_list names;   /* every name of every parameter; owns the names in `items` */
     fsdp_named_parameter *items; /* [n] parameters to write, sorted by name */
     size_t n;
-    fsdp_safetensors_spec *specs; /* [n] only on rank 0 */
-    fsdp_weights_writer *writer;  /* only on rank 0 */
+    fsdp_safetensors_spec *specs; /* [n]; NULL on all ranks except rank 0 */
+    fsdp_weights_writer *writer;  /* NULL on all ranks except rank 0 */
 } save_run;
 
 static bool writes(const save_run *run)
@@ -97,8 +97,8 @@ static bool listed_before(const fsdp_parameter_list *list, size_t i)
     return false;
 }
 
-/* List each parameter under its first name, and also under `also_as` if that is one of its
- * names. */
+/* List each parameter under its first name. A parameter that has the name options->also_as is also
+ * listed under that name. */
 static fsdp_status list_parameters(save_run *run, fsdp_module *module,
                                    const fsdp_save_options *options)
 {

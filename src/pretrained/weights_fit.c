@@ -56,7 +56,8 @@ static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
                       wanted);
 }
 
-/* Find the weight of parameter i under any of its names. *found is NULL if there is none. */
+/* Find the weight of the parameter of names.items[i], under any name of that parameter. *found is
+ * NULL if there is none. */
 static fsdp_status find_weight(const fitting *f, size_t i, const fsdp_selected **found)
 {
     *found = NULL;
@@ -99,8 +100,8 @@ static fsdp_status check_shapes(const fitting *f)
 
 /* ---- weights that the model uses ------------------------------------------------------------- */
 
-/* List the weights that the model uses. Every name of every parameter is searched, because a tied
- * weight may be stored twice. */
+/* List the weights that the model uses, and old buffers. All names of a parameter are searched,
+ * because a tied weight may be stored twice. */
 static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
 {
     use->items = fsdp_calloc(f->names.n + f->have.n, sizeof(const fsdp_source_item *));
@@ -155,7 +156,9 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    if (n == 0 || n_known == 0) /* no known name: the weights are in a completely different form */
+    /* If no name is known, the weights are in a completely different form, and nothing is
+     * compared. */
+    if (n == 0 || n_known == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: %s has no use for %zu tensor%s of the model there, '%s'%s: "
@@ -180,7 +183,7 @@ fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
 
 /* ---- the model of a config.json -------------------------------------------------------------- */
 
-/* Remove prefixes that only a comparison with the model's names can find. */
+/* Find the change that makes the names of the weights fit the model, and apply it to f->have. */
 static fsdp_status fit_names(fitting *f, const fsdp_model_config *config)
 {
     const char **names = fsdp_calloc(f->have.n, sizeof(const char *));
@@ -227,9 +230,9 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
     return status;
 }
 
-/* Read the configuration of `model`. *known is false if there is no config.json, if this program
- * does not know the type of the model, or if config.json lacks a key that this program requires
- * (transformers has a default for it). */
+/* Read the configuration of `model`. *known is set to false in three cases: config.json does not
+ * exist, it has an unknown type of model, or it lacks a key that this program requires.
+ * transformers has a default for such a key. */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

@@ -12,11 +12,11 @@
 
 typedef struct fitting {
     const char *label;
-    const char *const *names; /* [n] names in the weights */
+    const char *const *names; /* [n] names of the weights */
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted;        /* [n] names after the change that is tried, sorted */
+    const char **sorted;        /* [n] the names after the change that is being tried; sorted */
     fsdp_arena arena;           /* owns the strings of `sorted` */
 } fitting;
 
@@ -61,8 +61,8 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* Find the first required parameter that has no name in `sorted`. *missing is its name, or NULL if
- * there is no such parameter. */
+/* Find the first required parameter that has none of its names in `sorted`. *missing is its name,
+ * or NULL if there is no such parameter. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;
@@ -95,8 +95,9 @@ static fsdp_status begin_names(fitting *f, bool every_module)
     return FSDP_OK;
 }
 
-/* If all names in `sorted` have the same first component, return its length in bytes, including its
- * dot. Otherwise return 0. Removing the component keeps the names sorted. */
+/* The first component of a name ends with the name's first dot. If all names in `sorted` have the
+ * same first component, return its length in bytes with the dot. Otherwise return 0. The names stay
+ * sorted if the component is removed. */
 static size_t common_component(const fitting *f)
 {
     const char *dot = f->n ? strchr(f->sorted[0], '.') : NULL;
@@ -121,8 +122,9 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Find a change that makes the names fit. *missing is NULL if they fit as they are, or after
- * `change`. Otherwise it is the first name that is missing from the unchanged names. */
+/* Find a change that makes the names fit the model. It is empty if they already fit. *missing is
+ * NULL if a change is found. Otherwise it is the first name that the model requires and that the
+ * unchanged names lack. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {
@@ -159,7 +161,7 @@ static size_t count_with_prefix(const fitting *f, const char *prefix, size_t len
     return count;
 }
 
-/* Return a name that ends with a dot and then `wanted`, or NULL. */
+/* Return a name in the weights that ends with a dot and `wanted`, or NULL if there is none. */
 static const char *name_around(const fitting *f, const char *wanted)
 {
     const size_t n = strlen(wanted);
@@ -187,8 +189,8 @@ static fsdp_status refuse_prefix(const fitting *f, const char *wanted, const cha
                       length, there);
 }
 
-/* Return an error for the first name of the model that the weights have only with a prefix, or
- * FSDP_OK if there is none. */
+/* Return an error for the first name of the model that occurs in the weights only after a prefix.
+ * Return FSDP_OK if there is no such name. */
 static fsdp_status explain_prefix(fitting *f)
 {
     FSDP_TRY(begin_names(f, false));
