@@ -1,4 +1,5 @@
-/* Converts checkpoints: checks the target, and calls the writer of its format. */
+/* Converts a checkpoint. Checks that the target may be written, selects the items, and calls the
+ * writer of the target's format. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 
-/* ---- the target ------------------------------------------------------------------------------ */
+/* ---- choosing the format, and checking the target -------------------------------------------- */
 
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted)
@@ -50,7 +51,8 @@ static bool is_checkpoint_file(const char *name)
            fsdp_ends_with(name, ".safetensors") || strncmp(name, "pytorch_model", 13) == 0;
 }
 
-/* Check that the folder that will be replaced is empty or contains a model or a checkpoint. */
+/* Check that the folder `to`, which will be replaced, is empty or contains files of a model or of a
+ * checkpoint. */
 static fsdp_status check_directory(const char *to)
 {
     char **names;

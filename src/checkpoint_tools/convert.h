@@ -5,42 +5,49 @@
 #include "src/source/source.h"
 
 typedef enum fsdp_convert_format {
-    FSDP_CONVERT_AUTO, /* choose the format by the target's name: TORCH for .pt, .pth and .bin,
-                          SAFETENSORS for .safetensors. Any other name is that of a directory. The
-                          format is then DCP, which keeps everything, if the source is a file of
-                          torch.save, and otherwise HF */
+    /* The name of the target decides. It is TORCH for .pt, .pth and .bin, and SAFETENSORS for
+     * .safetensors. A target with any other name becomes a directory. Its format is HF, or DCP if
+     * torch.save wrote the source: unlike HF, DCP can contain everything that such a source may
+     * contain. */
+    FSDP_CONVERT_AUTO,
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
     FSDP_CONVERT_SAFETENSORS,
     FSDP_CONVERT_HF,
 } fsdp_convert_format;
 
-/* A field that is zero has its default value. */
+/* {0}: all fields have their defaults. */
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
-    bool model_only; /* write only the model's state dict, without the keys above it. SAFETENSORS
-                        and HF always do this. By default, TORCH and DCP contain the whole
-                        checkpoint */
-    bool has_dtype; /* convert the model's floating-point tensors to `dtype`. An optimizer's tensors
-                       keep their dtype. Floating-point tensors of 8 bits or fewer keep it too, and
-                       note() reports them */
+    /* true: write only the model's state dict, without the keys that lead to it. The formats
+     * SAFETENSORS and HF always contain only the model. false: TORCH and DCP contain the whole
+     * checkpoint. */
+    bool model_only;
+    /* true: convert the model's floating-point tensors to `dtype`. Those with 8 bits or fewer are
+     * not converted, and note() reports them. An optimizer's tensors are not converted either. */
+    bool has_dtype;
     fsdp_dtype dtype;
-    int64_t max_shard_bytes; /* HF: largest size of a file, unless a single tensor is larger
-                                (default: 50e9) */
-    const char *model;       /* HF: folder or hub name whose config.json, generation_config.json and
-                                tokenizer are copied; NULL: copy the source's files if it is HF */
-    /* [n_used] sorted by address: the tensors of the model that are written. All other tensors are
-     * omitted, and note() reports them. NULL: all tensors are written. */
+    /* HF: maximum bytes of a file. A single tensor that is larger gets a larger file. 0: 50e9. */
+    int64_t max_shard_bytes;
+    /* HF: folder or hub name of the model whose config.json, generation_config.json and tokenizer
+     * are copied. NULL: if the source has the format HF, its own files are copied. */
+    const char *model;
+    /* [n_used] the tensors of the model that are written: items of the source, sorted by address.
+     * The other tensors are omitted, and note() reports them. NULL: all tensors are written. Used
+     * only if the target contains just a model. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    /* Changes of the tensors' names, in addition to removing the prefixes of wrappers. Allowed only
-     * if the target contains just a model. NULL: no changes. */
+    /* A change of the tensors' names, besides removing the parts that wrappers add. Allowed only if
+     * the target contains just a model. NULL: no change. */
     const fsdp_name_change *names;
-    bool overwrite; /* replace an existing target; by default, an existing target is an error */
-    fsdp_source_progress_fn *progress;             /* may be NULL */
-    void (*note)(const char *note, void *context); /* called before the first or after the last call
-                                                      of progress(); may be NULL */
-    void *context;                                 /* argument of progress and note */
+    /* true: replace an existing target. false: an existing target is an error, except an empty
+     * directory. */
+    bool overwrite;
+    fsdp_source_progress_fn *progress; /* may be NULL */
+    /* Called with a message for the user, before the first or after the last call of progress().
+     * May be NULL. */
+    void (*note)(const char *note, void *context);
+    void *context; /* passed to progress() and note() */
 } fsdp_convert_options;
 
 typedef struct fsdp_convert_result {
@@ -49,16 +56,19 @@ typedef struct fsdp_convert_result {
     int64_t bytes; /* total size of the written tensors */
 } fsdp_convert_result;
 
-/* Return the format in which `to` will be written: `wanted`, unless that is AUTO. */
+/* Return the format in which fsdp_convert() writes `to`: `wanted`, or the format that AUTO
+ * chooses. */
 fsdp_convert_format fsdp_convert_format_of(const fsdp_source *from, const char *to,
                                            fsdp_convert_format wanted);
-/* Convert `from` and write the result to `to`, which appears complete or not at all. All data that
- * are read are verified with their checksums.
+/* Convert the checkpoint `from` and write the result to `to`, which appears complete or not at all.
+ * The checksums of all data that are read are verified.
  *
- * @return FSDP_ERR_INVALID if two items would have the same name or if `to` must not be written: it
- *         exists and options->overwrite is false, it is a directory without a checkpoint, or it
- *         contains the source or is a part of it;
- *         FSDP_ERR_NOT_FOUND if a model is needed and the source has none;
+ * `to` must not be the source, contain it, or be a part of it. An existing `to` needs
+ * options->overwrite. An existing directory must also be empty or contain a model or a checkpoint.
+ *
+ * @return FSDP_ERR_INVALID if `to` does not meet these conditions, or if two items would have the
+ *         same name;
+ *         FSDP_ERR_NOT_FOUND if the target needs a model and the source has none;
  *         FSDP_ERR_UNSUPPORTED if the format cannot contain an item, which the message names;
  *         FSDP_ERR_FORMAT if the source is damaged;
  *         FSDP_ERR_IO if the disk is full */

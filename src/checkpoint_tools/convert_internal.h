@@ -1,5 +1,5 @@
-/* Declarations that the files that implement convert.h share. convert.c calls convert_select.c and
- * the writers, convert_torch.c and convert_weights.c. All of these call convert_pieces.c. */
+/* Declarations that the convert*.c files share. convert.c calls convert_select.c, and then a
+ * writer: convert_torch.c or convert_weights.c. All of them call convert_pieces.c. */
 #pragma once
 #include <fsdp/tensor.h>
 
@@ -8,12 +8,12 @@
 #include "src/source/selection.h"
 #include "src/torchfile/safetensors_dtype.h"
 
-/* A selected item and what it is converted to. */
+/* A selected item of the source, with its dtype and size in the target. */
 typedef struct fsdp_converted {
     struct fsdp_conversion *run;
     const fsdp_selected *from;
-    const fsdp_safetensors_dtype *dtype; /* dtype of the written tensor; NULL: a plain value */
-    int64_t bytes;                       /* size of the written tensor */
+    const fsdp_safetensors_dtype *dtype; /* dtype in the target; NULL: the item is a plain value */
+    int64_t bytes;                       /* size of the tensor in the target; 0 for a plain value */
 } fsdp_converted;
 
 typedef struct fsdp_conversion {
@@ -23,47 +23,54 @@ typedef struct fsdp_conversion {
     fsdp_convert_result *result;
     fsdp_selection selection;
     fsdp_converted *items; /* [selection.n] */
-    fsdp_device *device;   /* its kernels convert dtypes */
-    unsigned char *raw;    /* [FSDP_CONVERT_PIECE_BYTES] elements in the source's dtype */
-    unsigned char *piece;  /* [FSDP_CONVERT_PIECE_BYTES] elements in the target's dtype */
-    size_t done;           /* number of written items */
-    bool is_sparse;        /* the source has holes, so the target gets holes too */
-    int64_t n_too_large;   /* number of finite elements that became infinite in float16 */
-    const char *too_large; /* name of the tensor that contains the first of these elements */
-    fsdp_str replaced;     /* old files that are removed and not replaced: "'a', 'b'" */
+    fsdp_device *device;   /* the CPU device; its kernels convert dtypes */
+    unsigned char *raw;    /* [FSDP_CONVERT_PIECE_BYTES] a piece of a tensor, in the source's
+                              dtype */
+    unsigned char *piece;  /* [FSDP_CONVERT_PIECE_BYTES] a piece of a tensor, in the target's
+                              dtype */
+    size_t done;           /* number of items written so far */
+    bool is_sparse;        /* files of the source have holes, so the target is written with holes */
+    int64_t n_too_large;   /* number of elements that are finite in the source but infinite as
+                              float16 */
+    const char *too_large; /* name of the first tensor with an element that n_too_large counts */
+    /* Names of the files of the old target that are removed and have no successor of the same name:
+     * "'a', 'b'". */
+    fsdp_str replaced;
 } fsdp_conversion;
 
 enum {
     FSDP_CONVERT_PIECE_BYTES = 4 << 20
 };
 
-/* Read bytes [offset, offset + bytes) of the converted tensor. This range must consist of whole
- * elements. If it begins at 0, first compare the checksums of the whole tensor with its data. */
+/* Read bytes [offset, offset + bytes) of the tensor, converted to the target's dtype. The range
+ * must consist of whole elements. If `offset` is 0, first verify the checksums of the whole tensor
+ * in the source. */
 FSDP_MUST_CHECK fsdp_status fsdp_converted_read(const fsdp_converted *item, uint64_t offset,
                                                 void *out, size_t bytes);
-/* Receives the bytes [offset, offset + bytes) of a tensor. */
+/* Writes bytes [offset, offset + bytes) of a tensor to the target. */
 typedef fsdp_status fsdp_convert_write_fn(void *context, uint64_t offset, const void *data,
                                           size_t bytes);
-/* Pass the whole tensor to `write`, piece by piece, and count it as written. */
+/* Read and convert the whole tensor, and pass it to write() piece by piece. Then call
+ * fsdp_conversion_step(). */
 FSDP_MUST_CHECK fsdp_status fsdp_converted_stream(const fsdp_converted *item,
                                                   fsdp_convert_write_fn *write, void *context);
-/* Count an item as written and report progress. */
+/* Add 1 to the number of written items, and report the progress. */
 void fsdp_conversion_step(fsdp_conversion *run);
 void fsdp_conversion_report_progress(const fsdp_conversion *run);
-/* Report `note` and free it. NULL means that memory ran out. */
+/* Pass `note` to options->note() and free it. If `note` is NULL, return FSDP_ERR_NOMEM. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
-/* Return whether the file `name` of the old target must be removed. This is an fsdp_is_stale_fn
- * whose `context` is the fsdp_conversion. If no new file replaces it, `name` is added to
+/* An fsdp_is_stale_fn; `context` is the fsdp_conversion. Returns true if the file `name` of the old
+ * target must be removed. If the new target has no file of this name, the name is added to
  * run->replaced. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
-/* Set run->selection and run->items to what the options select, and report the items that are left
- * out. */
+/* Select the items to convert. Sets run->selection and run->items as the options say. Reports in
+ * notes which items are left out. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_select(fsdp_conversion *run);
 
-/* Write the target. There is one function for each format; in each of them, the target appears
- * complete or not at all. */
+/* The writers, one for each format. Each writes run->items to run->to, which appears complete or
+ * not at all. */
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_torch(fsdp_conversion *run);
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_dcp(fsdp_conversion *run);
 FSDP_MUST_CHECK fsdp_status fsdp_convert_to_safetensors(fsdp_conversion *run);

@@ -1,5 +1,5 @@
-/* Functions that the writers of all formats call to read tensors in pieces, in their new dtype, and
- * to report notes and progress. */
+/* Reads tensors in pieces and converts their dtype, for the writers of all formats. Also reports
+ * notes and progress. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -8,10 +8,10 @@
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 
-/* Count the elements that are finite in `raw` but infinite in `halves`. `raw` contains n elements
- * of the floating-point type `from`, whose exponent is in the last two bytes of an element.
- * `halves` contains the same elements as float16. Overflow is not counted for other target types,
- * whose range is large enough for weights. */
+/* Return the number of elements that are finite in `raw` but infinite in `halves`. `raw` has n
+ * elements of the floating-point dtype `from`; the last two bytes of each contain its exponent.
+ * `halves` has the same elements as float16. Only float16 needs this count: the other target dtypes
+ * have a range that is large enough for weights. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {

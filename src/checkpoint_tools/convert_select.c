@@ -1,4 +1,4 @@
-/* Selects the items of the source that are converted, with their names and dtypes. */
+/* Selects the items of the source that are written, and decides their names and dtypes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +24,8 @@ static fsdp_status refuse_twice(const fsdp_conversion *run, const fsdp_selected 
                       path, a->name, a->item->fqn, b->item->fqn);
 }
 
-/* Check that names are distinct: two items with the same name would become one item when they are
- * loaded. */
+/* Check that all items have different names. If two had the same name, loading the target would
+ * keep only one of them. */
 static fsdp_status check_names(const fsdp_conversion *run)
 {
     fsdp_selection sorted = {.n = run->selection.n};
@@ -48,9 +48,9 @@ static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
     to->bytes = to->from->item->numel * dtype->bits / 8;
 }
 
-/* Is this a floating-point type of 8 bits or fewer? No kernel reads these types. The values of
- * their elements depend on scales in other tensors, which differ between methods of
- * quantization. */
+/* Return true if `dtype` is a floating-point type of 8 bits or fewer. No kernel reads these types.
+ * Such elements must be multiplied by scales in other tensors, and each method of quantization
+ * stores its scales differently. */
 static bool is_small_float(const fsdp_safetensors_dtype *dtype)
 {
     return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
@@ -68,9 +68,9 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* Add a note if tensors are left out because the source has none of the usual keys of a model. The
- * tensors at the top are then taken as the model and those below keys are left out, although one of
- * those keys may be the model's. */
+/* The source may have none of the usual keys of a model. Its tensors at the top are then taken as
+ * the model, and tensors below keys are left out. Report these in a note, because one of the keys
+ * may be the model's. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -92,8 +92,8 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Find an instance of a class in the value of `item`. The contents of such objects are not read.
- * *object is NULL if there is none. */
+/* Find an object of a class in the value of `item`. The contents of such objects are not read.
+ * *object is set to NULL if there is none. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -104,7 +104,8 @@ static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_ite
     return FSDP_OK;
 }
 
-/* Would `item` be written if its value could be read? */
+/* Return true if `item` is in the part of the source that is converted. Items with values that
+ * cannot be read also count. */
 static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const char *prefix = run->selection.prefix ? run->selection.prefix : "";
@@ -114,8 +115,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Report the values that are left out because they are or contain instances of classes, which are
- * not read. */
+/* Report in a note the values that are left out: objects of classes, which are not read, and values
+ * that contain such objects. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];
@@ -154,8 +155,8 @@ static fsdp_status leave_out_objects(fsdp_conversion *run)
     return note_objects(run);
 }
 
-/* Convert the dtype of the model's tensors, and of no others: an optimizer with bfloat16 moments
- * would be a different optimizer. */
+/* Set the new dtype of the model's tensors. Other tensors keep their dtype: an optimizer with
+ * bfloat16 moments, for example, would be a different optimizer. */
 static fsdp_status change_dtypes(fsdp_conversion *run)
 {
     fsdp_selection model;
@@ -164,9 +165,9 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     FSDP_TRY(fsdp_select_model(run->source, &model));
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
+        /* Both selections are in the order of the source, so only model.items[k] can be equal. */
         if (to->from->item != model.items[k].item)
-            continue; /* not a tensor of the model, since both selections are in the order of the
-                         source */
+            continue;
         k++;
         if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
             set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
@@ -194,9 +195,9 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove two kinds of tensors from the selection: those of an optimizer's state that is stored flat
- * next to the model, and those that are not in options->used. The selection stays in the order of
- * the source. */
+/* Remove two kinds of tensors from the selection, and report them in notes. One kind belongs to the
+ * flat state of an optimizer (fsdp_selection_is_flat_optimizer()). The other kind is not in
+ * options->used. The tensors that remain keep their order. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

@@ -1,5 +1,5 @@
-/* Converts to a file of torch.save or to a directory of DCP. Both formats contain tensors and plain
- * values below keys. */
+/* Writes the result of a conversion as a torch.save file or as a DCP directory. Both formats
+ * contain tensors and plain values below keys. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -18,12 +18,13 @@ static void add_name(const fsdp_converted *item, fsdp_status status)
 typedef struct writing {
     fsdp_conversion *run;
     fsdp_torch_writer *writer;
-    size_t *numbers; /* [n] number of each tensor in the file; tied tensors have the same number */
-    bool *is_tied;   /* [n] whether the item has the same data as an earlier item */
+    /* [selection.n] number that the writer gave to each tensor; the same for tied tensors */
+    size_t *numbers;
+    bool *is_tied; /* [selection.n] true: an earlier item has the same data */
 } writing;
 
-/* Are `a` and `b` one tensor with two names? If so, their data are the same bytes of the mapped
- * file. */
+/* Return true if `a` and `b` are one tensor with two names: they have the same dtype, the same
+ * shape, and the same bytes of the mapped source file. */
 static bool is_same_tensor(const fsdp_converted *a, const fsdp_converted *b)
 {
     const fsdp_source_item *x = a->from->item, *y = b->from->item;
@@ -91,7 +92,7 @@ static fsdp_status put_all_items(writing *t)
 static fsdp_status append(void *context, uint64_t offset, const void *data, size_t bytes)
 {
     writing *t = context;
-    (void)offset; /* not needed: offsets increase without gaps */
+    (void)offset; /* unused, because the pieces come in order and without gaps */
     return fsdp_torch_writer_data(t->writer, data, bytes);
 }
 
@@ -176,7 +177,8 @@ static fsdp_status plan_items(fsdp_conversion *run, fsdp_dcp_manifest *manifest)
     for (size_t i = 0; i < run->selection.n; i++) {
         fsdp_converted *item = &run->items[i];
         fsdp_dcp_key keys[FSDP_PICKLE_MAX_DEPTH];
-        if (!item->from->keys[0].name) /* torch cannot load a list from DCP */
+        /* The top level is a list, which torch cannot load from DCP. */
+        if (!item->from->keys[0].name)
             return fsdp_error(FSDP_ERR_UNSUPPORTED,
                               "%s: a list; torch.distributed.checkpoint holds dicts",
                               fsdp_source_path(run->source));

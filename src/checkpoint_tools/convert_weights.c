@@ -1,5 +1,5 @@
-/* Converts to safetensors: to one file, or to a Hugging Face folder with a configuration and a
- * tokenizer. */
+/* Writes the result of a conversion in the safetensors format: as one file, or as a Hugging Face
+ * folder with a configuration and a tokenizer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,15 +10,16 @@
 #include "src/hf/safetensors_writer.h"
 #include "src/hf/weights_writer.h"
 
-/* Order items by name, so that the file in which a tensor is stored does not depend on the source's
- * format. */
+/* Compare the names of two items, for qsort(). Sorting makes the target independent of the order in
+ * the source: a tensor is always stored in the same file. */
 static int compare_items(const void *a, const void *b)
 {
     return strcmp(((const fsdp_converted *)a)->from->name, ((const fsdp_converted *)b)->from->name);
 }
 
-/* Sort the items by name and make a spec for each of them. The caller owns the array, but not the
- * names and shapes that it points to. */
+/* Sort run->items by name, and return an array with a spec for each of them, in this order. The
+ * caller owns the array, but not the names and shapes that it points to. Returns NULL when out of
+ * memory. */
 static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
 {
     const size_t n = run->selection.n;
@@ -34,7 +35,7 @@ static fsdp_safetensors_spec *make_specs(fsdp_conversion *run)
     return specs;
 }
 
-/* ---- one file -------------------------------------------------------------------------------- */
+/* ---- writing one file ------------------------------------------------------------------------ */
 
 typedef struct into_file {
     fsdp_safetensors_writer *writer;
@@ -67,7 +68,7 @@ fsdp_status fsdp_convert_to_safetensors(fsdp_conversion *run)
     return status;
 }
 
-/* ---- a folder -------------------------------------------------------------------------------- */
+/* ---- writing a folder ------------------------------------------------------------------------ */
 
 typedef struct into_folder {
     fsdp_weights_writer *writer;
@@ -98,8 +99,9 @@ static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
     return status;
 }
 
-/* Find the folder whose configuration and tokenizer belong to the weights. The caller owns *dir,
- * which is NULL if there is none. */
+/* Find the folder from which the configuration and the tokenizer are copied: that of
+ * options->model, or else the source, if it is a Hugging Face model. The caller owns *dir. *dir is
+ * NULL if there is no such folder. */
 static fsdp_status find_model(const fsdp_conversion *run, char **dir)
 {
     const char *path = fsdp_source_path(run->source);

@@ -1,5 +1,5 @@
-/* Compares two selections: the items with the same name are compared with each other. Elements are
- * read in pieces, so that memory is bounded. */
+/* Compares two checkpoints, A and B. Selects the items of each, sorts them by name, and compares
+ * items of the same name. Elements are read in pieces, so memory use is bounded. */
 #include <math.h>
 #include <string.h>
 
@@ -20,14 +20,14 @@ enum {
 typedef struct side {
     fsdp_source *source;
     fsdp_selection selection;
-    unsigned char *raw; /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
-    double *numbers;    /* [PIECE_ELEMENTS] */
+    unsigned char *raw; /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] a piece of a tensor, in its dtype */
+    double *numbers;    /* [PIECE_ELEMENTS] the same piece, as doubles */
 } side;
 
 typedef struct diff {
     const fsdp_diff_options *options;
     side a, b;
-    fsdp_device *device; /* its kernels convert to double */
+    fsdp_device *device; /* the CPU device; its kernels convert elements to double */
     fsdp_difference_fn *on_difference;
     void *context;
     fsdp_diff_result *result;
@@ -51,8 +51,8 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Return the number of bytes that are compared as a unit: the size of an element, or 1 if a byte
- * contains several elements. */
+/* Return the number of bytes that are compared at a time: the size of an element, or 1 for types of
+ * less than 8 bits. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -78,9 +78,9 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* Are the bits of elements compared instead of their values? They are if the dtypes are the same
- * and there is no tolerance. Zeros of different sign are then different, and so are large integers
- * that differ only in the last bit. */
+/* Return true if elements are compared by their bits, and false if by their values. Bits are
+ * compared if the dtypes are the same and there is no tolerance. Then 0.0 and -0.0 differ, and so
+ * do large integers that would be equal as doubles. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
@@ -101,7 +101,7 @@ static void compare_numbers(diff *d, int64_t n, fsdp_difference *at)
     }
 }
 
-/* Compare elements of types that are not read as numbers, such as bool and 8-bit floats. */
+/* Compare elements of types that are not converted to numbers, such as bool and 8-bit floats. */
 static void compare_bytes(diff *d, int64_t n, fsdp_difference *at)
 {
     const size_t width = width_of(at->a);
@@ -161,8 +161,8 @@ static fsdp_status compare_tensors(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* Report that two plain values differ. The reported texts may still be equal, because they are
- * truncated and do not show the elements of tensors. */
+/* Report that the plain values `a` and `b` differ. Their texts in the report may be equal: long
+ * texts are truncated, and the elements of tensors are not shown. */
 static fsdp_status report_values(diff *d, fsdp_difference *at, const fsdp_pickle_value *a,
                                  const fsdp_pickle_value *b)
 {
@@ -187,7 +187,8 @@ static fsdp_status compare_values(diff *d, fsdp_difference *at)
     FSDP_TRY(fsdp_source_value(a.source, a.item, &a.value));
     FSDP_TRY(fsdp_source_value(b.source, b.item, &b.value));
     FSDP_TRY(fsdp_diff_values(&a, &b, &same));
-    if (same && a.value->opaque) { /* the classes are the same, but the contents were not read */
+    /* The classes of the objects are the same, but the contents of the objects were not read. */
+    if (same && a.value->opaque) {
         d->result->compared--;
         d->result->unread++;
     }
@@ -205,15 +206,15 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
     return report_difference(d, at);
 }
 
-/* ---- whole selections ------------------------------------------------------------------------ */
+/* ---- comparing the selections ---------------------------------------------------------------- */
 
-/* Position of the next name in each of the two sorted selections. */
+/* A position in the two sorted selections, A and B. */
 typedef struct place {
-    size_t i, k; /* index in A, index in B */
+    size_t i, k; /* index of the next item of A (i) and of B (k) */
 } place;
 
-/* Return a number < 0 if the next name is only in A, > 0 if it is only in B, and 0 if it is in
- * both. */
+/* Compare the next names of A and B to find the one that comes first. Return a number < 0 if it is
+ * that of A, > 0 if it is that of B, and 0 if both have the same name. */
 static int order_at(const diff *d, place at)
 {
     const fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -270,8 +271,9 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select only the models if the options say so. Do the same if the models are below different keys,
- * because one of the checkpoints may contain only a model. Otherwise select everything. */
+/* Select the items to compare. With options->model_only, these are the tensors of the models. They
+ * are also selected if the models are below different keys, because one of the checkpoints may
+ * contain only a model. Otherwise all items are selected. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -283,7 +285,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* repeat the call that failed, for its error message */
+    if (d->options->model_only) { /* call both again, to get the error of the one that failed */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -291,16 +293,16 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* Is prefix [n] the beginning of the first key of `item`, and not the whole key? A dict around the
- * tensors is not a prefix. */
+/* Return true if the first key of `item` begins with prefix [n] and is longer. If the key ends with
+ * the prefix, it belongs to a dict around the tensors, and the result is false. */
 static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
 {
     const char *key = item->keys[0].name;
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find the prefix that must be removed from all names of `longer` to turn them into the names of
- * `shorter`; change->prefix is "" if there is none. Both selections are sorted. */
+/* Find a prefix that all names of `longer` have and without which they are the names of `shorter`.
+ * change->prefix is set to it, or to "" if there is none. Both selections must be sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -319,8 +321,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     memcpy(change->prefix, name, all - n);
 }
 
-/* If the names in the two selections differ only in a prefix, as with a LightningModule, remove
- * this prefix. Both selections are sorted. */
+/* If the names in one selection have a prefix that those in the other lack, remove it. A
+ * LightningModule, for example, adds such a prefix. Both selections must be sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

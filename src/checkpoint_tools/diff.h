@@ -1,13 +1,15 @@
-/* Finds the differences between two checkpoints, whose formats may differ. */
+/* Finds the differences between two checkpoints, A and B. Their formats may differ. */
 #pragma once
 #include "src/source/selection.h"
 
 typedef enum fsdp_difference_kind {
     FSDP_DIFFERENCE_ONLY_IN_A,
     FSDP_DIFFERENCE_ONLY_IN_B,
-    FSDP_DIFFERENCE_KIND,  /* a tensor in one checkpoint, a plain value in the other */
-    FSDP_DIFFERENCE_SHAPE, /* the shapes differ; elements were not compared */
-    FSDP_DIFFERENCE_DTYPE, /* the dtypes differ; elements were also compared */
+    FSDP_DIFFERENCE_KIND,  /* the item is a tensor in one checkpoint and a plain value in the
+                              other */
+    FSDP_DIFFERENCE_SHAPE, /* the shapes differ; the elements were not compared */
+    FSDP_DIFFERENCE_DTYPE, /* the dtypes differ; the elements were compared, too, and may be
+                              equal */
     FSDP_DIFFERENCE_ELEMENTS,
     FSDP_DIFFERENCE_VALUE, /* the plain values differ */
 } fsdp_difference_kind;
@@ -15,41 +17,48 @@ typedef enum fsdp_difference_kind {
 typedef struct fsdp_difference {
     fsdp_difference_kind kind;
     const char *name;
-    const fsdp_source_item *a, *b; /* NULL if the item is missing in that checkpoint */
-    int64_t n_different;           /* number of different elements */
-    double largest; /* largest |a - b| of two corresponding elements; infinite if only one of them
-                       is NaN; NAN if this library cannot read the elements as numbers */
-    const char *value_a, *value_b; /* the plain values as Python shows them */
+    const fsdp_source_item *a, *b; /* the item in A and in B; NULL: it is missing there */
+    int64_t n_different;           /* number of elements that differ */
+    /* Largest |a - b| of two elements at the same index. It is infinite if exactly one of two such
+     * elements is NaN. NAN: the elements cannot be read as numbers. */
+    double largest;
+    const char *value_a, *value_b; /* the plain values in A and in B, as Python's repr() shows
+                                      them */
 } fsdp_difference;
 
 typedef fsdp_status fsdp_difference_fn(const fsdp_difference *difference, void *context);
 
-/* A field that is zero has its default value. */
+/* {0}: all fields have their defaults. */
 typedef struct fsdp_diff_options {
-    bool has_tolerance; /* elements are equal if |a - b| <= tolerance or both are NaN. By default,
-                           elements of the same dtype are equal if their bits are equal, and
-                           elements of different dtypes if their values are equal */
+    /* true: two elements are equal if |a - b| <= tolerance, or if both are NaN. false: two elements
+     * of the same dtype are equal if their bits are equal; two elements of different dtypes are
+     * equal if their values are equal. */
+    bool has_tolerance;
     double tolerance;
-    bool ignore_dtype; /* do not report that dtypes differ */
-    bool model_only; /* compare only the models' tensors; by default everything is compared, unless
-                        the models are below different keys */
+    bool ignore_dtype; /* true: different dtypes alone are not a difference */
+    /* true: compare only the models' tensors. false: compare everything. But if the models are
+     * below different keys, only the models' tensors are compared. */
+    bool model_only;
     fsdp_source_progress_fn *progress; /* may be NULL */
 } fsdp_diff_options;
 
 typedef struct fsdp_diff_result {
     size_t compared; /* number of items that are in both checkpoints and were compared */
     size_t differences;
-    size_t unread; /* number of values that were not compared, because they are or contain instances
-                      of classes, whose contents are not read; the classes are the same in both
-                      checkpoints */
-    bool model_only;             /* only the models were compared */
-    fsdp_name_change of_a, of_b; /* the prefix that was removed from all names in A or in B to make
-                                    the names equal */
+    /* Number of values that are in both checkpoints but were not compared. They are objects of
+     * classes, whose contents are not read, or they contain such objects. Their classes are the
+     * same in both checkpoints. */
+    size_t unread;
+    bool model_only; /* true: only the models' tensors were compared */
+    /* The prefix that was removed from all names in A (of_a) or in B (of_b) to make the names
+     * equal. */
+    fsdp_name_change of_a, of_b;
 } fsdp_diff_result;
 
-/* Compare two checkpoints. Calls `on_difference` with every difference, in the order of names, and
- * options->progress. `context` is an argument of both functions. Returns FSDP_ERR_FORMAT for damage
- * that is found while elements are read, and any error of `on_difference`. */
+/* Compare the checkpoints `a` and `b`. Calls on_difference() for each difference, in the byte order
+ * of the names, and options->progress() after each item. Both functions get `context`. Returns
+ * FSDP_ERR_FORMAT if damage is found while elements are read. If on_difference() fails, its error
+ * is returned. */
 FSDP_MUST_CHECK fsdp_status fsdp_diff(fsdp_source *a, fsdp_source *b,
                                       const fsdp_diff_options *options,
                                       fsdp_difference_fn *on_difference, void *context,

@@ -1,5 +1,6 @@
-/* Compares two trees of values. The depth of the trees and the number of visits are bounded; see
- * Note [Pickles that cannot hurt] in src/torchfile/pickle_reader.h. */
+/* Compares two plain values, which are trees. Their depth is bounded by the pickle reader, and the
+ * number of visited nodes by MAX_VISITS; see Note [Pickles that cannot hurt] in
+ * src/torchfile/pickle_reader.h. */
 #include <string.h>
 
 #include <fsdp/hf.h>
@@ -12,8 +13,8 @@ enum {
 };
 
 typedef struct comparing {
-    const fsdp_diff_value *a, *b; /* the roots */
-    int64_t visits;               /* remaining visits */
+    const fsdp_diff_value *a, *b; /* the values that are compared, with their sources */
+    int64_t visits;               /* number of nodes that may still be visited */
 } comparing;
 
 static fsdp_status compare(comparing *c, const fsdp_pickle_value *a, const fsdp_pickle_value *b,
@@ -33,8 +34,8 @@ static fsdp_status compare_items(comparing *c, const fsdp_pickle_value *a,
     return FSDP_OK;
 }
 
-/* Compare two sets. They are the same if they have the same number of items and each item of `a` is
- * in `b`, since no item is in a set twice. */
+/* Compare two sets. No set contains an item twice. So two sets are the same if they have the same
+ * number of items and each item of `a` is in `b`. */
 static fsdp_status compare_sets(comparing *c, const fsdp_pickle_value *a,
                                 const fsdp_pickle_value *b, bool *same)
 {
@@ -107,8 +108,8 @@ static fsdp_status compare_kind(comparing *c, const fsdp_pickle_value *a,
         return compare_items(c, a, b, same);
     case FSDP_PICKLE_SET:
         return compare_sets(c, a, b, same);
-    case FSDP_PICKLE_OPAQUE: /* only the names of classes can be compared; the contents are not
-                                known */
+    /* The contents of an object are not known, so only the names of the classes are compared. */
+    case FSDP_PICKLE_OPAQUE:
     case FSDP_PICKLE_NAME:
         *same = same_name(a->name, b->name);
         return FSDP_OK;

@@ -1,4 +1,5 @@
-/* Reads every item of a checkpoint once for its checksums and once for its elements. */
+/* Verifies a checkpoint. Every item is read twice: once to verify its checksums, and once to check
+ * that its elements are finite. */
 #include <math.h>
 #include <string.h>
 
@@ -20,11 +21,13 @@ enum {
 typedef struct verifying {
     const fsdp_verify_options *options;
     fsdp_verify_result *result;
-    size_t done, total;  /* number of items checked so far, and of items in all files of the
-                            checkpoint; total is 0 until it is known */
-    fsdp_device *device; /* its kernels convert to double */
-    unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] */
-    double *numbers;     /* [PIECE_ELEMENTS] */
+    /* `done` is the number of items checked so far. `total` is the number of items in all files of
+     * the checkpoint; 0: not known yet. */
+    size_t done, total;
+    fsdp_device *device; /* the CPU device; its kernels convert elements to double */
+    unsigned char *raw;  /* [PIECE_ELEMENTS * MAX_ELEMENT_BYTES] a piece of a tensor, in its
+                            dtype */
+    double *numbers;     /* [PIECE_ELEMENTS] the same piece, as doubles */
 } verifying;
 
 static void report(verifying *v, const char *damage)
@@ -39,8 +42,8 @@ static void report_progress(const verifying *v)
         v->options->progress(v->options->context, v->done, v->total);
 }
 
-/* If the failure means damage, report it and return FSDP_OK. Return any other failure, which means
- * that the checkpoint cannot be read. */
+/* Handle the result of a check. If `status` is an error that means damage, report the damage and
+ * return FSDP_OK. Otherwise return `status`. */
 static fsdp_status take_failure(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_FORMAT && status != FSDP_ERR_NUMERIC && status != FSDP_ERR_NOT_FOUND &&
@@ -50,9 +53,9 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* Like take_failure(), but for a failure in one part of the checkpoint. If the part has a form that
- * this library does not read, this is also reported and FSDP_OK is returned, so that the other
- * parts are checked. */
+/* Handle the result of checking one part of the checkpoint, as take_failure() does. But if this
+ * library cannot read the form of the part, report this and return FSDP_OK. The other parts are
+ * then still checked. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -72,21 +75,22 @@ static int64_t count_not_finite(const double *numbers, int64_t n)
     return count;
 }
 
-/* A type that no kernel converts. An element consists of one or two little-endian parts; a part is
- * not finite if its bits under `mask` equal `bits`. Types of 4 and 6 bits are not listed, because
- * their elements are always finite. */
+/* How to recognize elements that are not finite, for a type that no kernel converts. An element
+ * consists of one or two little-endian parts. A part is not finite if its bits under `mask` equal
+ * `bits`. Types of 4 and 6 bits are not listed, because all their values are finite. */
 typedef struct not_finite {
     const char *dtype;
     unsigned mask, bits;
-    int64_t bytes; /* bytes of a part */
+    int64_t bytes; /* size of a part */
 } not_finite;
 
 static const not_finite *not_finite_of(const fsdp_safetensors_dtype *dtype)
 {
     static const not_finite types[] = {
-        {"C64", 0x7f800000, 0x7f800000, 4}, /* the two parts are real and imaginary */
+        {"C64", 0x7f800000, 0x7f800000, 4}, /* the two parts are the real and the imaginary part */
         {"F8_E4M3", 0x7f, 0x7f, 1},         /* has a NaN, but no infinity */
-        {"F8_E5M2", 0x7c, 0x7c, 1},         /* infinity and NaN as in float16 */
+        {"F8_E5M2", 0x7c, 0x7c, 1},         /* infinity and NaN have the same exponent bits as in
+                                               float16 */
         {"F8_E4M3FNUZ", 0xff, 0x80, 1},     /* the only NaN has the bits of negative zero */
         {"F8_E5M2FNUZ", 0xff, 0x80, 1},     {"F8_E8M0", 0xff, 0xff, 1},
     };
@@ -103,7 +107,8 @@ static bool is_part_finite(const not_finite *type, const unsigned char *part)
     return (bits & type->mask) != type->bits;
 }
 
-/* Count the elements that are not finite among `n` elements of `width` bytes each. */
+/* Return the number of elements in `raw` that are not finite. `raw` has n elements of `width`
+ * bytes. */
 static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, int64_t n,
                              int64_t width)
 {
@@ -117,7 +122,8 @@ static int64_t count_by_bits(const not_finite *type, const unsigned char *raw, i
     return count;
 }
 
-/* Read the whole tensor, which may have any type, and count its elements that are not finite. */
+/* Read a whole tensor, of any dtype, and add the number of its elements that are not finite to
+ * *count. */
 static fsdp_status scan(verifying *v, fsdp_source *source, const fsdp_source_item *item,
                         int64_t *count)
 {
@@ -174,9 +180,9 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
     return FSDP_OK;
 }
 
-/* Check the bytes between items: readers of this library refuse a file that is damaged there, even
- * if all items are intact. If damage was already found in an item, nothing is checked, because the
- * same damage would be reported again. */
+/* Verify the checksums of whole files, which also cover the bytes between items. Readers refuse a
+ * file that is damaged there. Nothing is checked if damage was already found in an item, because it
+ * would be reported again. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
@@ -194,8 +200,8 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 
 static fsdp_status verify(verifying *v, const char *path);
 
-/* Check each file of a Hugging Face folder as a separate checkpoint, because some of the files may
- * have checksums while others have none. */
+/* Check each file of a Hugging Face folder as a checkpoint of its own: some of the files may have
+ * checksums, and others none. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)
@@ -217,8 +223,8 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
         FSDP_TRY(check_items(v, source));
-        return take_failure(v, fsdp_source_check_files(source)); /* also checks records that are not
-                                                                    items */
+        return take_failure(v, fsdp_source_check_files(source)); /* also verifies records that are
+                                                                    not items */
     case FSDP_SOURCE_SAFETENSORS:
         break;
     }

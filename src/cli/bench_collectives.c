@@ -1,6 +1,6 @@
 /* `fsdp bench collectives`: measures the rate of collectives between ranks of this host, and
- * compares it with the rate of memcpy. Rank 0 prints the results for a size as soon as this size
- * has been measured. */
+ * compares it with the rate of memcpy. Rank 0 prints the results for one size of buffers before the
+ * next size is measured. */
 #include <stdio.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static const fsdp_options_spec spec = {
     .count = FSDP_LENGTH(table),
 };
 
-/* --- a rank --- */
+/* --- in each rank --- */
 
 static double bytes_per_s(const fsdp_bench_collective *m)
 {
@@ -138,7 +138,7 @@ static fsdp_status run_rank(fsdp_group *group, void *arg)
     return fsdp_bench_collectives(&config, group, print, &p);
 }
 
-/* --- the launching process --- */
+/* --- in the launching process --- */
 
 static int run_ranks(const bench_options *o, char **argv)
 {

@@ -1,9 +1,9 @@
 /* `fsdp bench train`: measures the speed and the memory of sharded training on this machine.
  *
- * The command starts its own ranks: it runs itself again under the launcher. Rank 0 writes to a
- * pipe: one line for each stage that it reaches, and finally one line with the result. A thread of
- * the launching process reads the lines, and samples the memory of the job while no step is
- * timed. */
+ * The command starts its ranks by running itself again under the launcher. Rank 0 writes lines to a
+ * pipe: one for each stage that it reaches, and finally one with the result. In the launching
+ * process, a thread reads the lines. The thread also samples the memory of the job, but not during
+ * timed steps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -38,7 +38,7 @@ typedef struct bench_options {
     double dropout;
     int backward_prefetch, checkpointing_kind;
     bool reshard_after_forward, activation_checkpointing, breakdown, json;
-    bool asks_for_target; /* whether --target is given; not an option itself */
+    bool asks_for_target; /* true: the user asks for --target; computed by derive() */
 } bench_options;
 
 static const char *const checkpointings[] = {"full", "op|selective", NULL};
@@ -100,7 +100,8 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* --activation-checkpointing-kind implies --activation-checkpointing, as in 'fsdp train'. */
+/* A kind of activation checkpointing other than "full" implies --activation-checkpointing, as in
+ * `fsdp train`. */
 static void derive(void *target, const fsdp_options *options)
 {
     bench_options *o = target;
@@ -176,11 +177,12 @@ static fsdp_status config_of(const bench_options *o, fsdp_bench_config *config)
     return FSDP_OK;
 }
 
-/* --- a rank --- */
+/* --- in each rank --- */
 
-/* The value of FSDP_BENCH_REPORT_ENV has the form "<fd of the pipe> <threads of a rank> <start of
- * the job in seconds of CLOCK_MONOTONIC>". It contains the number of threads because a rank that is
- * bound to its cores cannot count the cores of the job. */
+/* For this benchmark, FSDP_BENCH_REPORT_ENV is "FD THREADS START". FD is the descriptor of the
+ * pipe. THREADS is the number of threads of a rank; it is passed because a rank that is bound to
+ * its cores cannot count the cores of the job. START is the time when the job started, in seconds
+ * of CLOCK_MONOTONIC. */
 
 static void send_line(int fd, const char *line)
 {
@@ -221,7 +223,8 @@ static fsdp_status send_result(int fd, const fsdp_bench_config *config, int rank
 
 typedef struct rank_run {
     fsdp_bench_config *config;
-    int fd; /* write end of the launching process's pipe, for stages and the result */
+    /* The write end of the pipe to the launching process, for stages and the result. */
+    int fd;
 } rank_run;
 
 static fsdp_status measure(fsdp_group *group, void *arg)
@@ -244,10 +247,10 @@ static int run_rank(fsdp_bench_config *config, const char *report)
     return fsdp_cli_run_rank(PROGRAM, measure, &run);
 }
 
-/* --- the launching process --- */
+/* --- in the launching process --- */
 
 typedef struct listener {
-    int fds[2]; /* ranks write to [1] */
+    int fds[2]; /* the pipe: the thread reads from [0], and rank 0 writes to [1] */
     pthread_t thread;
     fsdp_hostmem *memory;
     char *result;           /* the JSON line from rank 0; NULL until it is received */
@@ -269,9 +272,10 @@ static void handle_line(listener *l, const char *line)
         fsdp_error_save(status, &l->error);
 }
 
-/* Read and handle the lines of the ranks until the pipe is closed. stdio is not used, because the
- * launcher flushes all streams before it forks, and would wait for a stream from which this thread
- * reads. Lines are far shorter than the buffer. */
+/* The body of the thread: read lines from the pipe and handle them, until the pipe is closed. It
+ * uses read() instead of stdio, because the launcher flushes all streams before it forks. The flush
+ * would wait for a stream from which this thread is reading. Lines are far shorter than the
+ * buffer. */
 static void *listen_to_ranks(void *arg)
 {
     listener *l = arg;
@@ -296,8 +300,8 @@ static void *listen_to_ranks(void *arg)
     return NULL;
 }
 
-/* Start the thread that reads the lines of the ranks. All signals are blocked in this thread,
- * because the launcher handles them. */
+/* Start the thread that reads the lines. All signals are blocked in this thread, because the
+ * launcher handles them in the main thread. */
 static fsdp_status start_listening(listener *l)
 {
     sigset_t all, before;
@@ -315,7 +319,7 @@ static fsdp_status start_listening(listener *l)
     return fsdp_error(FSDP_ERR_NOMEM, "cannot start a thread: %s", strerror(error));
 }
 
-/* Return the seconds since this process was started, to the resolution of the kernel, which is 10
+/* Return how many seconds ago this process was started. The resolution is that of the kernel, 10
  * ms. Returns 0 if there is no /proc. */
 static double process_age_s(void)
 {
@@ -327,8 +331,9 @@ static double process_age_s(void)
     if (f)
         fclose(f);
     text[n] = '\0';
-    const char *p = strrchr(text, ')'); /* field 2 is the name, which may contain any character, so
-                                           fields are counted from its end */
+    /* Field 2 is the name of the command in brackets. The name may contain any character, so the
+     * fields are counted from the last bracket. */
+    const char *p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (!p || sscanf(p, "%llu", &started) != 1)

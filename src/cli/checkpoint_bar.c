@@ -4,7 +4,8 @@
 #include "src/report/progress.h"
 #include "src/report/terminal.h"
 
-/* Create the bar. If there is no memory for it, the work continues without a bar. */
+/* Create the bar. If there is no memory for it, set bar->progress to NULL; the subcommand then runs
+ * without a bar. */
 static void begin_bar(fsdp_checkpoint_bar *bar, size_t total)
 {
     const fsdp_progress_options options = {.description = bar->description,

@@ -3,18 +3,18 @@
 #pragma once
 #include <fsdp/progress.h>
 
-/* Before the first step, all fields except the description are zero. */
+/* The caller sets `description`, and sets the other fields to zero. */
 typedef struct fsdp_checkpoint_bar {
     const char *description;
-    fsdp_progress *progress; /* NULL until the first step */
+    fsdp_progress *progress; /* NULL until the first call of fsdp_checkpoint_bar_step() */
     size_t done;             /* number of items that the bar shows as done */
 } fsdp_checkpoint_bar;
 
-/* Show that `done` of `total` items are done. The first call draws the bar. This is an
- * fsdp_source_progress_fn, and its context is an fsdp_checkpoint_bar. */
+/* An fsdp_source_progress_fn that shows that `done` of `total` items are done. `bar` is an
+ * fsdp_checkpoint_bar. The first call creates the bar. */
 void fsdp_checkpoint_bar_step(void *bar, size_t done, size_t total);
-/* Remove the bar from the terminal. Call this before other output; the next step draws the bar
- * again. */
+/* Erase the bar from the terminal. Call this before other output is printed. The next step draws
+ * the bar again. */
 void fsdp_checkpoint_bar_clear(fsdp_checkpoint_bar *bar);
 /* End the bar and leave its last state on the terminal. The next step begins a new bar. */
 void fsdp_checkpoint_bar_end(fsdp_checkpoint_bar *bar);

@@ -1,4 +1,5 @@
-/* `fsdp checkpoint convert` and merge-weights: write a checkpoint in another format. */
+/* `fsdp checkpoint convert` and `fsdp checkpoint merge-weights`: write a checkpoint in another
+ * format. */
 #include <stdio.h>
 #include <string.h>
 
@@ -99,7 +100,7 @@ static const fsdp_options_spec spec = {
     .check = check_config,
 };
 
-/* --- the command --- */
+/* --- the conversion --- */
 
 static const char *const format_names[] = {
     [FSDP_CONVERT_DCP] = "torch.distributed.checkpoint",
@@ -121,8 +122,9 @@ static void print_note(const char *note, void *context)
     fprintf(stderr, "%s: note: %s\n", spec.program, note);
 }
 
-/* Return the folder or hub name whose config.json defines the names of the model's parameters; NULL
- * if there is none. */
+/* Return the folder or hub name of the model that defines the names of the parameters. This is the
+ * model of --model, or else the source, if it is a Hugging Face folder. Returns NULL if there is no
+ * such model. */
 static const char *model_of(const fsdp_source *source, const fsdp_convert_options *options)
 {
     const char *path = fsdp_source_path(source);
@@ -131,9 +133,10 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Find the parts of names that must be removed in addition to the prefixes of wrappers. Weights
- * that do not fit the config.json next to them are accepted, but weights that do not fit --model
- * are an error. */
+/* Compare the weights with the model of model_of(). *change is set to the parts that must be
+ * removed from the names of the weights, besides those that wrappers add. *use is set to the
+ * tensors that the model of --model uses. Weights that do not fit --model are an error. Weights
+ * that do not fit the config.json in their own folder are accepted, and no parts are removed. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -151,9 +154,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the initial model of the run that wrote `source`. Its configuration and tokenizer are copied
- * if the target is a Hugging Face folder and --model is not given. *model is NULL if the model is
- * unknown or does not exist, or if it does not fit the weights. The caller owns *model. */
+/* Find the model with which the run that wrote `source` was started. *model is set to its folder or
+ * hub name, which the caller owns. *model is set to NULL if the model is unknown or does not exist,
+ * or if the weights do not fit it. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;
@@ -181,8 +184,8 @@ static fsdp_status take_model_of_run(const fsdp_source *source, const char *to,
     return FSDP_OK;
 }
 
-/* Print a note if the target is a folder that has only weights, which neither transformers nor
- * --model can load. */
+/* If a Hugging Face folder was written without config.json, print a note, because neither
+ * transformers nor --model can load such a folder. */
 static void note_no_config(const char *to, const fsdp_convert_result *result)
 {
     char *path = fsdp_path_join(to, "config.json");
@@ -194,7 +197,7 @@ static void note_no_config(const char *to, const fsdp_convert_result *result)
     fsdp_free(path);
 }
 
-/* Returns the exit code. */
+/* Convert an open checkpoint and print the result. Returns the exit code. */
 static int convert_source(fsdp_source *source, const char *to, fsdp_convert_options *options)
 {
     fsdp_convert_result result;
@@ -225,8 +228,8 @@ static int convert_source(fsdp_source *source, const char *to, fsdp_convert_opti
     return FSDP_EXIT_OK;
 }
 
-/* Reject options that apply only to a Hugging Face folder if the target has another format. The
- * options would have no effect, and the user may have meant a folder. */
+/* Reject --max-shard-size and --model if the target is not a Hugging Face folder. They would have
+ * no effect, and the user may have expected a folder. */
 static fsdp_status check_given(const fsdp_source *source, const char *to, const fsdp_options *given,
                                const fsdp_convert_options *how)
 {
@@ -241,7 +244,7 @@ static fsdp_status check_given(const fsdp_source *source, const char *to, const 
     return FSDP_OK;
 }
 
-/* Returns the exit code. */
+/* Open the checkpoint `from` and convert it. Returns the exit code. */
 static int convert(const char *from, const char *to, const fsdp_options *given,
                    fsdp_convert_options *how)
 {
@@ -268,8 +271,8 @@ static bool names_a_file(const char *to)
     return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
 }
 
-/* Reject a target that would be a folder although its name has the ending of another file format,
- * because this must be a mistake. */
+/* Without --format, reject a target with the ending of a format that is not written, such as
+ * model.gguf. The target would become a folder, and this cannot be what the user wants. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {
     static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
@@ -284,8 +287,8 @@ static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format form
                       to);
 }
 
-/* Return the format to write. By default, merge-weights writes the folder of a model, unless `to`
- * has the name of a file. */
+/* Return the format to write: that of --format, or else a default. The default of merge-weights is
+ * a Hugging Face folder if `to` does not have the ending of a file. All other defaults are AUTO. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

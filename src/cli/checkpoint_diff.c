@@ -100,7 +100,7 @@ static fsdp_status print_difference(const fsdp_difference *d, void *context)
         print_values(d);
         break;
     }
-    fflush(stdout); /* before the bar is drawn again */
+    fflush(stdout); /* print the line before the bar is drawn again */
     return FSDP_OK;
 }
 

@@ -67,7 +67,8 @@ static totals count_items(const fsdp_source *source)
     return t;
 }
 
-/* Return torch's name of the dtype, or the name in safetensors if torch has none. */
+/* Return torch's name of the dtype. If torch does not have the dtype, return its name in
+ * safetensors. */
 static const char *dtype_of(const fsdp_source_item *item)
 {
     const fsdp_safetensors_dtype *dtype = fsdp_safetensors_dtype_by_name(item->dtype_name);
@@ -165,8 +166,8 @@ static fsdp_status print_tables(fsdp_source *source)
 
 /* --- JSON --- */
 
-/* Set `key` to `text`. Names of files and Python strings may contain bytes that are not UTF-8;
- * these bytes are written as \xNN, as Python shows them. */
+/* Set the key `key` of the object `to` to `text`. Names of files and Python strings may contain
+ * bytes that are not UTF-8. These bytes are written as \xNN, as Python's repr() does. */
 static void set_text(fsdp_json_node to, const char *key, const char *text)
 {
     fsdp_str shown = {0};
@@ -196,8 +197,8 @@ static void describe_tensor(const fsdp_source_item *item, fsdp_json_node to)
         fsdp_json_set_str(to, "placement", placement.text);
 }
 
-/* Describe a plain value. Numbers, strings, booleans and None are written as values of JSON, other
- * values as strings, as Python shows them. */
+/* Describe a plain value in the object `to`. Numbers, strings, booleans and None become the same in
+ * JSON. Any other value becomes a string in the form of Python's repr(). */
 static fsdp_status describe_value(fsdp_source *source, const fsdp_source_item *item,
                                   fsdp_json_node to)
 {
@@ -274,9 +275,9 @@ static fsdp_status inspect_one(const char *path, const inspect_config *config)
     return status;
 }
 
-/* --- a folder that holds checkpoints --- */
+/* --- listing the checkpoints in a folder --- */
 
-/* Return the path relative to the folder. */
+/* Return the part of `path` after `folder`. The path must begin with the folder. */
 static const char *name_within(const char *folder, const char *path)
 {
     path += strlen(folder);
@@ -292,8 +293,8 @@ static void list_source(fsdp_table *t, const fsdp_source *source)
     fsdp_table_cell(t, "%s", fsdp_human_bytes(sum.bytes).text);
 }
 
-/* Add a row for each checkpoint. If a checkpoint cannot be opened, its row says so, and the last
- * error is returned. */
+/* Add a row to the table for each checkpoint. If a checkpoint cannot be opened, its row says so.
+ * Returns the error of the last such checkpoint, or FSDP_OK. */
 static fsdp_status list_parts(const char *folder, const fsdp_parts *parts, fsdp_table *t)
 {
     fsdp_status failed = FSDP_OK;

@@ -31,7 +31,7 @@ static void print_damage(const char *damage, void *context)
 {
     fsdp_checkpoint_bar_clear(context);
     printf("%s\n", damage);
-    fflush(stdout); /* before the bar is drawn again */
+    fflush(stdout); /* print the line before the bar is drawn again */
 }
 
 static bool is_whole(const fsdp_verify_result *r)
@@ -52,16 +52,16 @@ static void print_result(const char *path, const fsdp_verify_result *r)
                r->has_checksums ? "" : " (safetensors have no checksums)");
 }
 
-/* Print that a file was not checked. This is not a failure: a file next to a checkpoint, such as
- * training_args.bin, may be readable only by the program that wrote it. */
+/* Print that a file was not checked, and return FSDP_EXIT_OK. This is not a failure: perhaps only
+ * the program that wrote the file can read it. An example is training_args.bin. */
 static int print_not_checked(const char *path)
 {
     printf("%s: not checked: %s\n", path, fsdp_last_error());
     return FSDP_EXIT_OK;
 }
 
-/* Verify a checkpoint and return the exit code. `is_given` says whether the user named this
- * path. */
+/* Verify one checkpoint and return the exit code. `is_given` is true if the user gave this path. It
+ * is false for a path that was found in the user's folder. */
 static int verify_one(const char *path, bool is_given)
 {
     fsdp_verify_result result;
@@ -80,7 +80,7 @@ static int verify_one(const char *path, bool is_given)
     return is_whole(&result) ? FSDP_EXIT_OK : FSDP_EXIT_FAILURE;
 }
 
-/* --- folders that contain checkpoints --- */
+/* --- verifying the folders of training checkpoints --- */
 
 static bool is_part(const fsdp_parts *parts, const char *path)
 {
@@ -90,8 +90,9 @@ static bool is_part(const fsdp_parts *parts, const char *path)
     return false;
 }
 
-/* If `path` is the folder of a training checkpoint, check that it is complete. Returns the exit
- * code. A path that is in `parts` is skipped, because verify_one() has checked it. */
+/* If `path` is the folder of a training checkpoint (checkpoint-<step>), check that it is complete.
+ * Returns the exit code. If `path` is in `parts`, nothing is done, because verify_one() has checked
+ * it. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};
@@ -134,7 +135,7 @@ static int verify_parts(const fsdp_parts *parts, const char *given)
     return code;
 }
 
-/* List the files and folders that no reader knows and that this command therefore cannot check. */
+/* List the files and folders that no reader of this library knows. They were not checked. */
 static void list_others(const fsdp_parts *others)
 {
     enum {

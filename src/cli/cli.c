@@ -28,9 +28,9 @@ static int print_text(char *text)
     return FSDP_EXIT_OK;
 }
 
-/* Write the error file of torchrun, {"message": {"message": ..., "extraInfo": ...}}. The process
- * that started this rank reads it. Returns false if no error file is wanted or if the file cannot
- * be written. */
+/* If `fsdp launch` started this rank, write `message` to the rank's error file, which the launcher
+ * reads. The format is that of torchrun: {"message": {"message": ..., "extraInfo": ...}}. Returns
+ * false if `fsdp launch` did not start this rank, or if the file cannot be written. */
 static bool write_error_file(const char *message)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -99,7 +99,7 @@ int fsdp_cli_run_rank(const char *program, fsdp_cli_rank_fn *body, void *arg)
     return code;
 }
 
-/* Print notes about the options on rank 0 only. */
+/* On rank 0, print the notes of fsdp_options_notes(): which of the given options have no effect. */
 static void print_notes(const char *program, const fsdp_options *options)
 {
     const char *rank = getenv("RANK");

@@ -1,4 +1,4 @@
-/* `fsdp bench KIND`: runs the measurement that KIND names. */
+/* `fsdp bench KIND`: runs a benchmark. KIND is train or collectives. */
 #include <stdio.h>
 #include <string.h>
 

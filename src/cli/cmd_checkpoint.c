@@ -1,4 +1,5 @@
-/* `fsdp checkpoint`: runs subcommands that read checkpoints of any format. */
+/* `fsdp checkpoint SUBCOMMAND`: inspects, verifies, compares or converts checkpoints of any
+ * format. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* `fsdp compare`: compares runs by their --metrics files. */
+/* `fsdp compare`: compares training runs by the files that --metrics wrote. */
 #include <stdio.h>
 
 #include "src/base/assert.h"

@@ -1,4 +1,4 @@
-/* `fsdp evaluate`: measures loss and ROUGE of models on held-out rows. */
+/* `fsdp evaluate`: measures the loss and the ROUGE scores of models on held-out rows of text. */
 #include <stdio.h>
 
 #include "src/base/assert.h"

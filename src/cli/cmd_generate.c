@@ -14,7 +14,7 @@ typedef struct generate_config {
     const char *prompt;
     int64_t seed;
     bool json;
-    fsdp_options *options; /* the parsed options, which own the strings above */
+    fsdp_options *options; /* the parsed options, which own all strings of this struct */
 } generate_config;
 
 #define PLACE(field) .offset = offsetof(generate_config, field)
@@ -126,7 +126,8 @@ static void print_ids(const int32_t *ids, size_t n)
     puts("]");
 }
 
-/* Print a text on one line: newlines in it become spaces, so that line i belongs to prompt i. */
+/* Print a text on one line. Line breaks in it become spaces, so that each line of the output is one
+ * text. */
 static void print_text(const char *text)
 {
     for (; *text; text++)
@@ -152,7 +153,7 @@ static void print_note(const char *note, void *arg)
     fprintf(stderr, "fsdp generate: note: %s\n", note);
 }
 
-/* --- the command --- */
+/* --- generating --- */
 
 static fsdp_status generate(fsdp_group *group, void *arg)
 {

@@ -1,5 +1,6 @@
-/* `fsdp launch`: starts the ranks of a command on one host, with the options of torchrun. This file
- * reads the options, finds the command and counts attempts. */
+/* `fsdp launch`: starts the ranks of a command on one host. Its options are those of torchrun. This
+ * file reads the options, finds the program to run, and starts the ranks again after a failure.
+ * src/launch starts and watches the ranks of one attempt. */
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -19,14 +20,14 @@
 #include "src/comm/task.h"
 #include "src/launch/launch.h"
 
-/* The values of the options as the user gave them. */
+/* The values of the options. */
 typedef struct launch_config {
     const char *nproc, *nnodes, *rdzv_id, *role, *master_addr, *log_dir, *redirects, *tee;
     int node_rank, master_port, max_restarts, bind, omp_num_threads;
     double shutdown_timeout_s;
     bool standalone, module;
     fsdp_option_list local_ranks_filter;
-    int n_ranks; /* computed from nproc */
+    int n_ranks; /* number of ranks, computed from nproc */
 } launch_config;
 
 static const char *const binds[] = {"core", "numa", "none", NULL};
@@ -114,7 +115,8 @@ static const fsdp_option table[] = {
 };
 /* clang-format on */
 
-/* Check --nnodes. Only one host is supported: "1", or "1:1" in torchrun's elastic form. */
+/* Check --nnodes. Only one host is supported, so the value must be "1", or "1:1" in torchrun's form
+ * MIN:MAX. */
 static fsdp_status check_nnodes(const char *text)
 {
     if (strcmp(text, "1") == 0 || strcmp(text, "1:1") == 0)
@@ -152,8 +154,8 @@ static fsdp_status read_nproc(const char *text, int *n)
     return FSDP_OK;
 }
 
-/* With --standalone or --rdzv-endpoint, choose a free port if --master-port is not given, as
- * torchrun does. Jobs that run at the same time need different ports. */
+/* With --standalone or --rdzv-endpoint, the default of --master-port is a free port, as in
+ * torchrun: jobs that run at the same time need different ports. */
 static void derive(void *target, const fsdp_options *options)
 {
     launch_config *c = target;
@@ -199,9 +201,10 @@ static const fsdp_options_spec spec = {
     .check = check_options,
 };
 
-/* Read one entry of --redirects or --tee, and move *at past the entry and its comma. The entry is
- * rank:number if `by_rank`, otherwise only a number. *rank is set only if `by_rank`. Returns false
- * if the text is not such an entry. */
+/* Read one entry of --redirects or --tee, and move *at past the entry and its comma. An entry is
+ * RANK:STREAMS if `by_rank` is true, and STREAMS otherwise. *bits is set to STREAMS, a sum of
+ * FSDP_STREAM_*. *rank is set only if `by_rank` is true. Returns false if there is no valid entry
+ * at *at. */
 static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
 {
     char *end;
@@ -219,8 +222,9 @@ static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
     return true;
 }
 
-/* Read the value of --redirects or --tee into streams [n]. The value is one number for all ranks,
- * or a list of the form rank:number,rank:number. */
+/* Read the value of --redirects or --tee. `flag` is the name of the option. streams[r] is set to
+ * the streams of rank r, for n ranks. The value is one number for all ranks, or a list of the form
+ * RANK:STREAMS,RANK:STREAMS. */
 static fsdp_status read_streams(const char *flag, const char *text, int n, int *streams)
 {
     const char *at = text;
@@ -262,8 +266,8 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Search for a program as execvp() does, and return its path, which the caller owns. Returns NULL
- * if there is no program of this name or if memory ran out. */
+/* Search for the program `name` as execvp() does, and return its path, which the caller owns.
+ * Returns NULL if there is no such program, or when out of memory. */
 static char *find_program(const char *name)
 {
     if (strchr(name, '/')) {
@@ -302,7 +306,8 @@ static fsdp_status find_command(fsdp_launch *launch)
     return launch->program ? FSDP_OK : FSDP_ERR_NOT_FOUND;
 }
 
-/* Find a free port, for programs whose rank 0 listens on MASTER_PORT. */
+/* Set *port to a free TCP port. Programs other than fsdp may need it: their rank 0 listens on
+ * MASTER_PORT. */
 static fsdp_status find_free_port(int *port)
 {
     struct sockaddr_in any = {.sin_family = AF_INET};
@@ -364,12 +369,14 @@ static void launch_fini(fsdp_launch *launch)
     fsdp_free(launch->cpus);
 }
 
-/* Run attempts until one succeeds or no restart is allowed. Returns the exit code. */
+/* Run all ranks, and run them again after a failure as often as --max-restarts allows. Returns the
+ * exit code of the last attempt. */
 static int run_attempts(const fsdp_launch *launch)
 {
     fsdp_attempt attempt = {0};
-    /* Without this, the launcher would be killed if the process that reads its output ends before
-     * the ranks. For example, Ctrl-C also ends `| tee log`, while the ranks may still be saving. */
+    /* Ignore SIGPIPE, because the process that reads the launcher's output may end before the
+     * ranks. For example, Ctrl-C also ends `tee` in `| tee log`, while the ranks may still be
+     * saving. */
     signal(SIGPIPE, SIG_IGN);
     for (int restarts = 0;; restarts++) {
         if (fsdp_launch_attempt(launch, restarts, &attempt) != FSDP_OK)
@@ -384,8 +391,8 @@ static int run_attempts(const fsdp_launch *launch)
     }
 }
 
-/* Does the command ask for --help or --print-config? If so, the launcher prints the text itself,
- * because otherwise every rank would print it. */
+/* Return true if the command is an fsdp command with --help or --print-config. The launcher then
+ * prints the text itself, because otherwise every rank would print it. */
 static bool asks_for_text(const fsdp_launch *launch)
 {
     for (char **word = launch->command + 1; launch->is_subcommand && *word; word++)

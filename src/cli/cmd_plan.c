@@ -1,6 +1,6 @@
-/* `fsdp plan`: prints what a run of `fsdp train` with the same options would need. Its option table
- * is that of train with a few more options. Options of train that do not affect a plan are
- * accepted. */
+/* `fsdp plan`: prints the memory and the collectives that a run of `fsdp train` with the same
+ * options would need. It has all options of `fsdp train`, even those that do not affect a plan, and
+ * a few options of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 #include "src/plan/plan.h"
 
 typedef struct plan_config {
-    fsdp_train_config train; /* must be first: train's table has offsets into it */
+    fsdp_train_config train; /* must be the first field: the offsets in train's table are relative
+                                to it */
     int world_size, local_world_size;
     bool schedule, json;
 } plan_config;
@@ -49,8 +50,7 @@ static const fsdp_option own[] = {
      .help = "print one JSON object instead of tables"},
 };
 
-/* Options of train that do not affect a plan, such as those about data (except its kind), duration
- * and outputs. */
+/* Options of train that do not affect a plan, such as --data, --epochs and --output. */
 static const char *const not_looked_at[] = {
     "from-config",
     "tokenizer",
@@ -105,7 +105,8 @@ static bool is_looked_at(const char *name)
     return true;
 }
 
-/* Make a table of the plan's own options and train's options. The caller owns it. */
+/* Return a table with the options that only plan has, followed by those of train. *count is set to
+ * the number of options. The caller owns the table. Returns NULL when out of memory. */
 static fsdp_option *make_table(size_t *count)
 {
     const fsdp_options_spec *train = fsdp_train_options();
@@ -118,7 +119,8 @@ static fsdp_option *make_table(size_t *count)
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
-            o->value = "false"; /* unlike in train, because saving requires --output */
+            /* The default is true in train, but --output would then be required. */
+            o->value = "false";
         if (is_looked_at(o->name))
             continue;
         o->required = false;
@@ -140,16 +142,16 @@ static fsdp_status plan(const plan_config *c)
     return status == FSDP_OK ? fsdp_memory_limit_check(&c->train, c->world_size, local) : status;
 }
 
-/* Does another rank print the plan? Under `fsdp launch`, only rank 0 prints it, because the plans
- * of all ranks are the same. */
+/* Return true if another rank prints the plan. All ranks have the same plan, so only rank 0 prints
+ * it under `fsdp launch`. */
 static bool is_printed_by_another_rank(void)
 {
     const char *rank = getenv("RANK");
     return rank && atoi(rank) > 0;
 }
 
-/* If --world-size comes from the user, ignore a --local-world-size from the environment: it belongs
- * to a launch with another world size. */
+/* If the user gives --world-size, ignore LOCAL_WORLD_SIZE in the environment, because it belongs to
+ * a launch with another world size. */
 static void derive(void *config, const fsdp_options *options)
 {
     plan_config *c = config;

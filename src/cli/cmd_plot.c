@@ -1,4 +1,4 @@
-/* `fsdp plot`: draws the curves of --metrics files as a picture. */
+/* `fsdp plot`: draws the loss curves in --metrics files, as a picture. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,8 +54,8 @@ static const fsdp_options_spec spec = {
     .min_positional = 1,
 };
 
-/* Check that --output names a picture. This catches `-o a.jsonl b.jsonl`, where the name of the
- * picture is missing. */
+/* Check that a picture can be written to --output. A user who types `-o a.jsonl b.jsonl` has
+ * forgotten the name of the picture, so names of metrics files are refused. */
 static fsdp_status check_output(const char *output, char *const *files, int count)
 {
     const char *end = strrchr(output, '.');

@@ -7,8 +7,9 @@
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
-/* Did `fsdp launch` restart this run? Restarts by other launchers do not count: they also restart a
- * run that was refused, so the files in the output folder may be from any earlier run. */
+/* Return true if `fsdp launch` restarted this run after a failure. Restarts by other launchers do
+ * not count, because they also restart a run that refused its output folder. The files in the
+ * folder may then be from any earlier run. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -1,4 +1,4 @@
-/* `fsdp verify`: checks that this build computes the same numbers as PyTorch on this machine. */
+/* `fsdp verify`: checks that this build, on this machine, computes the same numbers as PyTorch. */
 #include <math.h>
 #include <stdio.h>
 
@@ -17,9 +17,10 @@ typedef struct verify_config {
     bool json;
     int threads_per_rank;
     const char *isa;
-    char **paths; /* [n_paths] folders */
+    char **paths; /* [n_paths] folders of test cases */
     int n_paths;
-    bool failed; /* a comparison failed, or nothing was compared; set only on rank 0 */
+    /* true: a comparison failed, or nothing was compared. Set only on rank 0. */
+    bool failed;
 } verify_config;
 
 static const fsdp_option table[] = {
@@ -132,7 +133,7 @@ static void print_counts(const verify_config *config, const fsdp_verify_counts *
     fsdp_json_destroy(doc);
 }
 
-/* --- the command --- */
+/* --- comparing --- */
 
 static fsdp_status verify_all(fsdp_group *group, void *arg)
 {
@@ -164,5 +165,5 @@ int fsdp_cmd_verify(int argc, char **argv)
     config.paths = fsdp_options_positional(options, &config.n_paths);
     code = fsdp_cli_run_rank(spec.program, verify_all, &config);
     fsdp_options_destroy(options);
-    return config.failed ? FSDP_EXIT_FAILURE : code; /* the failures have been printed */
+    return config.failed ? FSDP_EXIT_FAILURE : code; /* report() has printed the failures */
 }

@@ -1,5 +1,5 @@
-/* The commands of `fsdp`. To add a command, add a line to FSDP_COMMANDS, and a file, cmd_<name>.c,
- * that defines
+/* The commands of `fsdp`. To add a command, add a line to FSDP_COMMANDS, and add a file
+ * cmd_<name>.c that defines
  *     int fsdp_cmd_<name>(int argc, char **argv);
  * argv[0] is the name of the command, and the rest are its arguments. The function returns an
  * fsdp_exit. */
@@ -8,7 +8,7 @@
 
 #include "src/launch/exit_code.h"
 
-/* X(name, "one line of help"), in the order in which `fsdp help` lists the commands. */
+/* X(name, "one line of help") for each command, in the order in which `fsdp help` lists them. */
 /* clang-format off */
 #define FSDP_COMMANDS(X) \
     X(train, "fine-tune or pretrain a model") \
@@ -28,10 +28,11 @@
 FSDP_COMMANDS(FSDP_DECLARE_COMMAND)
 #undef FSDP_DECLARE_COMMAND
 
-/* Is there a command of this name in the table of main.c? This is for commands that run other
- * commands. */
+/* Return true if there is a command with this name. `fsdp launch` uses this to distinguish commands
+ * from other programs. */
 bool fsdp_command_exists(const char *name);
 /* Return the command whose name is most similar to `name`; NULL if none is similar enough. */
 const char *fsdp_command_nearest(const char *name);
-/* Run the command argv[0], which must exist, and return its exit code. */
+/* Run the command whose name is argv[0], and return its exit code. The command must exist
+ * (asserted). */
 int fsdp_command_run(int argc, char **argv);

@@ -1,4 +1,5 @@
-/* Options of text generation that several commands share, named as in transformers. */
+/* Options of text generation that several commands share. Their names are those that transformers
+ * uses. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -10,9 +11,9 @@
 /* The choices of --early-stopping, in the order of the enum fsdp_early_stopping. */
 extern const char *const fsdp_early_stopping_choices[];
 
-/* The rows of an option table. `at` is the offset of an fsdp_generation_settings in the command's
- * struct; `longest` is what --help shows as the default length. Call
- * fsdp_generation_options_given() after parsing. */
+/* The options, as rows of a command's option table. `at` is the offset of an
+ * fsdp_generation_settings in the command's struct. `longest` is the default that --help shows for
+ * --max-new-tokens. After parsing, the command must call fsdp_generation_options_given(). */
 /* clang-format off */
 #define FSDP_GENERATION_OPTIONS(at, longest)                                                       \
     {.name = "max-new-tokens", FSDP_SETTING_INT(at, max_new_tokens), .shown_default = longest,     \
@@ -61,6 +62,6 @@ extern const char *const fsdp_early_stopping_choices[];
 #define FSDP_FILE_OR(text) .shown_default = "generation_config.json's, else " text
 /* clang-format on */
 
-/* Record in *settings which generation options were given (on the command line, in a file or in an
- * environment variable), and which of these the user asked for (fsdp_options_asked_for()). */
+/* Record in *settings, for each generation option, the results of fsdp_options_given() and
+ * fsdp_options_asked_for(). */
 void fsdp_generation_options_given(const fsdp_options *options, fsdp_generation_settings *settings);

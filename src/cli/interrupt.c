@@ -1,5 +1,5 @@
-/* A thread waits for the signals, which are blocked in all other threads. Unlike a signal handler,
- * this thread may call any function. */
+/* Handles signals in a thread that waits for them. They are blocked in all other threads. Unlike a
+ * signal handler, this thread may call any function. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -27,24 +27,24 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* Wait until a save into `output` has finished, but not longer than patience_s, and then remove the
- * save if it is unfinished. The limit is shorter than the time after which `fsdp launch` kills
- * ranks (supervisor.c). */
+/* Wait until a save into `output` has finished, but not longer than patience_s. Then remove the
+ * save if it is unfinished. patience_s is shorter than the default time that `fsdp launch` gives
+ * ranks after a signal (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;
     const struct timespec pause = {0, 2000000};
     double end = fsdp_clock_s() + patience_s;
-    do /* at least once: a save may be about to begin */
+    do /* check at least once, because a save may be about to begin */
         nanosleep(&pause, NULL);
     while (fsdp_atomic_directory_is_pending(output, (int)getpid()) && fsdp_clock_s() < end);
     fsdp_atomic_directory_sweep(output, (int)getpid());
 }
 
-/* Wait for the run to end or for a second signal. `fsdp launch` does not wait longer than its
- * --shutdown-timeout. If a sender signals all processes of a job (Slurm, a service manager), a rank
- * receives its signal twice, because the launcher also passes it on. So a second signal does not
- * count if it comes within same_signal_s. */
+/* Wait until the run ends or a second signal comes. (`fsdp launch` sends a second signal after its
+ * --shutdown-timeout.) A second signal within same_signal_s does not count. If Slurm or a service
+ * manager signals all processes of a job, a rank gets the signal twice, because the launcher also
+ * passes it on. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {
     static const double same_signal_s = 1.0;
@@ -97,8 +97,9 @@ fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end)
     pthread_attr_destroy(&attributes);
     if (!failure)
         return self;
-    sigprocmask(SIG_SETMASK, &before, NULL); /* without the thread, signals work as usual, even
-                                                during a save */
+    /* The thread could not be started. Unblock the signals, which then end the process as usual,
+     * even during a save. */
+    sigprocmask(SIG_SETMASK, &before, NULL);
     fsdp_free(self);
     return NULL;
 }

@@ -1,4 +1,5 @@
-/* The command table of `fsdp`. */
+/* The program `fsdp`. Finds and runs a command, and does what all commands need before and after
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -89,9 +90,9 @@ int fsdp_cmd_help(int argc, char **argv)
 
 static int run_command(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* writing beyond the file size limit becomes an error of write() */
-    /* Do not return freed memory to the system after each step: the next step would get it back one
-     * page fault at a time. */
+    signal(SIGXFSZ, SIG_IGN); /* write() beyond the limit of a file's size then returns an error */
+    /* Keep freed memory instead of returning it to the system after each step. Otherwise the next
+     * step would get it back one page fault at a time. */
     mallopt(M_MMAP_THRESHOLD, 16 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
     if (argc < 2) {
@@ -106,17 +107,17 @@ static int run_command(int argc, char **argv)
         return FSDP_EXIT_OK;
     }
     const command *c = find_command(name);
-    /* Disable the cache of oneDNN: matrix products keep their own primitives
-     * (kernels/cpu/product_onednn.c), and the cache would store them a second time. launch may
-     * start other programs, so it does not change their environment. */
+    /* Disable oneDNN's cache of primitives. The matrix products have a cache of their own
+     * (kernels/cpu/product_onednn.c), so each primitive would be stored twice. `fsdp launch` does
+     * not set the variable, because the programs that it starts would inherit it. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);
 }
 
-/* Flush standard output and return the exit code. If a result could not be written, for example
- * because the disk is full, this is a failure. The reason is known only if the flush fails: if an
- * earlier write failed, stdio remembers the failure, but not why. */
+/* Flush standard output and return the exit code. A successful command becomes a failure if its
+ * output could not be written, for example because the disk is full. The reason is known only if
+ * this flush fails. If an earlier write failed, stdio records that it failed, but not why. */
 static int close_output(int exit_code)
 {
     const bool failed = ferror(stdout) != 0;
@@ -128,9 +129,9 @@ static int close_output(int exit_code)
     return fsdp_cli_failed("fsdp");
 }
 
-/* If the descriptor of standard input, output or error is closed, open a placeholder in its place.
- * Otherwise a file that is opened later would get this descriptor. The placeholder has the wrong
- * access mode, so that reads and writes fail. */
+/* If the descriptor of standard input, output or error is closed, open /dev/null in its place.
+ * Otherwise the next file that is opened would get this descriptor. /dev/null is opened in the
+ * wrong mode, so reads from standard input fail, and so do writes to standard output and error. */
 static void fill_closed(void)
 {
     for (int fd = 0; fd <= 2; fd++)

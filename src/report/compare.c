@@ -1,4 +1,4 @@
-/* Compares runs from their --metrics files. */
+/* Compares training runs by their metrics files (metrics.h). */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -12,24 +12,24 @@
 #include "src/report/metrics.h"
 #include "src/report/table.h"
 
-/* The content of a file's summary line. */
+/* The content of the summary line of a metrics file. */
 typedef struct summary {
     bool found;
     int64_t steps;
     double train_loss, validation_loss, step_s, total_s, host_mib;
 } summary;
 
-/* One row of the memory table, in bytes. */
+/* The peak memory of one rank, in bytes: by purpose and in total. */
 typedef struct rank_memory {
     int64_t tags[FSDP_TAG_COUNT], allocated;
 } rank_memory;
 
 typedef struct run {
-    char *name; /* name of the file, without its ending */
+    char *name; /* name of the metrics file, without its ending */
     summary end;
     rank_memory *ranks; /* [n_ranks] */
     size_t n_ranks, cap_ranks;
-    fsdp_metrics_curve losses; /* losses of the steps */
+    fsdp_metrics_curve losses; /* the training loss of each step */
 } run;
 
 /* --- reading --- */
@@ -97,8 +97,8 @@ static void free_runs(run *runs, size_t n)
 
 /* --- tables --- */
 
-/* Add a cell for a loss. If the loss is not finite, for example because the run did not measure it,
- * the cell is "-". */
+/* Add a cell with a loss. The cell is "-" if the loss is not finite, for example because the run
+ * did not measure it. */
 static void loss_cell(fsdp_table *table, double loss)
 {
     if (isfinite(loss))
@@ -165,9 +165,10 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 
 /* --- losses --- */
 
-/* Return the point of `step`, or NULL if the run does not have it. The steps of a run are in
- * ascending order, but need not start at 1. *from is advanced to the first point that is not before
- * `step`, and the next call continues there. */
+/* Return the point of a run at the step `step`, or NULL if there is none. The points are in
+ * ascending order of steps, but need not start at step 1. The search starts at index *from. *from
+ * is then set to the index of the first point that is not before `step`, so the next call must be
+ * for a later step. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

@@ -1,7 +1,7 @@
-/* A sample reads /proc/PID/stat of every process to find the processes of the tree. For each of
- * these, it reads smaps_rollup and looks for memfds among the file descriptors. It need not know
- * how much of each memfd is mapped, because the sum of Pss_Shmem over the processes is the mapped
- * part of all memfds together. */
+/* Measures the memory of a process tree. A sample reads /proc/PID/stat of every process to find the
+ * processes of the tree. For each of these, it reads smaps_rollup and looks for memfds among the
+ * file descriptors. The mapped part of a single memfd need not be known: the sum of Pss_Shmem over
+ * the processes is the mapped part of all memfds together. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,10 +27,10 @@ typedef struct process {
 typedef struct memfd {
     dev_t device;
     ino_t inode;
-    int64_t bytes; /* allocated bytes */
+    int64_t bytes; /* bytes of its allocated blocks */
 } memfd;
 
-/* The buffers of a sample. The next sample reuses them. */
+/* The processes and memfds that a sample finds. The next sample reuses the arrays. */
 typedef struct walk {
     process *processes;
     size_t n_processes, processes_cap;
@@ -41,12 +41,13 @@ typedef struct walk {
 struct fsdp_hostmem {
     pid_t *roots;
     size_t n_roots;
-    pthread_mutex_t lock; /* guards walk, peak, samples */
+    pthread_mutex_t lock; /* guards walk, peak and samples */
     walk walk;
     fsdp_hostmem_usage peak;
     int64_t samples;
 
-    bool running; /* accessed by the owner's thread only */
+    /* true: the thread has been started. Used only by the caller that starts and stops sampling. */
+    bool running;
     pthread_t thread;
     double period_s;
     pthread_mutex_t stop_lock; /* guards stopping */
@@ -56,8 +57,8 @@ struct fsdp_hostmem {
 
 /* --- reading /proc --- */
 
-/* Read the file as a string of at most bytes - 1 characters. Returns false if the file cannot be
- * read. */
+/* Read the file into `text` as a string of at most bytes - 1 characters. Returns false if the file
+ * cannot be read or is empty. */
 static bool read_file(const char *path, char *text, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -110,8 +111,8 @@ static const process *find_process(const walk *w, pid_t pid)
     return bsearch(&key, w->processes, w->n_processes, sizeof key, compare_pids);
 }
 
-/* Mark the roots and their descendants, in rounds, until a round changes nothing. A tree of depth d
- * takes at most d rounds. */
+/* Set in_tree of the roots and of all their descendants. Each round finds the children of the
+ * processes found before. The last round finds none. */
 static void mark_tree(walk *w, const pid_t *roots, size_t n_roots)
 {
     for (size_t i = 0; i < w->n_processes; i++)
@@ -152,8 +153,8 @@ static fsdp_status list_processes(walk *w)
     return status;
 }
 
-/* Return the bytes in the line `name` of smaps_rollup, e.g. "Pss: 1234 kB"; 0 if there is no such
- * line. */
+/* Return the number of bytes in a line of smaps_rollup, such as "Pss: 1234 kB". `name` is the
+ * beginning of the line, such as "\nPss:". Returns 0 if there is no such line. */
 static int64_t rollup_bytes(const char *text, const char *name)
 {
     const char *line = strstr(text, name);
@@ -230,7 +231,7 @@ static fsdp_status take_sample(walk *w, const pid_t *roots, size_t n_roots,
     return FSDP_OK;
 }
 
-/* --- the sampler --- */
+/* --- sampling --- */
 
 fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n, fsdp_hostmem **out)
 {
@@ -313,8 +314,8 @@ static struct timespec timespec_from_ns(int64_t ns)
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-/* Sample until stopped. A failed sample (out of memory, no /proc) is left out. Callers can see this
- * from the number of samples. */
+/* The body of the thread: take samples until sampling is stopped. A sample that fails (out of
+ * memory, no /proc) is ignored. Callers can notice this by the number of samples. */
 static void *sampler(void *arg)
 {
     fsdp_hostmem *h = arg;
@@ -326,8 +327,8 @@ static void *sampler(void *arg)
         (void)ignored;
         int64_t now_ns = fsdp_clock_ns();
         next_ns += (int64_t)(h->period_s * 1e9);
-        if (next_ns < now_ns + 10000000) /* wait 10 ms even if the sample took longer
-                                            than the period */
+        /* Wait at least 10 ms, even if the sample took longer than the period. */
+        if (next_ns < now_ns + 10000000)
             next_ns = now_ns + 10000000;
         struct timespec next = timespec_from_ns(next_ns);
         pthread_mutex_lock(&h->stop_lock);

@@ -1,5 +1,7 @@
-/* Only snprintf() rounds numbers. Limits such as 9.9995 are the smallest values that it would round
- * to a number with one more digit, or to one that needs the next unit. */
+/* Formats numbers for people. The number of decimals and the unit are chosen first, and then
+ * snprintf() rounds. So limits such as 9.9995 are the smallest values that snprintf() would round
+ * to a number with one more digit, or to one that needs the next unit. Durations of a minute or
+ * more are rounded to whole seconds. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,8 +13,9 @@ static int decimals_for(double value)
     return value < 9.9995 ? 3 : value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
 }
 
-/* Format a value with one of `units` [n]. As long as the value is `limit` or more and there is a
- * next unit, divide the value by `base` and take that unit. */
+/* Format `value` with one of units [n], beginning with units[0]. While the absolute value is at
+ * least `limit` and there is a next unit, the value is divided by `base` and the next unit is
+ * taken. */
 static fsdp_human with_unit(double value, double base, double limit, const char *const *units,
                             size_t n)
 {

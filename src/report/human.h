@@ -1,5 +1,5 @@
-/* Numbers in readable form with four digits: "1.234 GiB", "12.34 s", "60.51 M". They are returned
- * by value, so that printf("%s", fsdp_human_bytes(n).text) needs no buffer. */
+/* Formats numbers for people, usually with four digits: "1.234 GiB", "12.34 s", "60.51 M". The text
+ * is returned by value, so printf("%s", fsdp_human_bytes(n).text) needs no buffer. */
 #pragma once
 #include <stdint.h>
 
@@ -9,19 +9,23 @@ typedef struct fsdp_human {
     char text[32];
 } fsdp_human;
 
-/* Format bytes in binary units: "0 B", "1023 B", "1.000 KiB", "12.34 MiB", "1023 GiB", ... */
+/* Format a number of bytes in binary units: "0 B", "1023 B", "1.000 KiB", "12.34 MiB", "1023
+ * GiB". */
 fsdp_human fsdp_human_bytes(int64_t bytes);
 
-/* Format a duration: "850 ns", "12.34 us", "123.4 ms", "12.34 s", and above a minute "2 min 05 s",
- * "3 h 07 min", "2 d 04 h". The text is "?" if the number is not finite. */
+/* Format a duration: "850.0 ns", "12.34 us", "123.4 ms", "12.34 s". Durations from a minute on have
+ * two units: "2 min 05 s", "3 h 07 min", "2 d 04 h". The text is "?" if `seconds` is too large or
+ * not finite. */
 fsdp_human fsdp_human_duration(double seconds);
 
-/* Return "NaN", "Infinity" or "-Infinity". NaN never has a sign, whatever printf would print. */
+/* Return the text for a value that is not finite: "NaN", "Infinity" or "-Infinity". NaN has no
+ * sign, although printf() may print one. */
 const char *fsdp_human_not_finite(double value);
-/* Return advice for a user whose forward in `dtype` gave a value that is not finite. The text is
- * static. */
+/* Return advice for a user whose model computed a value that is not finite. `dtype` is the dtype of
+ * the model's forward. The text is static. */
 const char *fsdp_human_not_finite_advice(fsdp_dtype dtype);
 
-/* Format a count in decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G". A number below 1000
- * with a fraction keeps four digits: "7.213". The text is "?" if the number is not finite. */
+/* Format a count in decimal units: "0", "999", "1.234 k", "60.51 M", "1.100 G". A count below 1000
+ * has decimals only if it is not a whole number: "7.213". The text is "?" if `count` is not
+ * finite. */
 fsdp_human fsdp_human_count(double count);

@@ -1,5 +1,6 @@
-/* Each line is written with one write(2) to a descriptor in append mode. So lines of a resumed run
- * or of two writers do not mix, and no line is still in a buffer when the process is killed. */
+/* Writes and reads metrics files. Each line is written with one write(2) to a descriptor in append
+ * mode. So lines of two writers do not mix, and no complete line is still in a buffer when the
+ * process is killed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -15,13 +16,13 @@
 #include "src/report/metrics.h"
 
 enum {
-    MAX_TAIL_BYTES = 1 << 20 /* length of the longest last line that can be repaired */
+    MAX_TAIL_BYTES = 1 << 20 /* maximum length of a last line that is checked and repaired */
 };
 
 struct fsdp_metrics {
     char *path;
     int fd;
-    fsdp_json *line; /* the line that has been begun but not written, or NULL */
+    fsdp_json *line; /* the line that was begun but is not written yet, or NULL */
 };
 
 /* --- writing --- */
@@ -35,7 +36,7 @@ static bool is_json(const char *text, size_t bytes)
     return true;
 }
 
-/* Append all bytes. On failure, a regular file is truncated to its previous length. */
+/* Append n bytes to the file. On failure, a regular file is truncated to its previous length. */
 static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t n)
 {
     struct stat before;
@@ -56,9 +57,9 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
     return FSDP_OK;
 }
 
-/* Repair the end of a file of `size` bytes whose last line has no newline. `tail` [bytes] is that
- * line. If it is complete JSON, a newline is appended. If it seems to be the beginning of a JSON
- * line, it is removed. */
+/* Repair the end of a file of `size` bytes. Its last line, tail [bytes], has no newline. If the
+ * line is complete JSON, append a newline. If it is the beginning of a JSON object, remove the
+ * line. Otherwise return FSDP_ERR_FORMAT. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
 {
     if (is_json(tail, bytes))
@@ -99,8 +100,8 @@ static fsdp_status end_last_line(const fsdp_metrics *m)
 
 static fsdp_status open_file(fsdp_metrics *m, bool append)
 {
-    /* A pipe or a terminal may not be readable. So open the file for reading only if it is a
-     * regular file to which lines are appended. */
+    /* Only a regular file to which lines are appended is opened for reading, to check its last
+     * line. A pipe or a terminal may not be readable. */
     struct stat st;
     bool read_tail = append && stat(m->path, &st) == 0 && S_ISREG(st.st_mode);
     m->fd = open(m->path,
@@ -242,7 +243,7 @@ static fsdp_status read_lines(FILE *file, const char *path, char **text, fsdp_me
         fsdp_json_destroy(doc);
         if (status != FSDP_OK) {
             fsdp_error_context(status, "line %lld", (long long)number);
-            /* FSDP_ERR_NOT_FOUND from `each` means a missing key, not a missing file. */
+            /* From each(), FSDP_ERR_NOT_FOUND means a missing key, not a missing file. */
             return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
         }
     }
@@ -313,7 +314,8 @@ fsdp_status fsdp_metrics_truncate(const char *path, int64_t step)
     cut c = {.step = (double)step};
     if (!fsdp_path_is_file(path))
         return FSDP_OK;
-    char *file = realpath(path, NULL); /* if path is a link, rewrite its target */
+    /* If `path` is a symbolic link, rewrite the file to which it points. */
+    char *file = realpath(path, NULL);
     fsdp_status status = file ? fsdp_atomic_file_begin(file, 0, &c.to) : fsdp_error_nomem();
     free(file);
     FSDP_TRY(status);

@@ -1,46 +1,51 @@
-/* Metrics as JSON lines, one object per line, for `--metrics FILE` and its readers.
+/* Writes and reads files of metrics (`--metrics FILE`). Each line is a JSON object:
  *
  *     {"kind": "step", "step": 1, "epoch": 1, "loss": 10.41, "grad_norm": 3.2, "lr": 0.002, ...}
  *     {"kind": "validation", "step": 100, "epoch": 1, "loss": 6.1, ...}
  *     {"kind": "epoch", ...}   {"kind": "summary", ...}
  *
- * Keys are in the order in which they were set. Numbers are the shortest text that reads back as
- * the same double. NaN and infinities, which JSON lacks, are the strings "NaN", "Infinity" and
- * "-Infinity". A line is written with one call when it is complete. */
+ * The keys of a line are in the order in which they were set. A number is written as the shortest
+ * text that reads back as the same double. NaN and infinities, which JSON lacks, are the strings
+ * "NaN", "Infinity" and "-Infinity". A complete line is written with one system call. */
 #pragma once
 #include "src/base/json.h"
 
 typedef struct fsdp_metrics fsdp_metrics;
 
-/* Open a file for metrics. If `append` is true (for a resumed run), keep the existing lines, but
- * remove a last line that a crash left incomplete. Returns FSDP_ERR_FORMAT if the file ends in
- * something that is not a JSON line, and FSDP_ERR_IO if it cannot be opened or repaired. */
+/* Open a file to write metrics. If `append` is false, existing lines are deleted. If it is true
+ * (for a resumed run), they are kept, except for an incomplete last line that a crash left. Returns
+ * FSDP_ERR_FORMAT if the last line is not a JSON line, and FSDP_ERR_IO if the file cannot be opened
+ * or repaired. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
-/* Remove the lines that a run wrote after `step`, and its summary, because a run that resumes after
+/* Remove from a file the lines of all steps after `step`, and the summary. A run that resumes after
  * `step` will write them again. A missing file is not an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_truncate(const char *path, int64_t step);
-/* Accepts NULL. Every line that was written successfully is already in the file. */
+/* Close the file. Lines that fsdp_metrics_write() has written are already in the file. Accepts
+ * NULL. */
 void fsdp_metrics_close(fsdp_metrics *metrics);
 
-/* Begin a line of `kind`. *line is the object of the line; fill it with fsdp_json_set_* and
- * fsdp_metrics_set_number(). Beginning another line discards a line that was not written. */
+/* Begin a line of the kind `kind`. *line is set to the JSON object of the line, which the caller
+ * fills with fsdp_json_set_*() and fsdp_metrics_set_number(). If an earlier line was begun but not
+ * written, it is discarded. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_begin(fsdp_metrics *metrics, const char *kind,
                                                fsdp_json_node *line);
 void fsdp_metrics_set_number(fsdp_json_node line, const char *key, double value);
-/* Append the line that was begun. On failure, e.g. FSDP_ERR_IO for a full disk, the message names
- * the file, which still ends with the previous line. */
+/* Append to the file the line that was begun. On failure, for example FSDP_ERR_IO because the disk
+ * is full, the file still ends with the previous line. The message names the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
 /* --- reading --- */
 
-/* Called with the object of each line. The object is valid during the call. */
+/* Called with the JSON object of each line. The object is valid only during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
-/* Read a file line by line. An incomplete last line without a newline is ignored, since the run may
- * still be writing it. Any other malformed line gives FSDP_ERR_FORMAT with the line's number. So
- * does FSDP_ERR_NOT_FOUND from `each`, which means that a key is missing. */
+/* Read a file and call each() for every line. An incomplete last line without a newline is ignored,
+ * because the run may still be writing it. Any other malformed line is an error FSDP_ERR_FORMAT. An
+ * error of each() is returned; FSDP_ERR_NOT_FOUND, which means a missing key, becomes
+ * FSDP_ERR_FORMAT. The message of an error has the number of the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
                                                   void *arg);
-/* Get a number. NaN and infinities, which JSON lacks, are read from their strings. */
+/* Get the number that `key` has in a line. The strings for NaN and infinities are read as numbers,
+ * too. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_get_number(fsdp_json_node line, const char *key,
                                                     double *value);
 
@@ -50,16 +55,16 @@ typedef struct fsdp_metrics_point {
 } fsdp_metrics_point;
 
 typedef struct fsdp_metrics_curve {
-    fsdp_metrics_point *points; /* in ascending order of steps; owned */
+    fsdp_metrics_point *points; /* owned by the curve; in ascending order of steps */
     size_t len, cap;
 } fsdp_metrics_curve;
 
 typedef struct fsdp_metrics_curves {
-    fsdp_metrics_curve loss, lr;   /* from lines of kind "step" */
-    fsdp_metrics_curve validation; /* losses from lines of kind "validation" */
+    fsdp_metrics_curve loss, lr;   /* from lines of the kind "step" */
+    fsdp_metrics_curve validation; /* the loss in lines of the kind "validation" */
 } fsdp_metrics_curves;
 
-/* Read the curves for plots. If a step occurs twice, because a run was resumed, the later line
- * counts. */
+/* Read the curves of a metrics file. If a run was resumed, its steps go back at that place in the
+ * file. The new points then replace all earlier points from that step on. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *curves);
 void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves);

@@ -1,6 +1,7 @@
-/* Layout, from top to bottom: title, loss panel, learning rate panel (if any run has one), step
- * axis. Lengths are in units. A picture of 1000 x 600 pixels is 1000 x 600 units. A larger picture
- * of the same shape looks the same, but has more pixels per unit. */
+/* Draws the pictures of plot.h. A picture has these parts, from top to bottom: the title, the loss
+ * panel, the learning rate panel (if any run has learning rates), and the step axis. All lengths
+ * are in units. A picture of 1000 x 600 pixels is 1000 x 600 units. A larger picture of the same
+ * shape has the same number of units, but more pixels per unit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +88,8 @@ typedef struct colour {
     double red, green, blue;
 } colour;
 
-/* The palette of Okabe and Ito, whose colours can be distinguished with any colour vision. */
+/* The palette of Okabe and Ito. People with any kind of colour vision can distinguish its
+ * colours. */
 static const colour palette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00}, {0.00, 0.62, 0.45},
                                  {0.80, 0.47, 0.65}, {0.34, 0.71, 0.91}, {0.90, 0.62, 0.00}};
 static const colour ink = {0.13, 0.15, 0.18}, faded_ink = {0.42, 0.45, 0.50};
@@ -100,7 +102,7 @@ typedef struct panel {
     fsdp_plot_ticks x_ticks, y_ticks;
 } panel;
 
-/* A label at the right edge: the last value of a curve. */
+/* A label to the right of the loss panel, at the end of a curve: the last value of the curve. */
 typedef struct end_label {
     double y;
     colour colour;
@@ -113,7 +115,7 @@ typedef struct plot {
     const fsdp_plot_run *runs;
     size_t n;
     fsdp_metrics_curve *smooth; /* [n] */
-    double window;              /* smoothing window of the first run */
+    double window;              /* width of the first run's smoothing window, in steps */
     bool has_validation, has_smooth;
     panel loss, lr; /* lr.bottom is 0 if there is no learning rate panel */
     end_label ends[MAX_END_LABELS];
@@ -141,8 +143,8 @@ static double text_width(cairo_t *cr, const char *text)
     return extents.x_advance;
 }
 
-/* Draw text with its baseline at y. If `anchor` is 0, the text begins at x; if it is 0.5, the text
- * is centred on x; if it is 1, the text ends at x. */
+/* Draw text with its baseline at y. `anchor` says which point of the text is at x: its beginning
+ * (0), its middle (0.5) or its end (1). */
 static void draw_text(cairo_t *cr, double x, double y, double anchor, const char *text)
 {
     cairo_move_to(cr, x - anchor * text_width(cr, text), y);
@@ -159,10 +161,10 @@ static double y_of(const panel *p, double value)
     return p->bottom - (value - p->y.low) / (p->y.high - p->y.low) * (p->bottom - p->top);
 }
 
-/* Draw a line through the finite points of a curve. Points that are not finite interrupt the line.
- * In each column, which is a third of a unit wide, only the lowest and the highest point are drawn.
- * So a million steps are drawn as fast as a thousand, and the picture looks the same as with all
- * points. */
+/* Draw a line through the points of a curve. Points that are not finite interrupt the line. The
+ * panel has columns that are a third of a unit wide. In each column, only the lowest and the
+ * highest point are drawn. So a million steps are drawn as fast as a thousand, and the picture
+ * looks the same as with all points. */
 static void trace_curve(cairo_t *cr, const panel *p, const fsdp_metrics_curve *curve)
 {
     double column = -1, low = 0, high = 0;
@@ -270,14 +272,16 @@ static void draw_axis_texts(cairo_t *cr, const panel *p, const char *y_name, boo
     cairo_restore(cr);
 }
 
-/* Return the colour of a curve. A single run has the first colour for training and the second for
- * validation. Several runs have one colour each. */
+/* Return the colour of a run's training curve, or of its validation curve if `validation` is true.
+ * If there is only one run, the two curves have different colours. If there are several runs, each
+ * run has one colour for both curves. */
 static colour run_colour(const plot *g, size_t run, bool validation)
 {
     return palette[g->n == 1 ? validation : run % FSDP_LENGTH(palette)];
 }
 
-/* Add a label for the right edge, with the value of the curve's last finite point. */
+/* Add an end label with the value of the last finite point of a curve. None is added if this point
+ * is outside the panel, or if there are too many labels. */
 static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
 {
     size_t i = curve->len;
@@ -293,7 +297,7 @@ static void add_end_label(plot *g, const fsdp_metrics_curve *curve, colour c)
     snprintf(label->text, sizeof label->text, fabs(value) < 0.01 ? "%.2e" : "%.3f", value);
 }
 
-/* Place the labels from top to bottom. Labels that overlap are moved apart, and no label is placed
+/* Sort the end labels from top to bottom, and move overlapping labels apart. No label is placed
  * below the panel. */
 static void place_end_labels(plot *g)
 {
@@ -372,13 +376,13 @@ static void draw_lr_panel(plot *g)
 typedef struct legend_entry {
     char text[96];
     colour colour;
-    double alpha, width; /* alpha and width of the line; alpha 0: no line */
+    double alpha, width; /* opacity and width of the line; alpha 0: no line */
     bool marker;
 } legend_entry;
 
 static size_t legend_entries(const plot *g, legend_entry *entries)
 {
-    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three lines that are not runs */
+    const size_t most_runs = MAX_LEGEND - 3; /* leave room for three entries that are not runs */
     size_t n = 0;
     for (; n < g->n && n < most_runs; n++) {
         legend_entry *e = &entries[n];
@@ -469,7 +473,8 @@ static void add_steps(fsdp_plot_range *x, const fsdp_metrics_curve *curve)
     }
 }
 
-/* Compute ranges and smoothed curves of all runs. */
+/* Compute the smoothed curve of each run. Also compute the ranges of all steps (*x), losses (*y)
+ * and learning rates (*lr). */
 static fsdp_status measure(plot *g, fsdp_plot_range *x, fsdp_plot_range *y, fsdp_plot_range *lr)
 {
     *x = *y = *lr = fsdp_plot_range_empty();
@@ -497,7 +502,7 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
     double lr_top = has_lr ? bottom - 0.2 * g->height : bottom + gap;
     fsdp_plot_range_pad(&y, 0.05);
     if (has_lr && lr.low >= 0)
-        lr.low = 0; /* the axis of a schedule begins at zero */
+        lr.low = 0; /* the axis of learning rates begins at zero */
     fsdp_plot_range_pad(&lr, 0.08);
     if (!(x.low < x.high))
         fsdp_plot_range_pad(&x, 0);
@@ -513,11 +518,11 @@ static void lay_out(plot *g, fsdp_plot_range x, fsdp_plot_range y, fsdp_plot_ran
     g->lr.y_ticks = fsdp_plot_ticks_for(lr, 4, false);
 }
 
-/* --- the picture file --- */
+/* --- writing the picture --- */
 
 typedef struct picture_writer {
     fsdp_atomic_file *file;
-    fsdp_status status; /* status of the last write; nothing is written after a failure */
+    fsdp_status status; /* result of the last write; cairo does not write again after a failure */
 } picture_writer;
 
 static cairo_status_t write_bytes(void *arg, const unsigned char *data, unsigned bytes)
@@ -541,7 +546,8 @@ static double pixels_per_unit(int width, int height)
     return fmin(width / (double)DEFAULT_WIDTH, height / (double)DEFAULT_HEIGHT);
 }
 
-/* Create a surface. SVG and PDF are written while the picture is drawn; a PNG is kept in memory. */
+/* Create the surface on which cairo draws. For SVG and PDF, cairo writes to the file while it
+ * draws. A PNG is drawn in memory, and draw_picture() writes it afterwards. */
 static cairo_surface_t *create_surface(fsdp_plot_format format, picture_writer *writer, int width,
                                        int height)
 {

@@ -1,4 +1,4 @@
-/* Ranges, ticks and smoothing. */
+/* Computes the ranges and ticks of axes, and smooths curves. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,15 +52,16 @@ void fsdp_plot_range_pad(fsdp_plot_range *range, double share)
     if (range->low > range->high)
         *range = (fsdp_plot_range){0, 1};
     double extent = range->high - range->low;
-    /* If the extent is smaller than this, neighbouring ticks would get the same text. */
+    /* A range with a smaller extent counts as a single value, because its ticks would all have the
+     * same text. */
     double least = 1e-9 * fmax(fabs(range->low), fabs(range->high));
     double pad = extent > least ? extent * share : fmax(fabs(range->low) * 0.1, 1e-12);
     range->low -= pad;
     range->high += pad;
 }
 
-/* Return the smallest step of the form {1, 2, 2.5, 5} x 10^k that is not below `rough`. If `whole`
- * is true, the step is a whole number. */
+/* Return the distance between ticks: the smallest number of the form {1, 2, 2.5, 5} x 10^k that is
+ * at least `rough`. If `whole` is true, it is also a whole number. */
 static double nice_step(double rough, bool whole)
 {
     static const double mantissas[] = {1, 2, 2.5, 5, 10};
@@ -87,7 +88,8 @@ fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whol
     return ticks;
 }
 
-/* Write digits with a comma before each group of three: "1234567" becomes "1,234,567". */
+/* Copy `digits` to `text` with a comma before each group of three: "1234567" becomes
+ * "1,234,567". */
 static void group_thousands(const char *digits, char *text, size_t bytes)
 {
     size_t used = 0, sign = digits[0] == '-', n = strlen(digits);
@@ -132,8 +134,9 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace values by their exponential moving average. The sum begins at 0, so it is divided by the
- * sum of its weights. */
+/* Replace each value by an exponential moving average. `keep` is the weight of the old average. The
+ * average begins at 0, which makes the first values too small; dividing by the sum of the weights
+ * corrects this. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

@@ -1,5 +1,6 @@
-/* As in tqdm, the bar is redrawn at most every 0.1 s. The rate is the quotient of two exponential
- * moving averages (with a weight of 0.3): steps and seconds between redraws. The last line has the
+/* Draws progress bars like tqdm's. A bar is redrawn at most every 0.1 s. It shows a rate that is
+ * the quotient of two moving averages: steps between two redraws, and seconds between two redraws.
+ * The averages are exponential, and the newest value has a weight of 0.3. The last line shows the
  * mean rate of the whole run. */
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +16,8 @@
 
 enum {
     LINE_BYTES = 4096,
-    MAX_COLUMNS = 1000, /* with 3 bytes per column, this still fits into LINE_BYTES */
+    /* A bar of this width fits into LINE_BYTES, at 3 bytes per column. */
+    MAX_COLUMNS = 1000,
     TEXT_BYTES = 256
 };
 
@@ -29,15 +31,17 @@ struct fsdp_progress {
     bool utf8;
     int64_t total, done, line_steps;
     double start_s;
-    double drawn_s;     /* time when the last line was drawn */
-    int64_t drawn_done; /* `done` when the last line was drawn */
-    size_t drawn_width; /* BAR: columns of the last line, which the next line must cover */
-    /* moving averages of steps and seconds between lines. Both start at 0 and are too small at
-     * first, but in their quotient this cancels out */
+    double drawn_s;     /* time of the last draw(), by fsdp_clock_s() */
+    int64_t drawn_done; /* value of `done` at the last draw() */
+    /* BAR: width in columns of the line that the terminal shows now. The next line must cover
+     * it. */
+    size_t drawn_width;
+    /* Moving averages of the steps and of the seconds between two lines. Both start at 0 and are
+     * too small at first, by the same factor. So their quotient is correct. */
     double mean_steps, mean_seconds;
 };
 
-/* --- one line --- */
+/* --- the text of a line --- */
 
 static void add_interval(fsdp_text *t, double seconds)
 {
@@ -58,8 +62,8 @@ static void add_rate(fsdp_text *t, double rate)
         fsdp_text_printf(t, "%5.2fit/s", rate);
 }
 
-/* Add a bar of `cells` columns. The last filled column may be filled only in part: in steps of an
- * eighth, or of a tenth without UTF-8. */
+/* Add a bar of `cells` columns. Its last filled column may be filled only in part: in eighths with
+ * UTF-8, in tenths without. */
 static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
 {
     static const char *const eighths[] = {" ",      "\u258f", "\u258e", "\u258d", "\u258c",
@@ -78,8 +82,8 @@ static void add_bar(fsdp_text *t, const fsdp_progress_meter *m, int cells)
         fsdp_text_printf(t, "\x1b[0m");
 }
 
-/* Truncate a line to `columns` columns. If the line has colours, a reset is appended, so that the
- * colour does not continue. */
+/* Truncate a line to `columns` columns. If the line has colours, append a reset, so that the colour
+ * does not continue after the line. */
 static void cut(char *line, size_t bytes, size_t columns)
 {
     bool coloured = strstr(line, "\x1b[") != NULL;
@@ -129,15 +133,15 @@ void fsdp_progress_format(const fsdp_progress_meter *m, char *line, size_t bytes
         cut(line, bytes, (size_t)m->columns);
 }
 
-/* --- the running bar --- */
+/* --- drawing the bar --- */
 
 static double smoothed_rate(const fsdp_progress *p)
 {
     return p->mean_seconds > 0 ? p->mean_steps / p->mean_seconds : 0;
 }
 
-/* Draw the line. If `rate` is 0, show the mean rate. The line is written with one write(), so that
- * lines of other processes on the same terminal do not mix with it. */
+/* Draw the line. `rate` is in steps per second; 0: the mean rate is shown. The line is written with
+ * one write(), so that lines of other processes on the same terminal do not mix with it. */
 static void draw(fsdp_progress *p, double now_s, double rate)
 {
     char line[LINE_BYTES], out[LINE_BYTES + MAX_COLUMNS + 8];
@@ -189,7 +193,8 @@ fsdp_status fsdp_progress_create(const fsdp_progress_options *options, fsdp_prog
     return FSDP_OK;
 }
 
-/* In the style FSDP_PROGRESS_LINES, is it time for a new line? */
+/* Return true if it is time for a new line in the style FSDP_PROGRESS_LINES. `since_s` is the
+ * number of seconds since the last line. */
 static bool line_due(const fsdp_progress *p, double since_s)
 {
     if (p->line_steps > 0)

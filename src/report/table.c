@@ -1,4 +1,5 @@
-/* Cells are stored as strings, row by row; widths are computed when the table is printed. */
+/* Builds and prints tables. Cells are stored as strings, row by row. The widths of columns are
+ * computed when the table is printed. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -10,18 +11,20 @@
 
 struct fsdp_table {
     size_t columns;
-    char **headings; /* [columns], each may be NULL */
+    char **headings; /* [columns]; NULL: no heading */
     fsdp_table_align *aligns;
-    char **cells; /* [rows, columns]; NULL: empty */
-    bool *rules;  /* [rows]: is there a rule above this row? */
+    char **cells; /* [rows, columns]; NULL: an empty cell */
+    bool *rules;  /* [rows] true: a horizontal line is above this row */
     size_t rows, cells_cap, rules_cap;
-    size_t next;        /* index of the cell that the next fsdp_table_cell() fills */
-    bool rule_wanted;   /* the next row gets a rule above it */
-    fsdp_status status; /* the first failure while building */
+    /* index of the cell in the last row that the next fsdp_table_cell() fills */
+    size_t next;
+    bool rule_wanted;   /* true: a horizontal line will be above the next row */
+    fsdp_status status; /* the first error while the table was built */
 };
 
-/* The characters of a style: horizontal and vertical lines, and corners and crossings.
- * corner[row][place] has the rows top, middle and bottom, and the places left, inner and right. */
+/* The characters of a style: lines, corners and crossings. In corner[row][place], row 0 is at the
+ * top of the table, 1 in the middle, and 2 at the bottom. Place 0 is at the left, 1 in the middle,
+ * and 2 at the right. */
 typedef struct line_style {
     const char *horizontal, *vertical;
     const char *corner[3][3];
@@ -59,7 +62,8 @@ void fsdp_table_destroy(fsdp_table *table)
     fsdp_free(table);
 }
 
-/* Set a heading or a cell. The table owns `text`, which may be NULL after a failed allocation. */
+/* Set *slot, a heading or a cell, to `text`, which the table then owns. If `text` is NULL, record
+ * that memory ran out. Control characters become spaces. */
 static void set_text(fsdp_table *table, char **slot, char *text)
 {
     if (!text) {

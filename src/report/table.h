@@ -1,4 +1,4 @@
-/* A table for people, whose columns are aligned by the display width of UTF-8 text. */
+/* Prints tables for people. Columns are aligned by the width that UTF-8 text has on a terminal. */
 #pragma once
 #include <stdio.h>
 
@@ -23,12 +23,12 @@ void fsdp_table_destroy(fsdp_table *table); /* accepts NULL */
 /* Set the heading and the alignment of column `i`. The defaults are no heading and LEFT. */
 void fsdp_table_column(fsdp_table *table, size_t i, const char *heading, fsdp_table_align align);
 
-/* Begin a new row of empty cells. fsdp_table_cell() fills them from left to right. A failed
- * allocation or a row with too many cells is recorded, and fsdp_table_print() returns the error. So
- * building a table needs no checks. */
+/* Begin a new row of empty cells. fsdp_table_cell() fills them from left to right. Errors, such as
+ * too many cells in a row, are recorded, and fsdp_table_print() returns the first one. So the calls
+ * that build a table return nothing. */
 void fsdp_table_row(fsdp_table *table);
 FSDP_PRINTF(2, 3) void fsdp_table_cell(fsdp_table *table, const char *format, ...);
-/* Add a rule between the last row and the next one. */
+/* Put a horizontal line between the last row and the next one. */
 void fsdp_table_rule(fsdp_table *table);
 
 /* Print the table. Control characters within cells, such as line breaks, are printed as spaces.

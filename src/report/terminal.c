@@ -1,5 +1,6 @@
-/* Terminal properties come from the stream and the environment, not from the C locale: a library
- * must not call setlocale(), and without setlocale() wcwidth() knows only ASCII. */
+/* Gets the properties of a terminal from the stream and the environment, not from the C locale. The
+ * locale would need setlocale(), which a library must not call. Without it, wcwidth() knows only
+ * ASCII, so this file has its own table of widths. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -40,7 +41,7 @@ bool fsdp_terminal_colour(FILE *file)
     return fsdp_terminal_is(file) && !(no_color && *no_color);
 }
 
-/* Return the code point at *s, and move *s past it. A malformed byte is a code point of its own. */
+/* Return the code point at *s, and move *s past it. A malformed byte counts as a code point. */
 static uint32_t next_code_point(const unsigned char **s)
 {
     const unsigned char *c = *s;
@@ -59,8 +60,9 @@ static uint32_t next_code_point(const unsigned char **s)
     return code;
 }
 
-/* Return how many columns a code point takes. The table has only ranges that occur in real text.
- * They are from Unicode's EastAsianWidth.txt and its general categories. */
+/* Return how many columns a code point takes on a terminal. The table has only ranges that occur in
+ * real text. Width 2 is from Unicode's EastAsianWidth.txt, and width 0 from Unicode's general
+ * categories. */
 static size_t code_point_columns(uint32_t c)
 {
     static const struct {
@@ -79,7 +81,7 @@ static size_t code_point_columns(uint32_t c)
     return 1;
 }
 
-/* Move *s past one character or one colour sequence, and return its columns. */
+/* Move *s past one code point or one colour sequence, and return how many columns it takes. */
 static size_t step(const unsigned char **s)
 {
     if ((*s)[0] == 0x1B && (*s)[1] == '[') {

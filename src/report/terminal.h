@@ -1,23 +1,26 @@
-/* Properties of a stream (whether it is a terminal, its width, UTF-8, colours) and the width of
- * text. */
+/* Gets the properties of a stream (whether it is a terminal, its width, UTF-8, colours) and the
+ * width of a text. */
 #pragma once
 #include <stdio.h>
 
 #include <fsdp/base.h>
 
-/* Is `file` a terminal that can move its cursor? (TERM=dumb cannot.) */
+/* Return true if `file` is a terminal that can move its cursor. With TERM=dumb it cannot. */
 bool fsdp_terminal_is(FILE *file);
-/* Return the current columns of the terminal, or 0 if `file` is not a terminal or its width is
- * unknown. */
+/* Return the current width of the terminal in columns. Returns 0 if `file` is not a terminal or if
+ * the width is unknown. */
 int fsdp_terminal_columns(FILE *file);
-/* Does the environment ask for UTF-8? The first of LC_ALL, LC_CTYPE and LANG that is set
- * decides. */
+/* Return true if the environment asks for UTF-8. The first of LC_ALL, LC_CTYPE and LANG that is set
+ * and not empty decides. */
 bool fsdp_terminal_utf8(void);
-/* May colours be used? True if `file` is a terminal and NO_COLOR (no-color.org) is not set. */
+/* Return true if colours may be used: `file` is a terminal, and NO_COLOR (no-color.org) is empty or
+ * not set. */
 bool fsdp_terminal_colour(FILE *file);
 
-/* Return the columns of UTF-8 text on a terminal. Combining marks and colour sequences (ESC [ ...
- * m) take no column, East Asian wide characters and emoji take 2, and a malformed byte takes 1. */
+/* Return how many columns a UTF-8 text takes on a terminal. Combining marks and colour sequences
+ * (ESC [ ... m) take none. East Asian wide characters and emoji take 2. A malformed byte takes
+ * 1. */
 size_t fsdp_text_columns(const char *text);
-/* Return the bytes of the longest prefix of `text` that has at most `columns` columns. */
+/* Return the length in bytes of the longest prefix of `text` that takes at most `columns`
+ * columns. */
 size_t fsdp_text_fit(const char *text, size_t columns);
