@@ -1,4 +1,5 @@
-/* See Note [Evaluating on several ranks] in evaluate.h. */
+/* The run of `fsdp evaluate`: it opens each model, computes the loss and generates texts. See Note
+ * [Evaluating on several ranks] in evaluate.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,8 @@
 #include "src/train_config/config.h"
 #include "src/train_config/config_paths.h"
 
-/* The state while one model is evaluated. */
+/* The state of the run. `model` and the members below it belong to the model that is being
+ * evaluated. */
 typedef struct evaluator {
     const fsdp_evaluate_config *config;
     fsdp_group *group;
@@ -34,8 +36,8 @@ typedef struct evaluator {
     fsdp_model *model;
     fsdp_model_tokenizer tokenizer;
     fsdp_dataset *set;
-    fsdp_generation_config generation; /* settings for generated texts; zero if no texts are
-                                          generated */
+    /* settings for generating texts; zero if the run generates no texts */
+    fsdp_generation_config generation;
 } evaluator;
 
 static bool is_first(const evaluator *v)
@@ -43,7 +45,7 @@ static bool is_first(const evaluator *v)
     return fsdp_group_rank(v->group) == 0;
 }
 
-/* --- texts of all ranks --- */
+/* --- reading texts, and gathering those of all ranks --- */
 
 static void free_texts(fsdp_text_rows *rows)
 {
@@ -53,7 +55,8 @@ static void free_texts(fsdp_text_rows *rows)
     *rows = (fsdp_text_rows){0};
 }
 
-/* Get the texts of all rows: their sources, including the prefix, or their targets. */
+/* Get one text for each row of the dataset: the source with its prefix if `sources` is true, else
+ * the target. */
 static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_rows *rows)
 {
     fsdp_status status = FSDP_OK;
@@ -76,13 +79,14 @@ static fsdp_status read_texts(const fsdp_dataset *set, bool sources, fsdp_text_r
     return status;
 }
 
-/* Return the rank that processes the block that contains `row`. */
+/* Return the rank that generates the text of `row` (Note [Evaluating on several ranks] in
+ * evaluate.h). */
 static int rank_of_row(const evaluator *v, size_t row)
 {
     return (int)(row / (size_t)v->config->batch_size % (size_t)fsdp_group_world_size(v->group));
 }
 
-/* Pack this rank's texts into one string, in which each text ends with a NUL. */
+/* Append the texts of this rank's rows to `packed`, each with its NUL. */
 static fsdp_status pack_texts(const evaluator *v, const fsdp_text_rows *mine, fsdp_str *packed)
 {
     for (size_t i = 0; i < mine->n; i++)
@@ -109,7 +113,8 @@ static fsdp_status unpack_texts(const evaluator *v, const char *all, size_t stri
     return FSDP_OK;
 }
 
-/* Gather the texts of all ranks on rank 0. Other ranks keep only their own texts. Collective. */
+/* On rank 0, add the texts of all other ranks to `rows`. On another rank, `rows` stays as it is,
+ * with this rank's texts only. Collective. */
 static fsdp_status gather_texts(const evaluator *v, fsdp_text_rows *rows)
 {
     int world_size = fsdp_group_world_size(v->group);
@@ -158,8 +163,8 @@ static fsdp_status open_model(evaluator *v, const char *name, bool random)
     return fsdp_model_open(&options, v->group, v->device, &v->model);
 }
 
-/* For a model that is not seq2seq, refuse options for source and target texts. For a seq2seq model,
- * refuse --max-seq-length. */
+/* Refuse options that do not fit the model's task. Options for source and target texts need a
+ * seq2seq model, and --max-seq-length needs a model of another task. */
 static fsdp_status check_task_options(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -224,7 +229,7 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
     return fsdp_model_dataset_open(v->model, &v->tokenizer, path, &options, set);
 }
 
-/* Open --data for a model. The dataset's note is printed only for the first model. */
+/* Open --data for the current model. The dataset's note is printed only for the first model. */
 static fsdp_status open_data(evaluator *v, bool first_model)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -241,10 +246,9 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* Read references, prompts and candidates once, with the first model's tokenizer. If the data are
- * ids and there is no tokenizer, there are no texts, and only the loss is computed. Every rank
- * reads the references, although only rank 0 uses them, because every rank must know whether there
- * are texts. */
+/* Read references, prompts and candidates, for all models, while the first model is open. If the
+ * rows are ids and there is no tokenizer, there are no texts, and only the loss is computed. Every
+ * rank reads the references, so that it knows whether there are texts. Only rank 0 uses them. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -286,8 +290,8 @@ static void count_batch(void *progress)
     fsdp_progress_update(progress, 1, NULL);
 }
 
-/* Return an error that names the rows whose loss is not finite, and the cause. `loop` must contain
- * the model's parameters. Collective. */
+/* Return an error that says which rows have a loss that is not finite, and why. The caller has
+ * filled loop->parameters. Collective. */
 static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -306,7 +310,7 @@ static fsdp_status not_finite(const evaluator *v, const fsdp_train_loop *loop,
                       dtype == FSDP_DTYPE_F16 ? fsdp_human_not_finite_advice(dtype) : "");
 }
 
-/* Check that the loss is finite. If it is not, return an error with the cause. Collective. */
+/* Return an error with the cause if the loss is not finite. Collective. */
 static fsdp_status check_loss(const evaluator *v, const char *name, fsdp_train_loop *loop,
                               const fsdp_step_result *sum)
 {
@@ -353,8 +357,8 @@ static fsdp_status measure_loss(evaluator *v, const char *name, fsdp_evaluation 
     return FSDP_OK;
 }
 
-/* Generate texts for the rows of `batch`, and write them to rows->items, beginning at index
- * `first`. */
+/* Generate a text for each row of `batch`. The text of batch row i is written to rows->items[first
+ * + i]. */
 static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size_t first,
                                fsdp_text_rows *rows)
 {
@@ -380,8 +384,8 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* Get the settings for generation, with one text per row. If the user gave no length, the limit of
- * new tokens is max_target_length. */
+/* Set *config to the model's settings for generation, overridden by the user's, with one text per
+ * row. If the user gave no length, max_target_length is the limit of new tokens. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -402,8 +406,8 @@ static fsdp_status generation_config(const evaluator *v, fsdp_generation_config 
     return FSDP_OK;
 }
 
-/* Check the settings for generated texts. This is done before the loss is computed, so that errors
- * are reported early. */
+/* Prepare v->generation, and check that the model can generate texts with it. This is done before
+ * the loss is computed, so that errors are reported early. */
 static fsdp_status prepare_texts(evaluator *v, const char *name)
 {
     if (!v->all->have_texts)
@@ -412,13 +416,13 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
         return fsdp_error(FSDP_ERR_NOT_FOUND, "%s: no tokenizer to decode texts with: %s", name,
                           v->tokenizer.why_none);
     fsdp_status status = generation_config(v, &v->generation);
-    if (status != FSDP_ERR_FORMAT) /* a FORMAT error already names a file */
+    /* an FSDP_ERR_FORMAT error already names a file */
+    if (status != FSDP_ERR_FORMAT)
         fsdp_error_context(status, "%s", name);
     return fsdp_agree(v->group, status);
 }
 
-/* Refuse a seed that the user gave but that has no effect, because neither weights nor texts are
- * drawn with it. */
+/* Return an error if the user gave a seed although neither weights nor texts are random. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -429,8 +433,8 @@ static fsdp_status check_seed(const evaluator *v)
                       "--seed needs --do-sample, --untrained or --from-config: nothing is drawn");
 }
 
-/* Generate texts for block m of the rows. If the block is beyond the last row, its batch is empty,
- * but the rank must still take part in the forward of the other ranks. */
+/* Generate texts for block m of the rows. If block m is beyond the last row, the batch is empty.
+ * Even then, this rank takes part in the collective operations of the other ranks. */
 static fsdp_status generate_block(const evaluator *v, size_t m, fsdp_text_rows *rows)
 {
     size_t batch_size = (size_t)v->config->batch_size, first = m * batch_size;
@@ -508,8 +512,7 @@ static void close_model(evaluator *v)
     v->model = NULL;
 }
 
-/* Check that all models exist. This is done first, so that a missing model is reported before any
- * model is evaluated. */
+/* Check that all models exist, before any model is evaluated. */
 static fsdp_status check_models(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;
@@ -544,8 +547,8 @@ static fsdp_status measure_all(evaluator *v)
     return status;
 }
 
-/* Check that an output file is not a folder and that its parent folder exists, so that a mistake is
- * reported before any model is evaluated. */
+/* Check that an output file can be written: it is not a folder, and its parent folder exists. This
+ * is done before any model is evaluated. */
 static fsdp_status check_output(const char *flag, const char *path)
 {
     if (!path)
@@ -561,7 +564,7 @@ static fsdp_status check_output(const char *flag, const char *path)
                  : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
 }
 
-/* Check that no output file is an input or another output. */
+/* Check that no output file is also an input, and that the output files differ. */
 static fsdp_status check_files(const fsdp_evaluate_config *c)
 {
     const struct {

@@ -18,45 +18,51 @@
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models; /* folders or hub names, at least one */
-    bool untrained;   /* first evaluate a model that has the shape of the first model and random
-                         weights */
-    bool from_config; /* evaluate all models with random weights */
-    int64_t seed;     /* for random weights and sampling */
+    /* before the other models, evaluate one with random weights and the shape of the first model */
+    bool untrained;
+    bool from_config;      /* give all models random weights */
+    int64_t seed;          /* for random weights and sampling */
     const char *tokenizer; /* NULL: each model's own tokenizer */
     const char *data;      /* file or folder; never NULL */
-    /* rows whose targets are candidates for the best constant sentence; NULL: no best constant
-     * sentence */
+    /* Data set whose targets are the candidates for the best constant sentence. NULL: the report
+     * has no best constant sentence. */
     const char *baseline_data;
-    const char *task_prefix;                 /* NULL: the default of `fsdp train` */
-    const char *text_column, *target_column; /* as in `fsdp train`; NULL: not given */
-    bool wikihow_cleaning;                   /* as in `fsdp train` */
-    int64_t max_samples;                     /* 0: all rows */
+    const char *task_prefix; /* NULL: the default of `fsdp train` */
+    /* columns of the source and target texts, as in `fsdp train`; NULL: not given */
+    const char *text_column, *target_column;
+    bool wikihow_cleaning; /* as in `fsdp train` */
+    int64_t max_samples;   /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
-    /* Not options. True if the user gave the length. Rows of token ids are then cut to it, too. */
+    /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets if the
+     * user gave --max-target-length. Without such an option, texts are cut to the default length,
+     * and rows of token ids are not cut. With the option, both are cut to its length. */
     bool cut_sources, cut_targets;
-    /* Options that the user asked for (fsdp_options_asked_for()). They are refused where they would
-     * have no effect. This is not an option. */
+    /* Not options. A flag is true if the user asked for the option of the same name
+     * (fsdp_options_asked_for()). It is an error to ask for an option that would have no effect. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length, seed,
             generate;
     } asked_for;
-    int64_t max_seq_length; /* for tasks other than seq2seq; 0: the model's limit */
+    int64_t max_seq_length; /* for tasks other than seq2seq; 0: the limit of the model */
     int batch_size;
-    bool generate; /* for seq2seq: also generate texts and compute their ROUGE */
-    /* Settings that override the models' generation_config.json. If no length is given,
+    bool generate; /* for seq2seq models: also generate texts and compute their ROUGE */
+    /* Settings that override the generation_config.json of the models. If they have no length,
      * max_target_length is the limit of new tokens. */
     fsdp_generation_settings generation;
     fsdp_dtype param_dtype;
-    int threads_per_rank; /* 0: cores / ranks */
+    int threads_per_rank; /* 0: as fsdp_default_threads() says */
     const char *isa;      /* NULL: the best instruction set */
-    int examples;         /* number of texts printed with their references */
+    int examples;         /* number of rows whose texts are printed */
     bool json;
-    const char *predictions; /* file for the last model's texts, one per line; NULL: none */
-    /* file to write the sources to, as input for `fsdp generate --input`; NULL: none */
+    /* output file for the texts that the last model generates, one per line; NULL: none */
+    const char *predictions;
+    /* output file for the sources, one per line, as `fsdp generate --input` reads them; NULL:
+     * none */
     const char *prompts;
 } fsdp_evaluate_config;
 
-/* Evaluate the models, and print tables or one JSON line to `out` on rank 0. Collective. If one
- * rank fails, the caller must call fsdp_group_abort(), so that the other ranks fail, too. */
+/* Evaluate the models. Rank 0 prints tables or one JSON line to `out` and writes the output files.
+ * Collective. If one rank fails, the caller must call fsdp_group_abort(), so that the other ranks
+ * fail, too. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group,
                                               FILE *out);

@@ -4,9 +4,9 @@
 
 #include "src/evaluate/evaluate.h"
 
-/* The texts of rows; owned. */
+/* One text for each row; owned. */
 typedef struct fsdp_text_rows {
-    char **items; /* [n], NULL: no text */
+    char **items; /* [n]; NULL: the text of this row is not known */
     size_t n;
 } fsdp_text_rows;
 
@@ -14,10 +14,11 @@ typedef struct fsdp_text_rows {
 typedef struct fsdp_evaluation {
     char name[160];
     double loss;         /* mean over the label tokens */
-    double accuracy, f1; /* accuracy and F1 of a classifier */
+    double accuracy, f1; /* 0 if the model is not a classifier */
     int64_t labels, rows;
     double loss_s, generate_s;
-    /* generated texts: on rank 0 those of all ranks; empty if none were generated */
+    /* generated texts; on rank 0 for all rows, elsewhere for the rows of this rank; empty if the
+     * run generates no texts */
     fsdp_text_rows texts;
 } fsdp_evaluation;
 
@@ -26,12 +27,12 @@ typedef struct fsdp_evaluations {
     fsdp_evaluation *items; /* [n] */
     size_t n;
     fsdp_task task;            /* the same for all models */
-    bool have_texts;           /* the data has references */
-    char no_texts[256];        /* why have_texts is false */
-    fsdp_text_rows references; /* rank 0: the references of all rows */
-    fsdp_text_rows candidates; /* rank 0: targets of --baseline-data */
-    fsdp_text_rows prompts;    /* rank 0: the sources of all rows, for --prompts */
+    bool have_texts;           /* `references` is filled, so each model generates texts */
+    char no_texts[256];        /* why the data has no references */
+    fsdp_text_rows references; /* targets of all rows; only rank 0 uses them */
+    fsdp_text_rows candidates; /* rank 0: targets of --baseline-data; empty elsewhere */
+    fsdp_text_rows prompts;    /* rank 0: sources of all rows, for --prompts; empty elsewhere */
 } fsdp_evaluations;
 
-/* Print tables or one JSON line to `out`, then write the files of texts. */
+/* Print tables or one JSON line to `out`, then write the files --prompts and --predictions. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluations_report(const fsdp_evaluations *e, FILE *out);

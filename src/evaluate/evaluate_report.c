@@ -1,5 +1,5 @@
-/* The output of `fsdp evaluate`: tables for people, a line of JSON for programs, and files of
- * texts. */
+/* Writes the output of `fsdp evaluate`: tables for people, or a line of JSON for programs, and
+ * files of texts. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -137,7 +137,7 @@ static fsdp_status print_json(const fsdp_evaluations *e, FILE *out)
 
 /* --- files of texts --- */
 
-/* Write texts to a file, one per line. Line breaks in a text become spaces, so that row i is on
+/* Write the texts to a file. Line breaks in a text become spaces, so that the text of row i is on
  * line i. */
 static fsdp_status write_lines(const fsdp_text_rows *texts, const char *path)
 {

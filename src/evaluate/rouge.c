@@ -1,8 +1,7 @@
-/* Texts become lists of token numbers. All texts of a call share one table of tokens. An n-gram is
- * then an integer, too, and n-grams can be sorted. The longest common subsequence is computed with
- * bit arithmetic: one word contains 64 columns of the dynamic programming table (Hyyro 2004,
- * "Bit-Parallel LCS-length Computation Revisited"). Comparing two summaries takes a few dozen
- * instructions. */
+/* Computes ROUGE from integers. Each distinct token has a number, which is the same in all texts of
+ * a call. An n-gram is then an integer, too, and n-grams can be sorted. The longest common
+ * subsequence is computed with bit arithmetic: one 64-bit word contains 64 columns of the dynamic
+ * programming table (Hyyro 2004, "Bit-Parallel LCS-length Computation Revisited"). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +17,12 @@ typedef struct token_list {
 
 typedef struct token_entry {
     uint32_t hash;
-    int32_t id;    /* 0: free slot; token numbers begin at 1 */
-    size_t offset; /* offset of the token in the table's text */
+    int32_t id;    /* number of the token, from 1 on; 0: free slot */
+    size_t offset; /* offset of the token in token_table.text */
     size_t bytes;
 } token_entry;
 
-/* A hash table of tokens with open addressing, at most half full. */
+/* A hash table of tokens, with open addressing. At most half of its slots are used. */
 typedef struct token_table {
     token_entry *entries;
     size_t slots; /* a power of two, or 0 */
@@ -90,10 +89,12 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
     return FSDP_OK;
 }
 
-/* Return the character at *s in lower case, or 0 if it does not belong to a token, and move *s past
- * it. Python converts text to lower case before it looks for a-z, which turns two characters
- * outside ASCII into letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0) becomes i
- * and a combining dot. The dot ends the token, so *ends is set to true. */
+/* Move *s past a character. Return it in lower case if it is a letter or digit, else return 0.
+ * *ends is set to true if the token ends after this character.
+ *
+ * Python's rouge_score converts text to lower case before it looks for a-z. This turns two
+ * characters outside ASCII into letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0)
+ * becomes i and a combining dot, which ends the token. */
 static char token_char(const unsigned char **s, bool *ends)
 {
     const unsigned char *c = *s;
@@ -125,8 +126,8 @@ static fsdp_status token_list_add(token_list *list, token_table *table, const ch
     return FSDP_OK;
 }
 
-/* Replace the content of `list` by the tokens of `text`. `word` is a buffer that all calls
- * share. */
+/* Replace the content of `list` by the tokens of `text`. *word is scratch memory of *word_cap
+ * bytes, which grows as needed. The caller frees it. */
 static fsdp_status tokenize(const char *text, token_table *table, token_list *list, char **word,
                             size_t *word_cap)
 {
@@ -179,12 +180,13 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 /* --- longest common subsequence --- */
 
 /* A reference that is prepared for comparison with many predictions. Each distinct token of the
- * reference has a row of bits. Bit j is set if the token occurs at position j of the reference. Row
- * 0 is for tokens that are not in the reference. */
+ * reference has a row of bits: bit j is set if the token is at position j of the reference. Row 0
+ * is for all tokens that are not in the reference. */
 typedef struct lcs {
-    uint64_t *rows;  /* [distinct + 1, words] */
+    uint64_t *rows;  /* [number of distinct tokens in the reference + 1, words] */
     uint64_t *state; /* [words] */
-    int32_t *row_of; /* [tokens in the table + 1], the row of each token */
+    /* [number of tokens in the token_table + 1]: the row of each token */
+    int32_t *row_of;
     size_t rows_cap, state_cap, words;
     const token_list *reference;
 } lcs;
@@ -227,9 +229,11 @@ static void lcs_end(lcs *l)
         l->row_of[l->reference->ids[j]] = 0;
 }
 
-/* Return the length of the longest common subsequence. Bit j of the state is 0 if the current row
- * of the dynamic programming table increases by one at column j, so the length is the number of
- * zeros. */
+/* Return the length of the longest common subsequence of l->reference and `prediction`. The dynamic
+ * programming table has a row for each token of the prediction and a column for each token of the
+ * reference. Bit j of l->state is 0 if the entry of the current row in column j is one more than
+ * the entry to its left. After the last row, the number of zeros is the last entry of that row,
+ * which is the length. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
     memset(l->state, 0xff, l->words * sizeof *l->state);
@@ -273,7 +277,8 @@ static int compare_keys(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Get the n-grams (n is 1 or 2) of a list as sorted numbers. *count may be 0. */
+/* Write the n-grams of a list to `keys`, as numbers in ascending order. n is 1 or 2. *count is set
+ * to the number of n-grams, which may be 0. */
 static void sorted_ngrams(const token_list *list, size_t n, int64_t *keys, size_t *count)
 {
     *count = list->len >= n ? list->len - n + 1 : 0;
@@ -332,8 +337,8 @@ static void score_divide(fsdp_rouge_score *sum, size_t n)
     sum->fmeasure /= (double)n;
 }
 
-/* Compute the mean scores. If `constant` is true, predictions[0] is compared with all references;
- * otherwise predictions[i] is compared with references[i]. */
+/* Compute the mean scores over n pairs. Pair i consists of references[i] and predictions[i], or of
+ * references[i] and predictions[0] if `constant` is true. */
 static fsdp_status mean_of_lists(lcs *l, const token_list *references,
                                  const token_list *predictions, bool constant, size_t n,
                                  fsdp_rouge *rouge)
@@ -353,8 +358,8 @@ static fsdp_status mean_of_lists(lcs *l, const token_list *references,
     return FSDP_OK;
 }
 
-/* Set *best to the index of the candidate with the largest sum of F-measures. If several are equal,
- * the first one is chosen. */
+/* Set *best to the index of the candidate with the largest sum of ROUGE-L F-measures over the
+ * references. If several candidates have the same sum, take the first of them. */
 static fsdp_status find_best(lcs *l, const token_list *references, size_t n_references,
                              const token_list *candidates, size_t n_candidates, size_t *best)
 {
@@ -381,8 +386,8 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
-/* Set *best to the index that find_best() finds. If `rouge` is not NULL, set *rouge to the mean
- * scores of that candidate. */
+/* Set *best to the result of find_best(). If `rouge` is not NULL, set *rouge to the mean scores of
+ * this candidate. */
 static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_references,
                                  const token_list *candidates, size_t n_candidates, size_t *best,
                                  fsdp_rouge *rouge)

@@ -1,24 +1,25 @@
-/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The numbers equal those of Google's rouge_score
- * package with use_stemmer=False: text is converted to lower case, every run of characters other
- * than a-z and 0-9 separates tokens, and ROUGE-L uses the longest common subsequence of the whole
+/* Computes ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004). The scores equal those of Google's rouge_score
+ * package with use_stemmer=False. Text is converted to lower case. Tokens consist of a-z and 0-9,
+ * and all other characters separate them. ROUGE-L uses the longest common subsequence of the whole
  * texts. Porter stemming (use_stemmer=True) and rougeLsum are not supported. */
 #pragma once
 #include <stddef.h>
 
 #include <fsdp/base.h>
 
-/* A score. All numbers are in [0, 1]. */
+/* The score of a prediction. ROUGE-1 and ROUGE-2 count n-grams. ROUGE-L counts tokens. All fields
+ * are in [0, 1]. */
 typedef struct fsdp_rouge_score {
-    double precision; /* matches / length of the prediction */
-    double recall;    /* matches / length of the reference */
-    double fmeasure;  /* harmonic mean; 0 if nothing matches */
+    double precision; /* number of matches / number of n-grams (tokens) of the prediction */
+    double recall;    /* number of matches / number of n-grams (tokens) of the reference */
+    double fmeasure;  /* harmonic mean of precision and recall; 0 if nothing matches */
 } fsdp_rouge_score;
 
 typedef struct fsdp_rouge {
     fsdp_rouge_score rouge1, rouge2, rougeL;
 } fsdp_rouge;
 
-/* Score one pair of UTF-8 texts. If one of them has no token, all scores are 0. */
+/* Score one pair of UTF-8 texts. If one of the texts has no token, all scores are 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_pair(const char *reference, const char *prediction,
                                             fsdp_rouge *rouge);
 
@@ -27,15 +28,16 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             const char *const *predictions, size_t n,
                                             fsdp_rouge *rouge);
 
-/* Find the sentence that has the highest mean ROUGE-L F-measure if it is predicted for every
- * reference. A model that has learnt only the form of the summaries, and nothing from the articles,
- * has about this score. The time is proportional to references x candidates x length. For 200
- * references and 3,000 candidates, all short summaries, it is about 20 ms.
+/* Find the best constant sentence: the candidate that gets the highest mean ROUGE-L F-measure if it
+ * is the prediction for every reference. A model that has learnt only the form of the summaries,
+ * and nothing from the articles, has about this score. The time is proportional to references x
+ * candidates x length. It is about 20 ms for 200 references and 3,000 candidates, all of them short
+ * summaries.
  *
  * @param candidates sentences to choose from, usually the training summaries
- * @param best       out: index of the sentence; the first one if several are equal
+ * @param best       out: index of the sentence in `candidates`; the first one if several are equal
  * @param rouge      out: mean scores of the sentence over the references; may be NULL
- * @return FSDP_ERR_INVALID if either list is empty */
+ * @return FSDP_ERR_INVALID if there are no references or no candidates */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_best_constant(const char *const *references,
                                                      size_t n_references,
                                                      const char *const *candidates,

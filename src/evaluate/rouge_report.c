@@ -1,4 +1,5 @@
-/* Prints a table of scores, then examples that are spread evenly over the references. */
+/* Prints a table of ROUGE scores, then some references with their predictions. These references are
+ * spread evenly over all rows. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 #include "src/report/terminal.h"
 
 enum {
-    EXAMPLE_COLUMNS = 100 /* maximum width of a printed text, in columns; longer texts are cut */
+    /* maximum width of a printed text; longer texts are cut */
+    EXAMPLE_COLUMNS = 100
 };
 
 static void add_row(fsdp_table *table, const char *name, const fsdp_rouge *rouge)
@@ -44,7 +46,8 @@ static fsdp_status score_and_print(fsdp_table *table, FILE *file, const char *co
     return fsdp_table_print(table, file, FSDP_TABLE_AUTO);
 }
 
-/* Print the text on one line, without its own line breaks. */
+/* Print a name and a text on one line. Line breaks in the text become spaces, and a long text is
+ * cut. */
 static void print_text(FILE *file, const char *name, size_t name_width, const char *text)
 {
     size_t bytes = fsdp_text_fit(text, EXAMPLE_COLUMNS);

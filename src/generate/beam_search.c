@@ -60,7 +60,7 @@ void fsdp_beam_search_offer(fsdp_beam_search *s, int32_t beam, const float *scor
         fsdp_top_k_offer(&s->candidates, (fsdp_candidate){scores[id] + before, beam, (int32_t)id});
 }
 
-/* --- the end of a step --- */
+/* --- the end of a step: what becomes of the candidates --- */
 
 static fsdp_status continue_beam(const fsdp_beam_search *s, const fsdp_candidate *c,
                                  fsdp_beam *beam)
@@ -85,8 +85,9 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Insert a candidate that has ended into the finished beams, if it is good enough. It is placed
- * after beams with an equal score. */
+/* Candidate c has ended. Insert it into the finished beams, after those with an equal score. If
+ * num_beams beams have already finished, it replaces the worst of them, or is dropped if it is not
+ * better. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);
@@ -95,7 +96,7 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     fsdp_beam beam = s->finished[is_full(s) ? s->n_finished - 1 : s->n_finished];
     fsdp_status status = continue_beam(s, c, &beam);
     int32_t at = is_full(s) ? s->n_finished - 1 : s->n_finished;
-    /* even on failure, since continue_beam() may have reallocated the ids */
+    /* store `beam` even on failure, because continue_beam() may have reallocated its ids */
     s->finished[at] = beam;
     FSDP_TRY(status);
     beam.score = score;
@@ -107,7 +108,8 @@ static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
     return FSDP_OK;
 }
 
-/* Can a running beam still become better than the worst finished one? */
+/* Return true if the search must continue. It continues at least until num_beams beams have
+ * finished. After that, config->early_stopping decides. */
 static bool can_improve(const fsdp_beam_search *s)
 {
     if (!is_full(s))
@@ -120,8 +122,9 @@ static bool can_improve(const fsdp_beam_search *s)
     return final_score(s, s->running[0].score, length) > s->finished[s->n_finished - 1].score;
 }
 
-/* Make the candidates finished beams or running beams of the next step, beginning with the best
- * candidate. Drop those that become neither. */
+/* Go through the candidates, from the best to the worst. A candidate that has ended may become a
+ * finished beam (beam_search.h). The best num_beams of the others become the running beams of the
+ * next step. */
 static fsdp_status place_candidates(fsdp_beam_search *s)
 {
     int32_t going_on = 0;

@@ -1,13 +1,16 @@
 /* Beam search for one prompt, by the rules of transformers 5's _beam_search().
  *
- * A step has one row of scores for each running beam. The continuations of all beams are ordered by
- * the sum of their scores. The best k * num_beams of them are candidates, where k is 1 + the number
- * of end-of-sequence ids, but at least 2. A candidate has ended if its last id is an end of
- * sequence, or if it has max_new new ids. A candidate that has ended becomes a finished beam if it
- * is among the first num_beams candidates and good enough. There are at most num_beams finished
- * beams: those with the largest sum / length ^ length_penalty, where length is the number of new
- * ids, including the end of sequence. The best num_beams candidates that have not ended continue.
- * Candidates with equal sums are ordered by beam, then by id.
+ * In each step, the caller offers one row of scores for each running beam. Each running beam is
+ * continued with each id. The score of a continuation is the sum of the scores of its new ids. The
+ * best k * num_beams continuations of a step are its candidates, where k is 1 + the number of
+ * end-of-sequence ids, but at least 2. Candidates with equal scores are ordered by beam, then by
+ * id.
+ *
+ * A candidate has ended if its last id is an end of sequence, or if it has max_new new ids. If one
+ * of the best num_beams candidates has ended, it may become a finished beam. The search keeps the
+ * num_beams finished beams with the largest sum / length ^ length_penalty. Here, length is the
+ * number of new ids, including the end of sequence. The best num_beams candidates that have not
+ * ended become the running beams of the next step.
  *
  *     fsdp_beam_search_create(config, ids, n, max_new, &search);
  *     while (!search->done) {
@@ -24,33 +27,37 @@
 
 typedef struct fsdp_beam {
     fsdp_token_list ids; /* the prompt, then the new ids */
-    float score;         /* running: sum of scores; finished: sum / length ^ length_penalty */
-    int32_t parent; /* running: index of the beam of the previous step that this beam continues */
+    /* running beam: sum of the scores of the new ids; finished beam: sum / length ^
+     * length_penalty */
+    float score;
+    /* running beam: index of the beam of the previous step that this beam continues */
+    int32_t parent;
 } fsdp_beam;
 
 typedef struct fsdp_beam_search {
     const fsdp_generation_config *config; /* borrowed */
-    int64_t max_new, n_new;        /* limit of new ids; number of new ids of the running beams */
-    fsdp_beam *running, *finished; /* [num_beams]; finished: best first */
-    fsdp_beam *next;               /* [num_beams]: running beams after the current step */
+    /* max_new: the limit of new ids. n_new: the number of new ids that each running beam has. */
+    int64_t max_new, n_new;
+    fsdp_beam *running, *finished; /* [num_beams] each; `finished` is sorted, best first */
+    fsdp_beam *next;               /* [num_beams]: memory for the running beams of the next step */
     int32_t n_running, n_finished;
-    fsdp_top_k candidates; /* candidates of the current step, by the sum of scores */
+    fsdp_top_k candidates; /* the best continuations of the current step so far */
     bool done;
 } fsdp_beam_search;
 
-/* Create a search with one running beam, which consists of the prompt's ids [n]. max_new must be
+/* Create a search. It has one running beam, whose ids are the prompt's ids [n]. max_new must be
  * above 0. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_create(const fsdp_generation_config *config,
                                                     const int32_t *ids, size_t n, int64_t max_new,
                                                     fsdp_beam_search **search);
 void fsdp_beam_search_destroy(fsdp_beam_search *search); /* accepts NULL */
-/* Offer the scores [vocab] of the ids that may follow beam `beam`. A score of -INFINITY excludes an
- * id. Call this once for each beam of a step, in ascending order of beams. */
+/* Offer the scores [vocab] of all ids that may follow running[beam]. A score of -INFINITY excludes
+ * an id. In each step, call this once for each running beam, in ascending order of `beam`. */
 void fsdp_beam_search_offer(fsdp_beam_search *search, int32_t beam, const float *scores,
                             int64_t vocab);
-/* End a step in which all beams were offered. Afterwards the search is done, or running[0 ..
- * n_running) are the beams that continue. Several running beams may have the same parent, and
- * parents are in no particular order. */
+/* End a step, after scores have been offered for all running beams. Afterwards search->done is
+ * true, or running[0 .. n_running) are the running beams of the next step. Several of them may have
+ * the same parent, and their parents are in no particular order. */
 FSDP_MUST_CHECK fsdp_status fsdp_beam_search_advance(fsdp_beam_search *search);
 
 /* Subtract log(sum of exp(scores)) from all scores, in place. Returns false if a score is NaN or

@@ -1,5 +1,6 @@
-/* See generate.h. Each prompt is run once; its sequences (beams, samples) then share what was
- * computed. Sequences that have ended are removed from the cache, so later steps do less work. */
+/* See generate.h. The model reads each prompt only once, and stores its keys and values in the
+ * cache. All sequences of the prompt (beams or samples) continue from these. Sequences that have
+ * ended are removed from the cache, so later steps do less work. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,17 +15,20 @@
 #include "src/models/model_type.h"
 #include "src/report/human.h"
 
-/* The score of an output for which there is no finished beam, as in transformers. */
+/* The score of an output if beam search has no finished beam for it; the same number as in
+ * transformers. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* A row of the batch, and its running sequences. Each running sequence is a row of the cache. */
+/* A row of the batch, and its running sequences, which are those that have not ended. Each running
+ * sequence is a row of the cache. */
 typedef struct prompt {
-    /* [num_return_sequences], part of generation.outputs; their ids begin with the prompt */
+    /* [num_return_sequences], a part of generation.outputs. The ids of each output begin with the
+     * prompt. */
     fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    /* [num_return_sequences]: for each of the n_live running sequences, the index of its output;
-     * not used with beams */
+    /* [num_return_sequences]; live[i] is the index of the output of running sequence i, for i <
+     * n_live; not used in beam search */
     int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
@@ -40,15 +44,15 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live;    /* [n_outputs]: memory for the arrays `live` of all prompts */
-    int32_t rows;     /* number of rows in the cache */
-    int32_t *from;    /* [largest number of rows]: rows of the cache that continue */
-    int32_t *ids;     /* [largest number of rows]: the next id of each row in `from` */
-    int32_t going_on; /* number of rows in `from` so far */
+    int32_t *live; /* [n_outputs]: memory for the arrays `live` of all prompts */
+    int32_t rows;  /* number of rows in the cache */
+    int32_t *from; /* [largest number of rows]: rows of the cache that continue in the next step */
+    int32_t *ids;  /* [largest number of rows]: the next id of each row in `from` */
+    int32_t going_on; /* number of elements of `from` and `ids` so far */
     int64_t step, vocab;
     float *scores;              /* [vocab] scores of the current row */
-    fsdp_candidate *candidates; /* [vocab], if ids are sampled */
-    float *penalized;           /* [length of the longest sequence]: scratch */
+    fsdp_candidate *candidates; /* [vocab]: scratch for sampling */
+    float *penalized; /* [length of the longest sequence]: scratch for the repetition penalty */
 } generation;
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n)
@@ -68,8 +72,8 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* config.json has no end of sequence, so use the model's default. A generation_config.json
-         * without one means that there is no end of sequence. */
+        /* If the settings come from a config.json without an end of sequence, use the model's
+         * default. A generation_config.json without one means that there is no end of sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -165,9 +169,9 @@ fsdp_status fsdp_generate_check(const fsdp_model *model, const fsdp_generation_c
     return fsdp_generation_config_check(config);
 }
 
-/* --- one row of scores --- */
+/* --- one row of the logits, and one row of the cache --- */
 
-/* Copy row `row` of the logits to g->scores. */
+/* Copy row `row` of the logits to g->scores. Returns FSDP_ERR_NUMERIC if one of them is NaN. */
 static fsdp_status read_scores(generation *g, fsdp_tensor *logits, int32_t row)
 {
     fsdp_tensor *view;
@@ -214,8 +218,8 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Append an id to each sequence of a prompt. The logits of the prompt begin at row `first`. In the
- * first step, all sequences of the prompt share one row. */
+/* Append an id to each running sequence of a prompt. The logits of these sequences are the rows
+ * from `first` on. In the first step, all sequences of the prompt use row `first`. */
 static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;
@@ -252,7 +256,8 @@ static fsdp_status take_beams(const generation *g, prompt *p)
     return FSDP_OK;
 }
 
-/* Run a step of a prompt's beam search. The logits of its beams begin at row `first`. */
+/* Run a step of a prompt's beam search. The logits of its running beams are the rows from `first`
+ * on. */
 static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;
@@ -283,7 +288,8 @@ static bool all_go_on(const generation *g)
     return true;
 }
 
-/* Choose the next id of each sequence, and select the rows of the cache that continue. */
+/* Choose the next id of each running sequence. Then reduce the cache to the rows of the sequences
+ * that continue. */
 static fsdp_status choose_next_ids(generation *g, fsdp_scope *s, fsdp_tensor *logits)
 {
     int32_t first = 0;
@@ -320,7 +326,7 @@ static fsdp_status run_step(generation *g, const fsdp_batch *batch)
     return status;
 }
 
-/* Set *rows to the number of sequences that continue, over all ranks. */
+/* Set *rows to the number of running sequences of all ranks together. */
 static fsdp_status count_rows(const generation *g, int64_t *rows)
 {
     *rows = g->rows;
@@ -343,8 +349,8 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 
 /* --- setup and cleanup --- */
 
-/* Get the ids that generation continues: the start token for T5, else the row's input ids. They are
- * borrowed. */
+/* Set *ids to the ids that generation continues: the start token for T5, else the input ids of the
+ * row. The caller does not own them. */
 static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
                        const int32_t **ids, size_t *n)
 {

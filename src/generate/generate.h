@@ -1,6 +1,6 @@
-/* Generates like transformers' generate(): greedy search, beam search or sampling, with a cache of
- * keys and values, for every model that has a decoder (fsdp_decoder). Ranks of a sharded model run
- * in lockstep, each with its own prompts. */
+/* Generates sequences like transformers' generate(): by greedy search, beam search or sampling,
+ * with a cache of keys and values. Every model that has a decoder (fsdp_decoder) can generate.
+ * Ranks of a sharded model run in lockstep, each with its own prompts. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/text.h>
@@ -10,21 +10,24 @@
 
 /* Options; {0} means defaults. */
 typedef struct fsdp_generate_options {
-    /* NULL: transformers' defaults, with the special ids of the model */
+    /* NULL: transformers' defaults, with the special token ids of the model */
     const fsdp_generation_config *config;
-    bool reshard_each_step; /* gather units again in every step, which takes less memory and more
-                               time */
-    uint64_t seed;          /* for sampling */
-    int64_t first_row;      /* index of the batch's first row in the whole input, for sampling */
+    /* true: gather and free each unit in every step, which takes less memory and more time */
+    bool reshard_each_step;
+    uint64_t seed; /* for sampling */
+    /* index of the batch's first row among all rows of the input; for sampling and error
+     * messages */
+    int64_t first_row;
 } fsdp_generate_options;
 
 /* One generated sequence. */
 typedef struct fsdp_generated {
-    /* First the prompt of a causal model, or decoder_start_token_id for T5. Then the new ids, which
-     * end with the end of sequence if it was generated. */
+    /* First come the ids that generation continued: the prompt of a causal model, or T5's start
+     * token. Then come the new ids, including the end of sequence if it was generated. */
     fsdp_token_list ids;
     size_t prompt_length; /* number of ids before the new ones */
-    double score; /* beam search: sum of log-probabilities / new ids ^ length_penalty; else 0 */
+    /* beam search: sum of log-probabilities / number of new ids ^ length_penalty; else 0 */
+    double score;
 } fsdp_generated;
 
 void fsdp_generated_free(fsdp_generated *outputs, size_t n); /* accepts NULL */
@@ -38,43 +41,45 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_generation_config(const fsdp_model *model
 #define FSDP_GENERATES_WITHOUT_EOS                                                                 \
     "generation_config.json has no eos_token_id: texts continue to their maximum length"
 
-/* A flag such as "--num-beams". fsdp_generation_settings_first() returns the flag of the first
- * setting that the user asked for, or "" if there is none. */
+/* A command line flag such as "--num-beams", or "" for none. */
 typedef struct fsdp_setting_flag {
     char text[40];
 } fsdp_setting_flag;
+/* Return the flag of the first setting that the user asked for, or "" if there is none. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
-/* Check that each setting that the user asked for has an effect in `config`, to which the settings
- * have been applied. Returns FSDP_ERR_INVALID, with a message that names the flag, for an option of
- * beam search if num_beams is 1, for an option of sampling if do_sample is false, and for a length
- * that is given in two ways. */
+/* Check that each setting that the user asked for has an effect. `config` is the result of applying
+ * `settings` to the model's configuration. If one has no effect, returns FSDP_ERR_INVALID with a
+ * message that names the flag. Such settings are options of beam search if num_beams is 1 and
+ * options of sampling if do_sample is false. A length that is given in two ways is an error,
+ * too. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
                                                            const fsdp_generation_config *config);
 
-/* Warn about keys of the model's generation_config.json that would change the result but are not
- * supported, and about a missing end of sequence. */
+/* Warn if the model's generation_config.json has unsupported keys that would change the result, or
+ * if it has no end of sequence. */
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
-/* Check that the model can generate with these settings. The result does not depend on prompts, so
- * it is the same on all ranks. Returns FSDP_ERR_UNSUPPORTED or FSDP_ERR_INVALID. */
+/* Check that the model can generate with these settings. Returns FSDP_ERR_UNSUPPORTED or
+ * FSDP_ERR_INVALID if it cannot. The result is the same on all ranks, because it does not depend on
+ * prompts. */
 FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 
-/* Return the limit of new ids after a prompt of `prompt_length` ids (for T5 this is 1, the start
- * token). The result is below 1 if there is no room for new ids. */
+/* Return the limit of new ids after a prompt of `prompt_length` ids. For T5, the prompt is the
+ * start token, and prompt_length is 1. The result is below 1 if there is no room for new ids. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
                               int64_t prompt_length);
 
-/* Generate sequences for each row of `batch`, whose labels and targets are not used.
+/* Generate sequences for each row of `batch`. The labels and targets of the batch are not used.
  *
  * Collective if the model is sharded: every rank must call it, even without rows. All ranks run as
  * many steps as the longest sequence on any rank needs.
  *
- * @param outputs out: [batch->rows * num_return_sequences], grouped by row, best first with beams;
- * owned by the caller (fsdp_generated_free)
- * @return FSDP_ERR_UNSUPPORTED for a model that does not generate; FSDP_ERR_INVALID for a prompt
- * that is empty or leaves no room for new ids, with a message that names the row; FSDP_ERR_NUMERIC
- * if logits are NaN */
+ * @param outputs out: [batch->rows * num_return_sequences], grouped by row; owned by the caller
+ *                (fsdp_generated_free). In beam search, the best sequence of a row comes first.
+ * @return FSDP_ERR_UNSUPPORTED if the model cannot generate; FSDP_ERR_INVALID if a prompt is empty
+ * or leaves no room for new ids, with a message that names the row; FSDP_ERR_NUMERIC if logits are
+ * NaN or too large */
 FSDP_MUST_CHECK fsdp_status fsdp_generate(const fsdp_model *model, fsdp_device *device,
                                           const fsdp_batch *batch,
                                           const fsdp_generate_options *options,

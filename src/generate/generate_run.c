@@ -1,6 +1,7 @@
-/* See generate_run.h. Each round takes the next world_size batches of prompts, and rank r generates
- * for the r-th of them. Results are gathered as rows of equal size, so that rank 0 can report them
- * in order. */
+/* See generate_run.h. The prompts are divided into batches. In each round, every rank generates for
+ * one batch: rank 0 takes the next batch, rank 1 the batch after it, and so on. An all-gather then
+ * brings the results to rank 0, which reports them in the order of prompts. For the all-gather, the
+ * results of all sequences are padded to the same size. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "src/generate/generate_run.h"
 #include "src/generate/prompts.h"
 
-/* A sequence as it is sent to rank 0. */
+/* The result for one sequence, as ranks send it to rank 0. */
 typedef struct gathered_row {
     double score;
     int32_t prompt_length, n;
@@ -31,8 +32,8 @@ typedef struct generate_run {
     fsdp_prompts prompts;
     size_t batch_size;
     size_t per_prompt; /* number of sequences per prompt */
-    size_t row_bytes;  /* size of a gathered_row with the longest sequence */
-    /* number of prompts for which the model's last position is reached before the limit of new
+    size_t row_bytes;  /* size of a gathered_row that can hold the longest possible sequence */
+    /* number of prompts for which the model has too few positions for the allowed number of new
      * tokens */
     size_t n_short;
     fsdp_generate_report_fn *report;
@@ -60,8 +61,9 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the given tokenizer, or else the model's. If only ids are given, the model's tokenizer may
- * be missing or unusable; an unusable tokenizer is reported as a note. */
+/* Open the tokenizer that the user gave, or else the model's. A run that only has ids works without
+ * the model's tokenizer. So for such a run, it is not an error if this tokenizer is missing. If it
+ * exists but is unusable, this is reported as a note. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -86,8 +88,8 @@ static fsdp_status open_tokenizer(generate_run *g)
     return FSDP_OK;
 }
 
-/* Check that `path` is a regular file. Every rank reads the prompts, and from a pipe each rank
- * would get only a part of them. */
+/* If there are several ranks, check that `path` is a regular file. Every rank reads the file. From
+ * a pipe, each rank would get only a part of the prompts. */
 static fsdp_status check_file(const generate_run *g, const char *flag, const char *path)
 {
     if (!path || g->world_size == 1)
@@ -106,8 +108,8 @@ static bool is_seq2seq(const generate_run *g)
     return g->model->info.format.task == FSDP_TASK_SEQ2SEQ;
 }
 
-/* Return the length to which texts are cut; 0: not cut. By default, texts for T5 are cut as in
- * training. Texts that are continued are not cut, as in transformers. */
+/* Return the number of ids to which texts are cut; 0: they are not cut. The default for T5 is 512,
+ * as in training. The default for texts that a causal model continues is 0, as in transformers. */
 static int max_source_length(const generate_run *g)
 {
     if (g->config->max_source_length_given)
@@ -125,7 +127,7 @@ static fsdp_status check_prefix(const generate_run *g)
                       c->input_ids ? c->input_ids : "");
 }
 
-/* Read rows of ids. They are cut only if a length is given, in the same way as texts. */
+/* Read rows of ids. They are cut only if the user gave --max-source-length. */
 static fsdp_status read_ids(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -197,8 +199,8 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Check that every prompt leaves room for new ids, and compute row_bytes for the longest
- * sequence. */
+/* Check that every prompt leaves room for new ids, and set row_bytes to what the longest possible
+ * sequence needs. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;
@@ -210,7 +212,7 @@ static fsdp_status check_lengths(generate_run *g)
         g->n_short += max_new < fsdp_generation_config_max_new(&g->generation, (int64_t)n);
         longest = n + (size_t)max_new > longest ? n + (size_t)max_new : longest;
     }
-    /* round up, so that `score` of the next row is aligned */
+    /* round up to a multiple of 8, so that `score` of the next row is aligned */
     g->row_bytes = (sizeof(gathered_row) + longest * sizeof(int32_t) + 7) & ~(size_t)7;
     return FSDP_OK;
 }
@@ -295,7 +297,8 @@ static fsdp_status run_batch(const generate_run *g, size_t first, size_t n, char
     return status;
 }
 
-/* Report sequence `i` of the round whose prompts begin at `first`. */
+/* Report sequence `i` of a round to the caller. `first` is the index of the round's first
+ * prompt. */
 static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
                               const gathered_row *row)
 {
@@ -322,8 +325,9 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Run one round. Its prompts begin at index `first`, and each rank takes batch_size of them, or
- * what is left. */
+/* Run one round. `first` is the index of its first prompt. The next batch_size prompts are for rank
+ * 0, those after them for rank 1, and so on. At the end of the input, a rank may get fewer or none.
+ * `mine` is memory for the results of this rank, `all` for those of all ranks. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;

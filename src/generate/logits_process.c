@@ -20,8 +20,8 @@ static void ban(float *scores, int64_t vocab, int64_t id)
 
 /* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1. The paper divides every
  * score by the penalty. Here, a negative score is multiplied by it, so that the penalty always
- * lowers the score. An id that occurs twice is penalized only once, because all scores are read
- * before any is written. */
+ * lowers the score. All scores are read before any is written. So an id that occurs several times
+ * in `ids` is penalized only once. */
 static void penalize_repetition(float penalty, const fsdp_token_list *ids, float *scores,
                                 int64_t vocab, float *scratch)
 {

@@ -1,6 +1,6 @@
-/* Changes the scores of the next id before an id is chosen, like transformers' logits processors
- * and in the same order: repetition_penalty, no_repeat_ngram_size, then min_length and
- * min_new_tokens. */
+/* Changes the scores of all ids before the next id is chosen. Four settings are applied, in the
+ * same order as by transformers' logits processors: repetition_penalty, no_repeat_ngram_size,
+ * min_length and min_new_tokens. */
 #pragma once
 #include <stdint.h>
 
@@ -10,9 +10,9 @@
 
 bool fsdp_is_end_of_sequence(const fsdp_generation_config *config, int32_t id);
 
-/* Change the scores [vocab] of the ids that may follow `ids`, in place. Banned ids get -INFINITY.
- * As in transformers, scores are logits in greedy search and sampling, and log-probabilities in
- * beam search.
+/* Change the scores [vocab] of the ids that may follow `ids`, in place. The score of a banned id
+ * becomes -INFINITY. As in transformers, the scores are logits in greedy search and sampling, and
+ * log-probabilities in beam search.
  *
  * @param ids           a prompt and the ids generated for it so far
  * @param prompt_length number of ids of the prompt

@@ -38,8 +38,8 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* Encode a text, and set *cut to whether it was cut. The tokenizer ends every text with </s>, which
- * is dropped from a text that will be continued. */
+/* Encode a text. *cut is set to true if it has more than max_length ids and was shortened. The
+ * tokenizer ends every text with </s>. This id is removed if the model will continue the text. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
@@ -85,8 +85,8 @@ static size_t byte_order_mark(const char *text, size_t bytes)
     return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }
 
-/* Get the line at *at, without its line end, and move *at to the next line. Returns false after the
- * last line. */
+/* Set *line and *length to the line that begins at *at, without its line end. Move *at to the next
+ * line. Returns false if there is no line at *at. */
 static bool next_line(const char *text, size_t bytes, size_t *at, const char **line, size_t *length)
 {
     if (*at >= bytes)
@@ -123,8 +123,8 @@ fsdp_status fsdp_prompts_read_texts(fsdp_prompts *p, const fsdp_prompt_encoding 
 
 /* --- ids --- */
 
-/* Set [*first, *end) to the range of a row's n ids that its attention_mask keeps. Without a mask,
- * all ids are kept. */
+/* Set [*first, *end) to the range of the row's n ids where attention_mask is 1. Without an
+ * attention_mask, the range has all ids. */
 static fsdp_status read_mask(fsdp_json_node row, size_t n, int64_t *first, int64_t *end)
 {
     static const char key[] = "attention_mask";
@@ -160,8 +160,8 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* Check the keys of a row. The file may have been made for training, so keys of targets are
- * ignored, with a note. */
+/* Check the keys of a row. The file may have been made for training. So its keys for targets are
+ * ignored, but the note lists them. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
@@ -211,7 +211,7 @@ static fsdp_status add_row(id_reader *r, fsdp_json_node row)
     return status;
 }
 
-/* Add the rows of a document, which is one row or an array of rows. */
+/* Add the rows of a JSON document, which is one row or an array of rows. */
 static fsdp_status add_document(id_reader *r, fsdp_json *doc)
 {
     fsdp_json_node root = fsdp_json_root(doc);
@@ -248,8 +248,9 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
     return FSDP_OK;
 }
 
-/* Set *open to whether the text is one JSON document that spans several lines, rather than one
- * document per line. The first line that is not blank decides this. */
+/* Set *open to true if the text is one JSON document that spans several lines, and to false if each
+ * line is a document. The first line that is not blank decides: the text is one document if this
+ * line is not a complete document and more lines follow. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

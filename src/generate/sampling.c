@@ -14,7 +14,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Keep only the ids whose score is `best`, and make them equally likely. Returns their number. */
+/* Write to `left` the ids whose score is `best`, all with the same new score. Returns their
+ * number. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -24,8 +25,8 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
     return n;
 }
 
-/* Keep the k most likely ids and, as in transformers, all ids that are as likely as the last of
- * these. Returns the number of ids kept. */
+/* Write to `left` the k most likely ids. As in transformers, add all ids that are exactly as likely
+ * as the k-th. Returns the number of ids in `left`. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {
@@ -44,7 +45,7 @@ static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float t
 
 /* --- warpers --- */
 
-/* Return exp(score - largest score) of candidate i. The candidates must be sorted. */
+/* Return exp(score of candidate i - largest score). The candidates must be sorted. */
 static double weight(const fsdp_candidate *left, int64_t i)
 {
     return exp((double)left[i].score - (double)left[0].score);
@@ -58,8 +59,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Return the smallest number of ids whose probabilities sum to top_p or more (Holtzman et al. 2020,
- * section 3.1). */
+/* Return how many of the n candidates remain. It is the smallest number of most likely ids whose
+ * probabilities sum to top_p or more (Holtzman et al. 2020, section 3.1). */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;
@@ -69,7 +70,8 @@ static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
     return kept;
 }
 
-/* Return the number of ids that are at least min_p times as likely as the first id. */
+/* Return how many of the n candidates remain: those that are at least min_p times as likely as the
+ * first. */
 static int64_t keep_min_p(const fsdp_candidate *left, int64_t n, double min_p)
 {
     int64_t kept = 0;
@@ -85,7 +87,7 @@ int64_t fsdp_sampling_warp(const fsdp_generation_config *c, const float *scores,
     const float temperature = (float)c->temperature, best = scores[fsdp_argmax(scores, vocab)];
     if (isinf(best))
         return 0;
-    /* with a temperature this close to 0, the most likely id is certain */
+    /* The temperature is so close to 0 that only ids with the best score can be drawn. */
     if (!isfinite(best / temperature))
         return keep_best(scores, vocab, best, left);
     int64_t n = keep_top_k(scores, vocab, k, temperature, left);

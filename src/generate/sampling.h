@@ -1,5 +1,5 @@
-/* Chooses an id from the scores of all ids: the most likely one, or a random one according to
- * temperature, top_k, top_p and min_p. Random numbers are a function of seed, row and step, so a
+/* Chooses the next id from the scores of all ids: the most likely id, or a random one according to
+ * temperature, top_k, top_p and min_p. Random numbers are a function of seed, row and step. So a
  * result depends neither on the number of ranks nor on the batch. */
 #pragma once
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include "src/generate/top_k.h"
 #include "src/models/generation_config.h"
 
-/* What a random number depends on. `row` is the index of the sequence among those of the whole
+/* What a random number depends on. `row` is the index of the sequence among all sequences of the
  * input. */
 typedef struct fsdp_draw {
     uint64_t seed, row, step;
@@ -16,17 +16,19 @@ typedef struct fsdp_draw {
 /* Return the first id with the largest score, like torch.argmax. */
 int32_t fsdp_argmax(const float *scores, int64_t vocab);
 
-/* Get the candidates that transformers' warpers keep, beginning with the most likely one.
- * Candidates with equal scores are in ascending order of ids.
+/* Get the candidates that remain after temperature, top_k, top_p and min_p, as with transformers'
+ * warpers. They are sorted: the most likely one comes first, and candidates with equal scores are
+ * in ascending order of ids.
  *
- * @param left [vocab]
+ * @param left out: [vocab]
  * @return number of candidates; 0 if all scores are -INFINITY or one is INFINITY */
 int64_t fsdp_sampling_warp(const fsdp_generation_config *config, const float *scores, int64_t vocab,
                            fsdp_candidate *left);
 
-/* Draw an id. Its probability is the softmax of the scores that fsdp_sampling_warp() keeps.
+/* Draw one of the candidates that fsdp_sampling_warp() returns. The softmax of their scores gives
+ * their probabilities.
  *
  * @param scratch [vocab]
- * @return -1 if fsdp_sampling_warp() keeps no candidate */
+ * @return the id; -1 if there is no candidate */
 int32_t fsdp_sample(const fsdp_generation_config *config, const float *scores, int64_t vocab,
                     const fsdp_draw *draw, fsdp_candidate *scratch);

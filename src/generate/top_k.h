@@ -1,4 +1,4 @@
-/* Finds the k best of a series of candidates, with a heap. */
+/* Finds the k best candidates of a series, with a heap. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -10,16 +10,16 @@ typedef struct fsdp_candidate {
 } fsdp_candidate;
 
 typedef struct fsdp_top_k {
-    /* [k], the caller's memory; until it is sorted, a heap whose first item is the worst */
+    /* [k], memory of the caller. Before fsdp_top_k_sort(), a heap whose first item is the worst. */
     fsdp_candidate *items;
     int64_t k, n;
 } fsdp_top_k;
 
-/* Compare two candidates for qsort(). The best score comes first. Candidates with equal scores are
- * in ascending order of beam, then of id. */
+/* Compare two candidates for qsort(). The one with the larger score comes first. Candidates with
+ * equal scores are in ascending order of beam, then of id. */
 int fsdp_candidate_order(const void *a, const void *b);
 void fsdp_top_k_add(fsdp_top_k *top, fsdp_candidate candidate);
-/* Sort the items; the best comes first. */
+/* Sort the items, best first. */
 void fsdp_top_k_sort(fsdp_top_k *top);
 
 /* Offer a candidate. Candidates must be offered in ascending order of beam and id, because a

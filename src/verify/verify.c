@@ -1,6 +1,6 @@
-/* verify: compares the entries of a folder, each according to its name and content. An entry that
- * is an input or that was made for another world size is passed over silently. An entry that cannot
- * be compared is reported. */
+/* Compares a folder: lists its entries and compares each one. The name and the content of an entry
+ * decide how it is compared. Entries that are inputs or belong to another world size are skipped
+ * silently. Entries that cannot be compared are reported. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -19,8 +19,7 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Does the entry itself have nothing to compare? It may still be read when other entries are
- * compared. */
+/* Return true if the entry has nothing to compare. Other entries may need it as an input. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",
@@ -80,7 +79,7 @@ static fsdp_status verify_entry(fsdp_verify_case *c, const char *name)
     return FSDP_OK;
 }
 
-/* Set *yes to whether the file has prompts and generated sequences. */
+/* Set *yes to true if the entry is a JSON file with prompts and generated sequences. */
 static fsdp_status is_generation(const fsdp_verify_case *c, const char *name, bool *yes)
 {
     *yes = false;
@@ -141,8 +140,8 @@ fsdp_status fsdp_verify_shards(fsdp_verify_case *c)
 
 /* --- a folder --- */
 
-/* Do the file's numbers depend on the number of ranks? Only a run with the same number can then
- * compare it. */
+/* Return true if the numbers in the file depend on the number of ranks. Such a file can only be
+ * compared by a run with as many ranks as the run of PyTorch that made it. */
 static bool is_of_a_mesh(const char *name)
 {
     return strcmp(name, "expected_bf16.json") == 0 ||
@@ -156,8 +155,9 @@ static fsdp_status verify_supported(fsdp_verify_case *c, const char *name)
     return generation ? fsdp_verify_generation(c, name) : verify_entry(c, name);
 }
 
-/* Compare one entry. If the entry needs something that this version does not support, report the
- * entry as not compared, with the error message as the reason. */
+/* Compare one entry. Do nothing if it belongs to another world size. If the entry needs something
+ * that this version does not support, report it as not compared. The error message is the
+ * reason. */
 static fsdp_status verify_named(fsdp_verify_case *c, const char *name)
 {
     bool of_this_world = true;
@@ -178,8 +178,9 @@ static fsdp_status verify_entries(fsdp_verify_case *c, char *const *names, size_
     for (size_t i = 0; i < count; i++) {
         if (is_input(names[i]))
             continue;
+        /* fsdp_verify_dcp() reads this file when it compares the folder of the same name */
         if (starts_with(names[i], "dcp_") && fsdp_ends_with(names[i], ".json"))
-            continue; /* read when the folder that it describes is compared */
+            continue;
         if (adapter)
             fsdp_verify_skipped(c, names[i], "adapters (LoRA) come with a later version");
         else
@@ -195,8 +196,8 @@ static fsdp_status open_tolerance(fsdp_verify_case *c)
                : FSDP_OK;
 }
 
-/* Is the folder a collection of cases? A collection contains folders, but no model/ and no JSON or
- * safetensors files. */
+/* Return true if the folder is a collection of cases. A collection contains folders, but no model/
+ * and no JSON or safetensors files. */
 static bool is_collection(const char *path, char *const *names, size_t count)
 {
     size_t folders = 0;
@@ -242,8 +243,8 @@ static fsdp_status verify_collection(const fsdp_verify_case *outer, char *const 
     return status;
 }
 
-/* On every rank, add rank 0's counts of a case to *counts. Only rank 0 reports its results, so the
- * counts of other ranks may not match the report. */
+/* Add rank 0's counts of a case to *counts, on every rank. The counts of the other ranks are not
+ * used, because only rank 0's results are reported. */
 static fsdp_status share_counts(const fsdp_verify_case *c, fsdp_verify_counts *counts)
 {
     fsdp_verify_counts mine = c->counts;

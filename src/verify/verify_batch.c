@@ -1,6 +1,7 @@
-/* verify: runs one batch forward and backward through the model. expected.safetensors has results
- * for padded rows. packed_expected.safetensors has results for rows that contain several documents
- * each. If a file also has results for single documents, each document is run alone, too. */
+/* The part of `fsdp verify` that runs one batch forward and backward through the model. It compares
+ * outputs, loss and gradients. expected.safetensors has results for padded rows.
+ * packed_expected.safetensors has results for rows that contain several documents each. If a file
+ * has separate_logits, each document is also run alone. */
 #include <math.h>
 #include <string.h>
 
@@ -54,15 +55,15 @@ static fsdp_status add_capture(fsdp_module *module, capture **out)
 
 typedef struct batch_run {
     fsdp_verify_case *c;
-    const char *prefix; /* prefix of the reported names: "" or "packed: " */
+    const char *prefix; /* put before reported names: "" or "packed: " */
     fsdp_model *model;
     fsdp_checkpoint_reader *inputs, *expected;
     fsdp_batch *batch;
-    fsdp_model_outputs outputs; /* outputs of the current forward */
-    bool has_head;              /* the model computes logits and a loss */
-    capture **captures;         /* one for each entry of `expected`; NULL if the entry is not a
-                                   hidden state */
-    double largest_grad;        /* the largest magnitude in all gradients of `expected` */
+    fsdp_model_outputs outputs; /* outputs of the last forward */
+    bool has_head;              /* true if the model computes logits and a loss */
+    /* one for each entry of `expected`; NULL: the entry is not a hidden state */
+    capture **captures;
+    double largest_grad; /* largest magnitude in all gradients of `expected` */
 } batch_run;
 
 static const char hidden_prefix[] = "hidden.", grad_prefix[] = "grad.";
@@ -72,10 +73,10 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Find the tokens of an output in the padded arrays: return the position of each token, and set
- * *tokens to their number. In the decoder of a seq2seq model they are the target tokens, elsewhere
- * the source tokens. If the output has one row per sequence, return NULL and set *tokens to the
- * number of sequences. */
+/* Find the tokens of a model output in `entry`, which is padded. Return an array with the position
+ * of each token, and set *tokens to the number of tokens. An output of a seq2seq decoder has the
+ * target tokens, and any other output has the source tokens. If the output has one row per sequence
+ * instead, return NULL and set *tokens to the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -90,8 +91,8 @@ static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_e
     return target ? b->target_positions : b->source_positions;
 }
 
-/* Check that the shape of an entry is [rows, tokens of a padded row, width], or [rows, width] if
- * the output has one row per sequence. */
+/* Check the shape of an entry. It must be [rows, tokens of a padded row, width] or, for an output
+ * with one row per sequence, [rows, width]. */
 static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                     int64_t width)
 {
@@ -108,7 +109,7 @@ static fsdp_status check_rows_shape(const batch_run *run, const fsdp_checkpoint_
         entry, (const int64_t[]){of->shape[0], of->shape[1], width}, 3);
 }
 
-/* Compare `got`, which is [rows, width] without padding, with `entry`, which is padded. */
+/* Compare `got` with `entry`. `got` is [rows, width] and has no padding. `entry` is padded. */
 static fsdp_status compare_floats(batch_run *run, const fsdp_checkpoint_entry *entry,
                                   const float *got, int64_t rows, int64_t width,
                                   const char *tolerance_key)
@@ -147,12 +148,12 @@ static fsdp_status compare_rows(batch_run *run, const fsdp_checkpoint_entry *ent
 
 /* --- documents run alone --- */
 
-/* Golden folders use this bound for the difference between a document's logits in a packed row and
- * its logits when it is run alone. */
+/* The tolerance of golden folders for packed rows: the largest allowed difference between a
+ * document's logits in a packed row and its logits when it is run alone. */
 static const double documents_absolute = 5e-6;
 
-/* Run sequence `i` of the batch alone, and write its logits to `out`, which is [tokens of the
- * sequence, vocabulary]. */
+/* Run sequence `i` of the batch alone, and write its logits to `out`: [tokens of the sequence,
+ * vocabulary]. */
 static fsdp_status logits_alone(batch_run *run, int32_t i, float *out)
 {
     const fsdp_batch *all = run->batch;
@@ -192,8 +193,8 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* Run each document alone, and compare its logits with the file's separate_logits and with
- * `packed`, the logits of the whole batch. Do nothing if the file has no separate_logits. */
+/* If the file has separate_logits, run each document alone. Compare the logits with separate_logits
+ * and with `packed`, which are the logits of the whole batch. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -207,8 +208,8 @@ static bool is_separate(const batch_run *run, const char *name)
     return run->batch->task == FSDP_TASK_CAUSAL_LM && strcmp(name, "separate_logits") == 0;
 }
 
-/* If `entry` is a buffer that the model computes from its configuration, compare the buffer and set
- * *done to true. */
+/* *done is set to true if `entry` is a buffer that the model computes from its configuration, such
+ * as Llama's inv_freq. Such an entry is compared with the model's buffer. */
 static fsdp_status compare_buffer(batch_run *run, const fsdp_checkpoint_entry *entry, bool *done)
 {
     const fsdp_model_type *type = run->model->config.type;
@@ -245,8 +246,9 @@ static fsdp_status compare_output(batch_run *run, size_t i)
     for (size_t k = 0; k < FSDP_LENGTH(outputs); k++)
         if (strcmp(name, outputs[k].name) == 0 && outputs[k].tensor)
             return compare_rows(run, entry, outputs[k].tensor, name);
+    /* verify_separate() or backward() compares these entries */
     if (strcmp(name, "loss") == 0 || has_prefix(name, grad_prefix) || is_separate(run, name))
-        return FSDP_OK; /* compared by verify_separate() or backward() */
+        return FSDP_OK;
     bool is_buffer;
     FSDP_TRY(compare_buffer(run, entry, &is_buffer));
     if (!is_buffer)
@@ -323,8 +325,9 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* Is the exact gradient of this parameter zero, so that its computed gradient is only rounding
- * error? tolerance.json lists such parameters, for instance a bias that softmax cancels. */
+/* Return true if tolerance.json lists the parameter in zero_gradients. Its exact gradient is zero,
+ * for instance because it is a bias that softmax cancels. Its computed gradient is only rounding
+ * error. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
     const fsdp_json_node none = {0};
@@ -339,9 +342,10 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
     return false;
 }
 
-/* Compare the gradient of p. Unless tolerance.json asks for absolute differences, the difference is
- * divided by the largest magnitude in this gradient or, if the exact gradient is zero, by the
- * largest magnitude in all gradients. */
+/* Compare the gradient of p with `entry`. The largest difference is divided by the largest
+ * magnitude in `entry`. If the exact gradient is zero, the divisor is the largest magnitude in all
+ * gradients instead. If tolerance.json has an absolute tolerance for gradients, the difference is
+ * not divided. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {
@@ -395,8 +399,8 @@ static fsdp_status compare_gradients(batch_run *run)
     return status;
 }
 
-/* Compare the loss and the gradients. All ranks run the same batch, so the mean of their gradients
- * is the gradient of the batch. */
+/* Run forward and backward, and compare the loss and the gradients. All ranks run the same batch.
+ * So the mean of the ranks' gradients is the gradient of the batch. */
 static fsdp_status backward(batch_run *run)
 {
     fsdp_tape *tape;
@@ -424,7 +428,7 @@ static fsdp_status backward(batch_run *run)
     return status;
 }
 
-/* Report the loss and the gradients as not compared, because a model without a head has no loss. */
+/* Report the loss and the gradients as not compared. The model has no head, so it has no loss. */
 static void skip_backward(batch_run *run)
 {
     for (size_t i = 0; i < fsdp_checkpoint_count(run->expected); i++) {
@@ -434,7 +438,7 @@ static void skip_backward(batch_run *run)
     }
 }
 
-/* --- a file of expected numbers --- */
+/* --- one file of expected results --- */
 
 static fsdp_status hook_hidden_states(batch_run *run)
 {

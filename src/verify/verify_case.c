@@ -1,4 +1,5 @@
-/* verify: reports, tolerances and inputs, which all parts of verify share. */
+/* Functions that all parts of `fsdp verify` share: they report results, read files and tolerances,
+ * make batches and open models. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ void fsdp_verify_compared(fsdp_verify_case *c, double difference, double toleran
     va_start(args, quantity);
     vsnprintf(text, sizeof text, quantity, args);
     va_end(args);
-    bool ok = difference <= tolerance; /* false for NaN */
+    bool ok = difference <= tolerance; /* false if `difference` is NaN */
     c->counts.compared++;
     c->counts.failed += !ok;
     report(c,
@@ -110,7 +111,8 @@ fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group, 
     return FSDP_OK;
 }
 
-/* An int64 array of one batch; ids is NULL if the file does not contain this array. */
+/* The part of an int64 array that belongs to one batch. ids is NULL if the file does not contain
+ * the array. */
 typedef struct id_array {
     int64_t *ids; /* [rows, width], owned */
     int64_t rows, width;
@@ -119,7 +121,8 @@ typedef struct id_array {
 static fsdp_status read_ids(const fsdp_checkpoint_entry *entry, int leading, const int64_t *index,
                             id_array *out)
 {
-    const int dims = entry->ndim - leading; /* an array [rows] is read as [rows, 1] */
+    /* an array with one dimension fewer, [rows], is read as [rows, 1] */
+    const int dims = entry->ndim - leading;
     if (strcmp(entry->dtype_name, "I64") != 0 || dims < 1 || dims > 2)
         return fsdp_error(FSDP_ERR_FORMAT, "%s: tensor '%s' is not int64 of %d dimensions",
                           entry->path, entry->name, leading + 2);
@@ -158,8 +161,8 @@ static const char *const array_names[N_ARRAYS] = {[INPUT_IDS] = "input_ids",
                                                   [TOKEN_TYPE_IDS] = "token_type_ids",
                                                   [DOCUMENT_IDS] = "document_ids"};
 
-/* Check that document_ids and position_ids agree on where documents begin: the document id must
- * change exactly where the position is 0. */
+/* If the batch has document_ids, check where they change. They must change exactly where
+ * position_ids are 0, which is where documents begin. */
 static fsdp_status check_documents(const id_array *documents, const id_array *positions)
 {
     for (int64_t row = 0; documents->ids && row < documents->rows; row++)
@@ -174,8 +177,8 @@ static fsdp_status check_documents(const id_array *documents, const id_array *po
     return FSDP_OK;
 }
 
-/* Check that all arrays have the same number of rows, that all except labels have the same width,
- * and that document_ids and position_ids agree. */
+/* Check that all arrays have the same number of rows, and that all except labels have the same
+ * width. Also check that document_ids and position_ids agree. */
 static fsdp_status check_widths(const id_array *arrays)
 {
     for (int i = 0; i < N_ARRAYS; i++)

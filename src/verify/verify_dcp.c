@@ -1,5 +1,5 @@
-/* verify: checkpoints of torch.distributed.checkpoint. Compares the content of a checkpoint, and
- * training that resumes from it. */
+/* The part of `fsdp verify` that compares checkpoints of torch.distributed.checkpoint. It compares
+ * the content of a checkpoint, and training that resumes from the checkpoint. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +15,14 @@
 /* --- comparing the loaded items --- */
 
 typedef struct compared {
-    fsdp_json_node want;     /* dcp_step<N>.json */
+    fsdp_json_node want;     /* the content of dcp_step<N>.json */
     fsdp_dcp_reader *reader; /* reads whole tensors from the checkpoint's files */
-    double largest; /* largest difference from an expected sum, divided by the expected sum of
-                       magnitudes */
-    int64_t bits, values, found; /* counts of tensors that differ in any bit, of plain values that
-                                    differ, and of items that were compared */
+    /* dcp_step<N>.json has the sum of each tensor and the sum of its magnitudes. This is the
+     * largest difference from one of these sums, divided by the sum of magnitudes. */
+    double largest;
+    /* bits: number of tensors that differ in any bit. values: number of plain values that differ.
+     * found: number of items that were compared. */
+    int64_t bits, values, found;
 } compared;
 
 static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *got, int64_t numel)
@@ -38,8 +40,7 @@ static fsdp_status compare_sums(compared *c, fsdp_json_node want, const float *g
     return FSDP_OK;
 }
 
-/* Compare `got`, a tensor gathered from all ranks, with the same tensor in the files, bit by
- * bit. */
+/* Compare `got`, the whole tensor, with the tensor in the checkpoint's files, bit by bit. */
 static fsdp_status compare_bits(compared *c, const fsdp_dcp_item *item, const float *got)
 {
     size_t bytes = (size_t)item->numel * sizeof *got;

@@ -1,4 +1,4 @@
-/* verify: compares generated ids and, for beams, their scores. */
+/* The part of `fsdp verify` that compares generated ids and, for beam search, their scores. */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static fsdp_status make_batch(const id_rows *prompts, const fsdp_batch_format *f
     return status;
 }
 
-/* A file of generated sequences that is compared. */
+/* A file with prompts and expected sequences, and what this build generates from the prompts. */
 typedef struct generation_case {
     fsdp_verify_case *c;
     const char *file;
@@ -68,7 +68,7 @@ typedef struct generation_case {
     fsdp_model *model;
     fsdp_generation_config config;
     id_rows prompts;
-    fsdp_generated *got; /* per_prompt sequences for each prompt */
+    fsdp_generated *got; /* [number of prompts * per_prompt], grouped by prompt */
     size_t per_prompt;
 } generation_case;
 
@@ -80,9 +80,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare each row of `list` with a generated sequence, and add the number of rows that differ to
- * *differing. The first row is compared with the first sequence of prompt `i`, and each later row
- * with the sequence `stride` places further on. */
+/* Compare row k of `list` with the generated sequence k * stride places after the first sequence of
+ * prompt `i`, for each k. Add the number of rows that differ to *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -105,7 +104,7 @@ static fsdp_status compare_scores(const generation_case *g, fsdp_json_node list,
     return FSDP_OK;
 }
 
-/* Compare the best sequence of each prompt. */
+/* Compare the best sequence of each prompt with the file's "sequences". */
 static fsdp_status compare_best(const generation_case *g)
 {
     fsdp_json_node list;
@@ -118,8 +117,9 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Set *tolerance to half of the smallest gap between scores. If every score is off by less than
- * that, the order of the scores cannot change. */
+/* Set *tolerance to half of the file's smallest_score_gap, the smallest difference between two
+ * scores of a prompt. If every score is off by less than that, the scores still have the same
+ * order. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));
@@ -127,8 +127,8 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* Get list `i` of the array `key`, which has one list for each prompt. The list must have one value
- * for each of the prompt's per_prompt sequences. */
+/* Get element i of the array `key`, which has one list for each prompt. Check that this list has
+ * per_prompt values, one for each sequence of the prompt. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {
     fsdp_json_node all;
@@ -158,7 +158,7 @@ static fsdp_status compare_all(const generation_case *g)
 
 /* --- generating --- */
 
-/* Generate all sequences on every rank, and compare them. Rank 0's counts are reported. */
+/* Generate the sequences of all prompts on every rank, and compare them. */
 static fsdp_status generate_and_compare(generation_case *g)
 {
     fsdp_batch *batch;
@@ -199,7 +199,7 @@ static fsdp_status verify_model(generation_case *g, const char *model_dir)
     return status;
 }
 
-/* Return the reason why the file cannot be compared, or NULL if it can be compared. */
+/* Return the reason why the file cannot be compared. Returns NULL if it can be compared. */
 static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
     fsdp_model_config model;

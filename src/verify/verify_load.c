@@ -1,4 +1,5 @@
-/* verify: loads a checkpoint of torch.distributed.checkpoint into model and optimizer. */
+/* The part of `fsdp verify` that loads a checkpoint of torch.distributed.checkpoint into a model
+ * and an optimizer. */
 #include <string.h>
 
 #include <fsdp/state_dict.h>
@@ -7,8 +8,8 @@
 #include "src/comm/agree.h"
 #include "src/verify/verify_training.h"
 
-/* Set *all to {"model": ..., "optim": ...}, the current state of model and optimizer. The caller
- * owns *all. */
+/* Set *all to {"model": ..., "optim": ...}, with the current state of the model and the optimizer.
+ * The caller owns *all. */
 static fsdp_status get_all(const fsdp_verify_training *t, fsdp_state_dict **all)
 {
     fsdp_state_dict *model, *optim, *both = NULL;

@@ -1,5 +1,6 @@
-/* verify: compares other forms of what model/ contains (the configuration in another notation, the
- * weights in other files) and T5's relative position buckets. */
+/* The part of `fsdp verify` that compares the model in model/ with copies of it. A copy has the
+ * weights in other files, or the configuration in another notation. T5's relative position buckets
+ * are compared here, too. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +15,10 @@
 /* --- configurations --- */
 
 /* Set *text to the config.json that this library would write for the configuration in `path`. Two
- * configurations with the same meaning give the same text. In some model types the weights decide
- * whether the head is tied (Note [Tied heads] in registry.c). Their configurations are written as
- * if the head were tied, so that this setting makes no difference. */
+ * configurations with the same meaning give the same text. In some model types, a configuration
+ * does not say whether the head is tied, because the weights decide (Note [Tied heads] in
+ * registry.c). For these types, the text always says that the head is tied, so this setting makes
+ * no difference. */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;
@@ -34,8 +36,8 @@ static fsdp_status meaning_of(const char *path, char **text)
     return status;
 }
 
-/* Compare the configuration in model/ with that in `other`, a folder or file next to model/.
- * Configurations with the same meaning are equal, even if they are written differently. */
+/* Compare the meaning of the configuration in model/ with that of the configuration in `other`, a
+ * folder or file of the case. The notation may differ. */
 static fsdp_status compare_config(fsdp_verify_case *c, const char *other, const char *quantity)
 {
     char *a = fsdp_verify_path(c, "model"), *b = fsdp_verify_path(c, other);
@@ -60,7 +62,8 @@ fsdp_status fsdp_verify_config_form(fsdp_verify_case *c)
 
 /* --- weights in other files --- */
 
-/* Set *same to whether the parameters of two models have the same name and are equal bit by bit. */
+/* Set *same to true if parameters of two models have the same name, and values with the same
+ * bits. */
 static fsdp_status compare_parameter(const fsdp_named_parameter *a, const fsdp_named_parameter *b,
                                      bool *same)
 {
@@ -86,7 +89,8 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     fsdp_status status = fsdp_module_parameters(model->module, false, &a);
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
-    if (a.n != b.n) /* only one of the models has an untied head */
+    /* if the numbers differ, only one of the models has a separate head */
+    if (a.n != b.n)
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {
         bool same;
@@ -119,7 +123,8 @@ fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder)
 
 /* --- relative positions --- */
 
-/* Compare the list `key` of buckets with the buckets that this build computes. */
+/* Compare the list `key` of `table` with the buckets that this build computes. `key` is "encoder"
+ * or "decoder". Element i of the list is the bucket of the distance first + i. */
 static fsdp_status compare_buckets(fsdp_verify_case *c, fsdp_json_node table,
                                    const char *table_name, const char *key, int64_t first)
 {

@@ -1,7 +1,7 @@
-/* verify: compares optimizers, clipping and schedules with PyTorch's values in optim.json,
- * optim.safetensors, clip.safetensors and schedules.json. There is no model. The tensors of a file
- * become the parameters of a module that is sharded over the ranks and has no forward. Gradients
- * are read from the file, too. */
+/* The part of `fsdp verify` that compares optimizers, clipping and schedules with PyTorch's values.
+ * The values are in optim.json, optim.safetensors, clip.safetensors and schedules.json. There is no
+ * model. The tensors of a file become the parameters of a module, which is sharded over the ranks
+ * and has no forward. Gradients are read from the file, too. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* The bound that golden folders use for the relative differences of optimizers. */
+/* The tolerance of golden folders for optimizers and clipping, relative. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -28,9 +28,9 @@ static fsdp_status add_parameter(fsdp_module *module, const char *name,
                                      (fsdp_init){.mean = 0.0f}, &p);
 }
 
-/* Make a sharded module with a parameter for each tensor of the file whose name begins with
- * `prefix` and ends with `suffix`. The part between them is the parameter's name. The parameters
- * have no values yet. */
+/* Make a sharded module. It has one parameter for each tensor of the file whose name begins with
+ * `prefix` and ends with `suffix`. The part of the name between them is the name of the parameter.
+ * The parameters have no values yet. */
 static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                                const char *prefix, const char *suffix, fsdp_module **module)
 {
@@ -56,8 +56,8 @@ static fsdp_status make_module(const fsdp_verify_case *c, const fsdp_checkpoint_
     return status;
 }
 
-/* Read the n elements that the tensor `name` has for one step. The tensor is [steps, n], or [n] if
- * it is for a single step. The caller owns *values. */
+/* Set *values to the n elements for one step in the tensor `name`. The tensor is [steps, n], or [n]
+ * if there is only one step. The caller owns *values. */
 static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *name, int64_t step,
                              int64_t n, float **values)
 {
@@ -73,7 +73,7 @@ static fsdp_status read_part(const fsdp_checkpoint_reader *file, const char *nam
     return FSDP_OK;
 }
 
-/* Set this rank's rows of p from `whole`, which has all rows. */
+/* Copy this rank's rows of p from `whole`, which has all rows of p. */
 static fsdp_status set_values(fsdp_parameter *p, const float *whole)
 {
     fsdp_tensor *local = fsdp_parameter_local(p);
@@ -104,8 +104,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Set the value or the gradient of every parameter, depending on `set`, to what the tensor
- * `prefix`<name>`suffix` has for this step. */
+/* Call `set`, which is set_values() or set_grad(), for every parameter. It gets the data that the
+ * tensor `prefix`<name>`suffix` has for this step. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -123,9 +123,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Gather the tensor of which `local` is a shard, and compare it with what the tensor `name` has for
- * this step. The largest difference is divided by the largest magnitude. *largest is raised to the
- * result if that is larger. */
+/* Gather the tensor of which `local` is this rank's shard. Compare it with the data of the file's
+ * tensor `name` for this step. The result is the largest difference divided by the largest expected
+ * magnitude. Raise *largest to the result if that is larger. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {
@@ -149,12 +149,13 @@ static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader
 typedef struct optim_run {
     fsdp_verify_case *c;
     const fsdp_checkpoint_reader *file;
-    const char *unit; /* e.g. "adamw" */
+    const char *unit; /* a key of optim.json, e.g. "adamw"; names of result tensors begin with it */
     fsdp_module *module;
     fsdp_parameter_list list;
     fsdp_optimizer *optimizer;
     bool has_state;
-    double params, state; /* largest differences of parameters and of state */
+    /* largest differences so far: `params` is for parameters, and `state` for state tensors */
+    double params, state;
 } optim_run;
 
 static fsdp_status run_step(optim_run *r, int64_t step)
@@ -171,8 +172,8 @@ static fsdp_status run_step(optim_run *r, int64_t step)
     return FSDP_OK;
 }
 
-/* Compare all state tensors that the file has for a parameter. They are called
- * "<unit>.<parameter>.state.<name>". */
+/* Compare the optimizer's state of a parameter with all of its state tensors in the file, which are
+ * called "<unit>.<parameter>.state.<name>". */
 static fsdp_status compare_state(optim_run *r, const fsdp_named_parameter *item)
 {
     char prefix[160];
@@ -269,8 +270,9 @@ fsdp_status fsdp_verify_optim(fsdp_verify_case *c)
 
 /* --- clipping --- */
 
-/* Read all gradients from the file, clip them, and compare the total norm and the clipped
- * gradients. `unit` is the file's name for this norm and bound, e.g. "norm_2_max_0.5". */
+/* Set all gradients from the file, clip them, and compare the total norm and the clipped gradients
+ * with the expected ones. The names of the expected tensors begin with `unit`, e.g.
+ * "norm_2_max_0.5", which contains the type of norm and the bound. */
 static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                         const fsdp_parameter_list *list, const char *unit, double norm_type,
                         double max_norm)
@@ -297,7 +299,7 @@ static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
     return FSDP_OK;
 }
 
-/* Clip with each norm and bound for which the file has a "norm_<p>_max_<bound>.total_norm", and
+/* For each tensor "norm_<p>_max_<bound>.total_norm" of the file, clip with this norm and bound and
  * compare the results. p may be "inf". */
 static fsdp_status clip_all(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                             const fsdp_parameter_list *list)
@@ -339,9 +341,10 @@ fsdp_status fsdp_verify_clip(fsdp_verify_case *c)
 
 /* --- schedules --- */
 
-/* Get the number after `key` in a name. For example, "gamma_0_7_every_4" has 0.7 after "gamma_" and
- * 4 after "every_", and "min_lr_2e_4" has 0.0002. Returns false if the name does not contain the
- * key. */
+/* Set *value to the number after `key` in the name of a schedule. A "_" in the number is a decimal
+ * point, or a minus sign if it follows "e". For example, "gamma_0_7_every_4" has 0.7 after "gamma_"
+ * and 4 after "every_", and "min_lr_2e_4" has 0.0002 after "min_lr_". Returns false if `key` is not
+ * in the name. */
 static bool number_in(const char *name, const char *key, double *value)
 {
     char text[32];
@@ -371,8 +374,8 @@ static bool whole_number_in(const char *name, const char *key, int64_t *value)
     return found;
 }
 
-/* Get the schedule that a name describes. Returns false if this version does not support the
- * schedule. */
+/* Set *s to the schedule that `name` describes. `lr` is its base learning rate. Returns false if
+ * this version does not support the schedule. */
 static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
 {
     *s = (fsdp_lr_schedule){.lr = lr, .kind = FSDP_LR_CONSTANT};
@@ -394,8 +397,8 @@ static bool schedule_of(const char *name, double lr, fsdp_lr_schedule *s)
     return total && (s->kind == FSDP_LR_LINEAR || strncmp(name, "cosine_", 7) == 0);
 }
 
-/* Compare learning rates. Rates after the last step of the schedule are not defined, so they are
- * not compared. */
+/* Compare the learning rates of a schedule with the list `rates`. Rates after the last step of the
+ * schedule are not compared, because they are not defined. */
 static fsdp_status compare_rates(fsdp_verify_case *c, fsdp_json_node rates,
                                  const fsdp_lr_schedule *s)
 {

@@ -1,4 +1,5 @@
-/* verify: compares parameters after training: their values, and whether training changed them. */
+/* The part of `fsdp verify` that compares parameters after training: their values, and whether
+ * training changed them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,11 @@
 
 /* --- values --- */
 
-/* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. GPT-2 stores
- * them between the biases of queries and those of values. Such a bias adds the same amount to all
- * scores of a query. Softmax cancels it, so its gradient is only rounding error. AdamW turns even
- * this error into steps of full size, so these elements cannot be compared. */
+/* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. The range is
+ * empty for most parameters. GPT-2 stores the biases of queries, keys and values one after the
+ * other, in one parameter. A key bias adds the same amount to all scores of a query. Softmax
+ * cancels it, so its gradient is only rounding error. AdamW turns even this error into steps of
+ * full size. So these elements cannot be compared. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;
@@ -32,8 +34,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append the differences between a parameter and `entry` to `apart`, an array of *n elements, and
- * update *n. A difference of NaN counts as infinite. */
+/* Append the absolute differences between a parameter and `entry` to the array `apart`, which has
+ * *n elements, and increase *n. Elements that softmax cancels are left out. NaN counts as
+ * infinite. */
 static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
                                    const fsdp_named_parameter *item, float *apart, int64_t *n)
 {
@@ -55,7 +58,8 @@ static fsdp_status add_differences(const fsdp_checkpoint_entry *entry,
     return status;
 }
 
-/* Return torch.quantile(sorted, q), with linear interpolation. The values must be sorted. */
+/* Return the same as torch.quantile(sorted, q), which interpolates linearly. The values must be in
+ * ascending order. */
 static double quantile(const float *sorted, int64_t n, double q)
 {
     double at = q * (double)(n - 1);
@@ -78,8 +82,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
     return FSDP_OK;
 }
 
-/* Compare all parameters in the file. The file must have every trainable parameter. It may also
- * have frozen parameters, but no other tensors. */
+/* Compare the trained parameters with the tensors of the file `want`. The file must have a tensor
+ * for each trainable parameter. It may have tensors for frozen parameters, but no others. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {
@@ -128,8 +132,8 @@ static bool is_listed(fsdp_json_node names, const char *name)
     return false;
 }
 
-/* Set *changed to whether any bit of the parameter differs from its value in `start`, which has the
- * weights before training. */
+/* Set *changed to true if the parameter differs in any bit from its value before training. `start`
+ * has the weights before training. */
 static fsdp_status has_changed(const fsdp_checkpoint_reader *start,
                                const fsdp_named_parameter *item, bool *changed)
 {
@@ -148,7 +152,7 @@ static fsdp_status has_changed(const fsdp_checkpoint_reader *start,
 static fsdp_status compare_changed(const fsdp_verify_training *t,
                                    const fsdp_checkpoint_reader *start, fsdp_json_node root)
 {
-    fsdp_json_node lists[2]; /* unchanged, changed */
+    fsdp_json_node lists[2]; /* [0]: names of unchanged parameters; [1]: of changed ones */
     int64_t differing = 0;
     FSDP_TRY(fsdp_json_get_array(root, "unchanged", &lists[0]));
     FSDP_TRY(fsdp_json_get_array(root, "changed", &lists[1]));

@@ -1,6 +1,6 @@
-/* verify: trains in the same way as PyTorch when it made the golden trajectories. The loss of each
- * micro-batch is the mean over its own labels. Gradients are the mean over ranks and micro-batches
- * ("mean of means"). */
+/* The part of `fsdp verify` that trains, in the same way as PyTorch did for the golden
+ * trajectories. The loss of each micro-batch is the mean over its labels. Gradients are the mean
+ * over ranks and micro-steps, a "mean of means". */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -169,8 +169,9 @@ static fsdp_status curve_alloc(fsdp_verify_curve *t, int64_t steps, int world_si
 
 /* --- one step --- */
 
-/* Compute the loss and the gradients of this rank's batch in one micro-step. Step `step` has `n`
- * micro-steps, and this is number `a` of them. It is number `micro` of the whole run. */
+/* Run forward and backward on the batch of this rank for one micro-step. Step `step` has `n`
+ * micro-steps. `a` is the index of the micro-step in this step, and `micro` is its index in the
+ * whole run. */
 static fsdp_status run_leaf(fsdp_verify_training *t, int64_t micro, int64_t a, int64_t n,
                             int64_t step, double *loss)
 {

@@ -1,4 +1,4 @@
-/* Internals of verify: training in the same way as PyTorch when it made the golden trajectories. */
+/* Internals of `fsdp verify` for training: recipes, and functions that train as recipes say. */
 #pragma once
 #include <fsdp/optim.h>
 #include <fsdp/state_dict.h>
@@ -6,12 +6,13 @@
 #include "src/verify/verify_case.h"
 
 typedef enum fsdp_verify_optimizer_kind {
-    FSDP_VERIFY_ADAMW, /* also for Adam */
+    FSDP_VERIFY_ADAMW, /* AdamW and Adam */
     FSDP_VERIFY_SGD,
     FSDP_VERIFY_ADAFACTOR
 } fsdp_verify_optimizer_kind;
 
-/* An optimizer of torch.optim or transformers, and its options. */
+/* The options of an optimizer of torch.optim or transformers. Only the member for `kind` is
+ * used. */
 typedef struct fsdp_verify_optimizer {
     fsdp_verify_optimizer_kind kind;
     fsdp_adamw_options adamw;
@@ -19,8 +20,9 @@ typedef struct fsdp_verify_optimizer {
     fsdp_adafactor_options adafactor;
 } fsdp_verify_optimizer;
 
-/* Read the options of the optimizer class `class_name`. Any key of `options` may be missing, and
- * options.value may be NULL. Returns FSDP_ERR_UNSUPPORTED for a class that is not supported. */
+/* Set *o to the options of the optimizer class `class_name`, as the JSON object `options` gives
+ * them. Missing keys get the defaults. options.value may be NULL: all keys are missing. Returns
+ * FSDP_ERR_UNSUPPORTED if the class is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_read(fsdp_json_node options,
                                                        const char *class_name,
                                                        fsdp_verify_optimizer *o);
@@ -28,38 +30,44 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_optimizer_create(const fsdp_verify_optim
                                                          fsdp_module *module,
                                                          fsdp_optimizer **optimizer);
 
-/* The content of a trajectory file, or of a part of expected_bf16.json. Pointers are borrowed from
- * the JSON document. */
+/* How to train. This is the content of a trajectory file or of a part of expected_bf16.json.
+ * Pointers are borrowed from the JSON document. */
 typedef struct fsdp_verify_recipe {
-    const char *model;               /* folder, relative to the case's folder */
-    const char *inputs;              /* file, relative to the case's folder */
-    fsdp_verify_optimizer optimizer; /* its learning rate comes from `schedule` or `rates` */
+    const char *model;  /* folder, relative to the case's folder */
+    const char *inputs; /* file, relative to the case's folder */
+    /* each step sets its learning rate, from `schedule` or `rates` */
+    fsdp_verify_optimizer optimizer;
     double max_norm;
     fsdp_lr_schedule schedule;
-    fsdp_json_node rates; /* learning rate of each step, used instead of `schedule`; value NULL: use
-                             `schedule` */
-    fsdp_json_node frozen; /* prefixes of the names of frozen parameters; value NULL: none */
+    /* learning rates of the steps, used instead of `schedule`; rates.value NULL: use `schedule` */
+    fsdp_json_node rates;
+    /* parameters whose names begin with one of these prefixes are frozen; frozen.value NULL:
+     * none */
+    fsdp_json_node frozen;
     int64_t accumulation, steps;
-    bool sync_last_only;    /* set_requires_gradient_sync(false) in all micro-steps but the last */
-    bool no_steps;          /* skip optimizer steps, so that the weights stay the same */
-    const char *checkpoint; /* checkpoint folder to resume from, relative to the case's folder. The
-                               checkpoint was saved after first_step steps. NULL: begin with the
-                               model's weights */
+    /* set_requires_gradient_sync(false) in all micro-steps of a step except the last */
+    bool sync_last_only;
+    /* compute gradients only, so that the weights never change */
+    bool no_steps;
+    /* Folder of the checkpoint to resume from, relative to the case's folder. It was saved after
+     * first_step steps. NULL: begin with the model's weights. */
+    const char *checkpoint;
     int64_t first_step;
 } fsdp_verify_recipe;
 
-/* Read optimizer, clip_grad_norm, accumulation, frozen_prefixes and model from `root`. Missing keys
- * get the defaults of golden folders, such as AdamW and a gradient norm of at most 1. */
+/* Read a part of a recipe from `root`: optimizer, clip_grad_norm, accumulation, frozen_prefixes and
+ * model. Missing keys get the defaults of golden folders: AdamW, a gradient norm of at most 1, one
+ * micro-step per step, no frozen parameters, model/. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read(fsdp_json_node root, fsdp_verify_recipe *r);
-/* Read a whole trajectory file: everything that fsdp_verify_recipe_read() reads, and also schedule,
- * inputs and the number of steps. */
+/* Read a recipe from a trajectory file. In addition to what fsdp_verify_recipe_read() reads, it has
+ * a schedule, the name of the inputs, and the number of steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read_file(fsdp_json_node root,
                                                          fsdp_verify_recipe *r);
 
-/* The results of a run. Arrays are [steps] unless noted. */
+/* The results of training. Arrays have one element per step, except local_loss. */
 typedef struct fsdp_verify_curve {
     double *loss, *grad_norm, *lr;
-    double *local_loss; /* [steps, world_size] */
+    double *local_loss; /* [steps, world_size]: the loss of each rank */
 } fsdp_verify_curve;
 void fsdp_verify_curve_free(fsdp_verify_curve *curve);
 
@@ -68,39 +76,40 @@ typedef struct fsdp_verify_training {
     fsdp_checkpoint_reader *inputs;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    fsdp_parameter_list parameters; /* a shared parameter is listed once, by its first name */
+    /* A parameter that several modules share is listed once, by its first name. */
+    fsdp_parameter_list parameters;
     fsdp_tape *tape;
 } fsdp_verify_training;
 
 /* Train as the recipe says. *t must be zero except for t->c. On success, t->model is the trained
- * model. The caller must call fsdp_verify_training_close() and fsdp_verify_curve_free(), even after
- * a failure. */
+ * model. Even after a failure, the caller must call fsdp_verify_training_close() and
+ * fsdp_verify_curve_free(). */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_train(fsdp_verify_training *t, const fsdp_verify_recipe *r,
                                               const fsdp_fully_shard_options *shard,
                                               fsdp_verify_curve *curve);
 void fsdp_verify_training_close(fsdp_verify_training *t);
 
-/* Load the checkpoint `dir`, relative to the case's folder, into model and optimizer. As PyTorch
- * scripts do, get a state dict, read the files into it, and then set it on model and optimizer. If
- * `all` is not NULL, *all is the loaded {"model": ..., "optim": ...}, owned by the caller.
- * Collective. */
+/* Load the checkpoint in the folder `dir`, relative to the case's folder, into the model and the
+ * optimizer. This is done as in PyTorch scripts: get a state dict, read the files into it, and set
+ * it on the model and the optimizer. If `all` is not NULL, *all is set to the loaded {"model": ...,
+ * "optim": ...}, which the caller owns. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, const char *dir,
                                              fsdp_state_dict **all);
-/* Open the inputs and the model and create the optimizer, as fsdp_verify_train() does before it
- * loads a checkpoint and trains. */
+/* Open the inputs and the model, and create the optimizer. fsdp_verify_train() does this first. *t
+ * must be zero except for t->c. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
                                                       const fsdp_fully_shard_options *shard);
-/* Resume from `checkpoint`, which two ranks saved after `step` steps, and compare the steps that
- * follow with the folder's trajectory_cosine for this world size. If this run does not have two
- * ranks, its first `step` steps must have been equivalent to those on two ranks: each label had the
- * same weight (Note [Splits] in verify_trajectory.c), and the losses agree. Otherwise report the
+/* Resume from `checkpoint`, which two ranks saved after `step` steps. Compare the later steps with
+ * the case's cosine trajectory for this number of ranks. This is only possible if that trajectory
+ * began like the one on two ranks. In the first `step` steps of both, each label must have the same
+ * weight (Note [Splits] in verify_trajectory.c), and the losses must agree. Otherwise report the
  * steps as not compared. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 
 /* Compare the trained parameters with final_params.safetensors. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_final_params(const fsdp_verify_training *t);
-/* Check that training has changed the parameters that params.json lists as changed, and no
- * others. */
+/* Compare each parameter with its value before training. params.json lists the parameters that must
+ * differ in some bit, and those that must be equal in every bit. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_changed_params(const fsdp_verify_training *t);

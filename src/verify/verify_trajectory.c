@@ -1,4 +1,5 @@
-/* verify: compares training trajectories, in float32 and with bfloat16 parameters. */
+/* The part of `fsdp verify` that compares training trajectories, in float32 and with bfloat16
+ * parameters. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,9 @@
 
 /* --- comparing --- */
 
-/* Compare got[i] with number i of `array`, for i from `first` to n - 1, and set *largest to the
- * largest difference. */
+/* Compare got[i] with element i of `array`, for i from `first` to n - 1, and set *largest to the
+ * largest difference. If `relative` is true, each difference is divided by the element of
+ * `array`. */
 static fsdp_status largest_difference_from(fsdp_json_node array, const double *got, int64_t first,
                                            int64_t n, bool relative, double *largest)
 {
@@ -79,8 +81,8 @@ static fsdp_status compare_trajectory(fsdp_verify_case *c, fsdp_json_node root, 
 
 /* --- trajectory files --- */
 
-/* The mesh that made a file. In the file, "w3" means 3 ranks, and "hsdp2x2" means 2 replicas of 2
- * ranks each. */
+/* The mesh of the ranks that made a file. The file has it as text: "w3" means 3 ranks, and
+ * "hsdp2x2" means 2 replicas of 2 ranks each. */
 typedef struct mesh_shape {
     int ndim, size[2];
 } mesh_shape;
@@ -123,10 +125,10 @@ static bool any_resumed(fsdp_json_node trajectories)
     return false;
 }
 
-/* Set *kept to whether the stored final parameters are those of this trajectory. They are stored
- * for one trajectory only, the one that was also resumed in the middle. It is marked "resumed" in
- * the case's tolerance.json or, if no trajectory is marked there, in that of the folder that
- * contains the model. If neither file marks one, it is the cosine trajectory on two ranks. */
+/* Set *kept to true if final_params.safetensors belongs to the trajectory `name`. A case stores the
+ * final parameters of only one trajectory, which its tolerance.json marks as "resumed". If it marks
+ * none, the tolerance.json of the folder that contains the model decides. If that file marks none
+ * either, the parameters belong to the cosine trajectory on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -160,7 +162,8 @@ static fsdp_status compare_params(const fsdp_verify_training *t, bool kept)
     return fsdp_verify_has_file(t->c, "params.json") ? fsdp_verify_changed_params(t) : FSDP_OK;
 }
 
-/* Get a mesh of the given size, which is [replicas, ranks per replica]. Collective. */
+/* Set *mesh to a mesh of the given size: [replicas, ranks per replica]. It is borrowed.
+ * Collective. */
 static fsdp_status hybrid_mesh(fsdp_verify_case *c, const int *size, const fsdp_device_mesh **mesh)
 {
     fsdp_device_mesh **kept = &c->hybrid->mesh;
@@ -194,9 +197,10 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run and compare a trajectory. If a step has several micro-steps, run it a second time in the mode
- * that PyTorch used for the file: each rank accumulates its own gradients, and gradients are
- * communicated once per step. */
+/* Run and compare a trajectory. PyTorch made the files with gradients that are communicated once
+ * per step, after each rank has accumulated its own gradients. If a step has several micro-steps,
+ * the trajectory is run twice: with communication in every micro-step, and then as PyTorch did
+ * it. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -232,9 +236,9 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* --- resuming from a checkpoint --- */
 
-/* Set *agree to whether two trajectories have the same losses in the first `steps` steps, before
- * the checkpoint was saved. `here` is for this world size, `there` for the two ranks that saved the
- * checkpoint. */
+/* Set *agree to true if two trajectories have the same losses in their first `steps` steps. `here`
+ * is the trajectory for the number of ranks of this run. `there` is the one for two ranks, which
+ * saved the checkpoint after these steps. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -254,8 +258,8 @@ static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node her
     return FSDP_OK;
 }
 
-/* Note [Splits]. A micro-batch is the batch of one rank in one micro-step. A split is the number of
- * labels in each micro-batch of one step. The loss of a micro-batch is the mean over its own
+/* Note [Splits]. A micro-batch is the batch of one rank in one micro-step. A split says how many
+ * labels each micro-batch of one step has. The loss of a micro-batch is the mean over its own
  * labels, and the gradient of a step is the mean over its micro-batches. So a label has the weight
  * 1 / (micro-batches * labels in its micro-batch). Two runs with different numbers of ranks have
  * the same gradients only if each label has the same weight in both runs. */
@@ -278,7 +282,7 @@ static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_m
     return FSDP_OK;
 }
 
-/* Return the number of labels whose weight is 1 / divisor. */
+/* Return the number of labels in a step whose weight is 1 / divisor (Note [Splits]). */
 static int64_t count_labels(const split *s, int64_t divisor)
 {
     int64_t count = 0;
@@ -297,8 +301,9 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Set *found to the first of `steps` steps in which labels do not have the same weights in both
- * recipes, or to -1 if there is no such step. */
+/* Compare the weights of labels in two recipes, r[0] on ranks[0] ranks and r[1] on ranks[1] ranks.
+ * Set *found to the first of the first `steps` steps in which they differ, or to -1 if there is no
+ * such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -337,9 +342,9 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Check whether resuming on this number of ranks continues the trajectory `here`, although the
- * checkpoint belongs to `there`, a trajectory on two ranks. If it would not, even in PyTorch, set
- * `reason` to the cause. Otherwise `reason` stays empty. */
+/* Check that a checkpoint of the trajectory `there`, on two ranks, can be continued as the
+ * trajectory `here`, on the number of ranks of this run. If it cannot, PyTorch itself gets other
+ * numbers than `here`, and `reason` is set to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -364,8 +369,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* If the trajectory of this number of ranks cannot be compared with a run that resumes from the
- * checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
+/* The trajectory `here` was read from `file`. If a run that resumes from the checkpoint cannot be
+ * compared with it, set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -402,7 +407,8 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     fsdp_verify_recipe r = {.checkpoint = checkpoint, .first_step = step};
     snprintf(file, sizeof file, "trajectory_cosine_w%d.json", c->world_size);
     snprintf(name, sizeof name, "%s: continued", checkpoint);
-    if (!fsdp_verify_has_file(c, file)) /* the folder has no such trajectory for this world size */
+    /* without a cosine trajectory for this number of ranks, there is nothing to compare */
+    if (!fsdp_verify_has_file(c, file))
         return FSDP_OK;
     fsdp_status status =
         fsdp_agree(c->group, read_resumed(c, file, &doc, &r, reason, sizeof reason, &kept));
@@ -414,17 +420,17 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
     return status;
 }
 
-/* --- bfloat16 and float32 results --- */
+/* --- expected_bf16.json --- */
 
-/* One of the two precisions of expected_bf16.json. */
+/* One of the two precisions that have results in expected_bf16.json. */
 typedef struct precision {
     const char *key; /* "bf16" or "fp32" */
     fsdp_fully_shard_options shard;
 } precision;
 
 /* Compare losses and gradient norms with `values`, which is {"loss": {"bf16": [...], "fp32":
- * [...]}, "grad_norm": ...}. `tolerances` is {"loss": ..., "grad_norm": ...}, and is used for bf16.
- * For fp32, the tolerances of trajectories are used. */
+ * [...]}, "grad_norm": {...}}. `tolerances` is {"loss": ..., "grad_norm": ...} and only for bf16.
+ * The tolerances for fp32 are those of trajectories. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
@@ -449,8 +455,8 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* The file also has the bf16 loss and gradient norm of the first micro-batch as separate numbers.
- * Compare them. */
+/* Compare the loss and the gradient norm of the first micro-batch with the numbers "loss" and
+ * "grad_norm" of `root`, which are for bf16. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
@@ -474,7 +480,7 @@ static fsdp_status run_precision(fsdp_verify_case *c, const precision *p,
     return status;
 }
 
-/* Run each micro-batch without changing the weights, and compare its loss and gradient norm. */
+/* Run each micro-batch with the model's initial weights, and compare its loss and gradient norm. */
 static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                 const char *inputs)
 {
@@ -499,8 +505,8 @@ static fsdp_status verify_still(fsdp_verify_case *c, const precision *p, fsdp_js
     return status;
 }
 
-/* Train and compare. The file has the learning rate of each step. The other keys and their defaults
- * are those of a trajectory file. */
+/* Train, and compare losses and gradient norms. The file has the learning rate of each step. Its
+ * other keys and their defaults are those of a trajectory file. */
 static fsdp_status verify_moving(fsdp_verify_case *c, const precision *p, fsdp_json_node root,
                                  const char *inputs)
 {
