@@ -55,9 +55,9 @@ typedef struct survey {
     fsdp_parts *parts, *others;
 } survey;
 
-/* Return true if `path` belongs to the checkpoint in `dir`. This is so if the file is needed to
- * read the checkpoint, or if `fsdp train` wrote the file together with the checkpoint. `main` is
- * the opened checkpoint, or NULL if `dir` contains none or it cannot be opened. */
+/* Return true if `path` belongs to the checkpoint in `dir`. Either the file is needed to read the
+ * checkpoint, or `fsdp train` wrote the two together. `main` is the opened checkpoint, or NULL if
+ * `dir` has none or it cannot be opened. */
 static bool is_of_main(const fsdp_source *main, const char *dir, const char *path, const char *name)
 {
     if (strcmp(name, "trainer_state.json") == 0)

@@ -249,8 +249,8 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Return the outcome of all ranks. Each rank first waits until its own file is complete or has
- * failed, so no rank writes its file any more when the folder is removed. */
+/* Return the outcome of all ranks. Each rank first waits until its file is complete or has failed.
+ * So no rank is still writing its file when the folder is removed. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));

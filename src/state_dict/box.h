@@ -17,8 +17,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_box_of(const fsdp_tensor *tensor, fsdp_box *box
 /* Get the box that another rank of `group` has. The call assumes that the ranks of the mesh are in
  * row-major order in the group. If they are not, the call returns either false or a wrong box. */
 bool fsdp_box_of_rank(const fsdp_tensor *tensor, const fsdp_group *group, int rank, fsdp_box *box);
-/* Return true if the box consists of complete rows, that is, if it has the whole size of the tensor
- * in every dimension except dimension 0. */
+/* Return true if the box consists of complete rows. It then has the whole size of the tensor in
+ * every dimension except dimension 0. */
 bool fsdp_box_is_rows(const fsdp_box *box);
 /* Copy the elements of the box from `whole`, a contiguous tensor of box->shape, to `part`, a
  * contiguous tensor of box->size. Values are converted to the dtype of `part`. */

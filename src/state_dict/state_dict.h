@@ -88,8 +88,8 @@ struct fsdp_state_source {
 };
 /* Create the manifest (dcp_manifest.h) of a save of `dict`. Entry i of the manifest is item i of
  * `dict`. The save reads the values of tensor i from sources[i]. `sources` [count] must outlive the
- * manifest. If `sources` is NULL, the save reads the tensors themselves, so it writes the values
- * that they have at that time. */
+ * manifest. If `sources` is NULL, the save reads the tensors themselves, with the values that they
+ * have at that time. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict,
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
