@@ -18,7 +18,7 @@ enum {
     MAX_KEYS = 32
 };
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* ---- matching the model ---------------------------------------------------------------------- */
 
 static fsdp_status no_model(const fsdp_foreign_run *run)
 {
@@ -35,8 +35,8 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
     return status;
 }
 
-/* Add `tensor`, or None if it is NULL, to `dict` under the keys of `item`. In a DCP checkpoint, the
- * item's name is its only key. */
+/* Put `tensor` into `dict` under the keys of `item`, or put None if `tensor` is NULL. For a DCP
+ * checkpoint, the only key is the name of the item. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -58,9 +58,8 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
 }
 
 /* Compare this rank's share of `a`, a tensor of the model's source, with the same share of `b`, a
- * tensor of `other`. The tensors have the same dtype and shape. *same becomes false if the shares
- * differ. A share consists of whole blocks, and a block contains a whole number of elements even if
- * an element is smaller than a byte. */
+ * tensor of `other`. Both tensors have the same dtype and shape. Set *same to false if the shares
+ * differ. A share is a range of blocks of COMPARED_BYTES. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -84,7 +83,7 @@ static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other
 }
 
 /* Check that `a` and `b`, which are tied in this model, are equal. A source caches rows of only one
- * tensor, so `b` is read from a second source. */
+ * tensor, so `b` is read through a second source. */
 static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
                                 const fsdp_source_item *b)
 {
@@ -113,8 +112,8 @@ static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a
                       run->paths->model, a->fqn, b->fqn);
 }
 
-/* Find a parameter in the checkpoint under any of its names, and add it to the tensors that will be
- * read. Tensors under its other names must be equal to the first one. Adds 1 to *found if the
+/* Find a parameter in the checkpoint under any of its names, and add it to run->reads[0]. If the
+ * checkpoint has it under several names, their tensors must be equal. Add 1 to *found if the
  * parameter was found. */
 static fsdp_status match_parameter(fsdp_foreign_run *run, fsdp_parameter *parameter, size_t *found)
 {
@@ -145,10 +144,10 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Could `name`, which does not include the model's prefix, belong to the model? If the prefix is
- * not empty, any name could. If it is empty, the model is at the top of the checkpoint, where other
- * items may be next to it. Then `name` could only if a name in the model begins with the same part,
- * up to the first dot. */
+/* Return true if `name` may belong to the model. The model's prefix has already been removed from
+ * `name`. If the prefix is empty, the model is at the top of the checkpoint, and other items may be
+ * next to it. A name then belongs to the model only if it has the same part before the first dot as
+ * a parameter of the model. If the prefix is not empty, every name belongs to the model. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -217,7 +216,7 @@ static fsdp_status match_model(fsdp_foreign_run *run)
     return refuse_unexpected(run);
 }
 
-/* ---- the optimizer's state ------------------------------------------------------------------- */
+/* ---- matching the optimizer's state ---------------------------------------------------------- */
 
 static fsdp_status find_name(const fsdp_foreign_run *run, const fsdp_parameter *parameter,
                              const char **name)
@@ -247,7 +246,7 @@ static fsdp_status list_slots(fsdp_foreign_run *run)
     return FSDP_OK;
 }
 
-/* Does the optimizer keep state for this parameter? */
+/* Return true if the optimizer keeps state for this parameter. */
 static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *parameter)
 {
     const char *name;
@@ -257,8 +256,8 @@ static bool keeps_state(const fsdp_foreign_run *run, const fsdp_parameter *param
     return false;
 }
 
-/* Does the checkpoint have param_groups? SGD without momentum saves nothing else, because it keeps
- * no state for its parameters. */
+/* Return true if the checkpoint has param_groups. SGD without momentum saves nothing else, because
+ * it keeps no state for its parameters. */
 static bool has_param_groups(const fsdp_foreign_names *names)
 {
     for (size_t i = 0; i < names->n; i++) {
@@ -299,8 +298,9 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* Add a state that was saved as a number but is a scalar tensor in this optimizer. transformers'
- * Adafactor, for example, saves the number 0 as the initial RMS. */
+/* Put a state that was saved as a number into run->state as a scalar tensor, because this optimizer
+ * has a tensor there. transformers' Adafactor, for example, saves the initial RMS as the number
+ * 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -318,7 +318,7 @@ static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *sl
 }
 
 /* Return the error for a saved state `key` that this optimizer does not have. The message lists the
- * states that it keeps. */
+ * states that this optimizer keeps. */
 static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 {
     fsdp_str kept = {0};
@@ -342,8 +342,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* Match a saved state of a parameter with this optimizer's state `key`. A plain value is added to
- * run->state now; a tensor is read later, directly into the optimizer's tensor. */
+/* Match a saved state of a parameter with the state `key` of this optimizer. A plain value is put
+ * into run->state now. A tensor is read later, directly into the optimizer's tensor. */
 static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                const char *key, const fsdp_source_item *item)
 {
@@ -428,7 +428,8 @@ static fsdp_status match_all(fsdp_foreign_run *run)
 {
     FSDP_TRY(fsdp_module_parameters(run->module, true, &run->all));
     FSDP_TRY(fsdp_module_parameters(run->module, false, &run->report->names));
-    run->once = run->report->names; /* the report owns the list, because it refers to the names */
+    /* The report owns this list, because the report's parameters refer to the names in it. */
+    run->once = run->report->names;
     FSDP_TRY(open_sources(run));
     FSDP_TRY(fsdp_state_dict_create(&run->state));
     FSDP_TRY(fsdp_state_dict_create(&run->reads[0]));

@@ -1,25 +1,25 @@
-/* Resumes from a checkpoint that another program saved. The keys of the checkpoint are searched for
- * the model and the optimizer (foreign_names.h), and the weights and the optimizer's state are read
- * into those of this run. The options in the checkpoint's param_groups are not used, but are
+/* Resumes from a checkpoint that another program saved. The model and the optimizer are found by
+ * the keys of the checkpoint (foreign_names.h). The weights and the optimizer's state are read into
+ * the model and the optimizer of this run. The options in the checkpoint's param_groups are only
  * reported, so that the caller can compare them with the options of this run. */
 #pragma once
 #include <fsdp/state_dict.h>
 
 #include "src/optim/optimizer.h"
 
-/* Each path is a directory that torch.distributed.checkpoint wrote or a file that torch.save wrote.
- * The model may also be a safetensors file or the folder of a Hugging Face model. */
+/* Each path is a directory of torch.distributed.checkpoint or a torch.save file. `model` may also
+ * be a safetensors file or the folder of a Hugging Face model. */
 typedef struct fsdp_foreign_paths {
     const char *model;
     const char *optimizer; /* equal to `model` if one checkpoint contains both */
 } fsdp_foreign_paths;
 
-/* Options of one trained parameter. */
+/* Options of one trained parameter, in this run and in the checkpoint. */
 typedef struct fsdp_foreign_parameter {
     const char *name;              /* name in the module */
     fsdp_optimizer_options ours;   /* options of the parameter's group in this run */
     fsdp_optimizer_options theirs; /* `ours`, overwritten with the options in the checkpoint; for
-                                      lr, a scheduler's initial_lr is preferred */
+                                      lr, the checkpoint's initial_lr is used if there is one */
 } fsdp_foreign_parameter;
 
 typedef struct fsdp_foreign_report {
@@ -30,15 +30,15 @@ typedef struct fsdp_foreign_report {
     fsdp_parameter_list names; /* owns the names in `parameters` */
 } fsdp_foreign_report;
 
-/* Read the model and the optimizer's state; the optimizer's options are not changed. Collective:
+/* Read the model and the optimizer's state. The optimizer's options are not changed. Collective:
  * all ranks find and check everything before any value changes. If one rank fails, all ranks fail.
  *
  * @param report out: set if FSDP_OK is returned; free it with fsdp_foreign_report_free()
  * @return FSDP_ERR_NOT_FOUND if a tensor or a state is missing; the message says which keys exist
- *         and which are needed. FSDP_ERR_INVALID for state or options that this optimizer does not
- *         have (amsgrad, momentum_buffer in AdamW), for tensors that are tied in this model but
- *         differ, and for a name that matches two items. Also the errors of fsdp_source_open(),
- *         fsdp_dcp_load() and fsdp_torch_load_into() */
+ *         and which are needed. FSDP_ERR_INVALID if the checkpoint has state or options that this
+ *         optimizer does not have, such as amsgrad, or momentum_buffer in AdamW. FSDP_ERR_INVALID
+ *         also if tensors differ that are tied in this model, or if one name matches two items.
+ *         Otherwise the errors of fsdp_source_open(), fsdp_dcp_load() and fsdp_torch_load_into() */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
                                               const fsdp_foreign_paths *paths, fsdp_group *group,
                                               fsdp_foreign_report *report);

@@ -1,5 +1,5 @@
-/* Reads the param_groups of a checkpoint that another program saved: matches its parameters with
- * the module's parameters, and reads the options of each parameter. */
+/* Reads the param_groups of a checkpoint that another program saved. Finds the module's parameters
+ * in them, and reads the options of each parameter. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,9 @@
 
 static const char GROUPS[] = "param_groups.";
 
-/* ---- the state and the group of each parameter ----------------------------------------------- */
+/* ---- parameters by name ---------------------------------------------------------------------- */
 
-/* Get the list `key` of group g; *list is NULL if there is none. */
+/* Set *list to the list "param_groups.<g>.<key>" of the checkpoint, or to NULL if there is none. */
 static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
                            const fsdp_pickle_value **list)
 {
@@ -31,7 +31,7 @@ static fsdp_status list_of(fsdp_foreign_run *run, size_t g, const char *key,
     return FSDP_OK;
 }
 
-/* Is `text` the parameter's name, perhaps with the prefix of a wrapper? */
+/* Return true if `text` is a name of the parameter. The prefix of a wrapper may come before it. */
 static bool names_parameter(const fsdp_foreign_run *run, const char *text,
                             const fsdp_parameter *parameter)
 {
@@ -101,17 +101,18 @@ static fsdp_status groups_by_name(fsdp_foreign_run *run)
 
 /* ---- parameters by number -------------------------------------------------------------------- */
 
-/* The number of a parameter in the checkpoint. torch numbers the parameters group by group. */
+/* A parameter that the checkpoint identifies by a number. torch numbers the parameters group by
+ * group. */
 typedef struct numbered {
     int64_t number;
     size_t group;
-    const char *name; /* the name in param_names; NULL if unknown */
+    const char *name; /* the parameter's name in param_names; NULL if unknown */
 } numbered;
 
 typedef struct numbers {
     numbered *items; /* [n] */
     size_t n, cap;
-    size_t *sizes; /* [n_groups] */
+    size_t *sizes; /* [n_groups] number of parameters of each group */
     size_t n_groups, cap_groups;
 } numbers;
 
@@ -139,8 +140,8 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Could the state under this number belong to `parameter`? *yes is true unless a tensor of this
- * state has a different shape in this optimizer. */
+/* Set *yes to true if the state under this number may belong to `parameter`. It is set to false if
+ * a tensor of this state has another shape than the same state of `parameter` in this optimizer. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {
@@ -159,11 +160,12 @@ static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
     return FSDP_OK;
 }
 
-/* An order in which a script may have passed the parameters to its optimizer. */
+/* An order in which a script may have passed the model's parameters to its optimizer. */
 typedef struct order {
-    const fsdp_parameter **items; /* [n] */
-    size_t n, first; /* first: size of the first group; the other parameters, if any, form a second
-                        group */
+    /* [n] The first `first` parameters form the first group. The others, if any, form a second
+     * group. */
+    const fsdp_parameter **items;
+    size_t n, first;
 } order;
 
 static fsdp_status add_all(order *o, const fsdp_parameter_list *list, bool trained)
@@ -200,10 +202,10 @@ static void add_own_groups(fsdp_foreign_run *run, order *o)
 }
 
 enum {
-    OWN_GROUPS, /* group by group, as in this run */
+    OWN_GROUPS, /* the groups of this run, one after the other */
     ALL,        /* model.parameters() */
-    TRAINED,    /* parameters that require gradients */
-    DECAY,      /* as in transformers' Trainer: parameters with weight decay, then those without */
+    TRAINED,    /* the parameters of model.parameters() that require gradients */
+    DECAY, /* transformers' Trainer: first the parameters with weight decay, then those without */
     N_ORDERS
 };
 
@@ -337,8 +339,8 @@ static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fs
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Read one option of param_groups into `groups`. `rest` is "<group>.<key>", the part of the item's
- * name after "param_groups.". */
+/* Read the option `item` of param_groups into `groups`. `rest` is the part of its name after
+ * "param_groups.", which is "<group>.<key>". */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {
@@ -354,8 +356,8 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
         return FSDP_OK;
     if (strcmp(key, "params") == 0 || strcmp(key, "param_names") == 0)
         return FSDP_OK;
-    if (strcmp(key, "lr") ==
-        0) /* lr is the rate of the current step, so the schedule's initial rate is read instead */
+    /* lr is the rate of the current step. If there is an initial_lr, read that instead. */
+    if (strcmp(key, "lr") == 0)
         FSDP_TRY(fsdp_foreign_names_find(run->optim, &initial, "%s%s%.*s.initial_lr", run->at.base,
                                          GROUPS, n, rest));
     FSDP_TRY(fsdp_foreign_value(run, initial ? initial : item, &value, &known));
@@ -368,7 +370,8 @@ static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, c
     return fqn ? put_option(groups, fqn, &value) : FSDP_ERR_NOMEM;
 }
 
-/* Read every option of every group into `groups`, under the name "param_groups.<group>.<key>". */
+/* Read every option of every group of the checkpoint into `groups`, under the name
+ * "param_groups.<group>.<key>". */
 static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);
@@ -382,8 +385,8 @@ static fsdp_status take_options(fsdp_foreign_run *run, fsdp_state_dict *groups)
     return FSDP_OK;
 }
 
-/* Add a note for each option that this optimizer does not have. An option that several groups have
- * is noted only once. */
+/* Add a note to the report for each option in the checkpoint that this optimizer does not have. An
+ * option that several groups have is noted only once. */
 static fsdp_status note_others(fsdp_foreign_run *run, fsdp_state_dict *noted)
 {
     const char *prefix = fsdp_foreign_text(run, "%s%s", run->at.base, GROUPS);

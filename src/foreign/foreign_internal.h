@@ -1,4 +1,4 @@
-/* Shared by the files that implement foreign.h. */
+/* Declarations that are shared by the files that implement foreign.h. */
 #pragma once
 #include "src/foreign/foreign.h"
 #include "src/foreign/foreign_names.h"
@@ -11,8 +11,8 @@ typedef struct fsdp_foreign_slot {
     const char *name;      /* first name of the parameter in the module */
     const char *key;       /* key of the parameter's state below "state." in the checkpoint, such as
                               "module.lm_head.weight" or "3"; NULL if there is no state */
-    const char *group_key; /* key of the parameter's options below "param_groups.": a group such as
-                              "0", or a parameter's name; NULL if unknown */
+    const char *group_key; /* key of the parameter's options below "param_groups.": the number of a
+                              group, such as "0", or the name of a parameter; NULL if unknown */
 } fsdp_foreign_slot;
 
 typedef struct fsdp_foreign_run {
@@ -21,17 +21,20 @@ typedef struct fsdp_foreign_run {
     const fsdp_foreign_paths *paths;
     fsdp_group *group;
     fsdp_foreign_report *report;
-    fsdp_foreign_names model, own_optim; /* own_optim is unused if optim is &model */
-    fsdp_foreign_names *optim;           /* the optimizer's source: &model or &own_optim */
-    fsdp_parameter_list all, once; /* all: every name of each parameter; once: only one name */
-    char *prefix;                  /* prefix of the model's keys */
-    fsdp_foreign_optimizer at;     /* place of the optimizer in its source */
-    fsdp_foreign_slot *slots;      /* [n_slots] in the optimizer's order */
+    /* The items of the model's source, and those of the optimizer's source if it is another one. */
+    fsdp_foreign_names model, own_optim;
+    fsdp_foreign_names *optim; /* the items of the optimizer's source: &model or &own_optim */
+    /* `all` has every name of every parameter. `once` has one name of each parameter; borrowed from
+     * the report. */
+    fsdp_parameter_list all, once;
+    char *prefix;              /* prefix of the model's keys in the checkpoint */
+    fsdp_foreign_optimizer at; /* where the optimizer is in its source */
+    fsdp_foreign_slot *slots;  /* [n_slots] trained parameters in the optimizer's order */
     size_t n_slots;
     fsdp_arena arena; /* strings and plain values */
-    /* The tensors that will be read, under the checkpoint's keys: those in reads[0] from the
-     * model's source, those in reads[1] from the optimizer's source. If both are one source,
-     * reads[1] equals reads[0]. */
+    /* The tensors to read, under the checkpoint's keys: reads[0] from the model's source, and
+     * reads[1] from the optimizer's source. If one source contains both, reads[1] equals
+     * reads[0]. */
     fsdp_state_dict *reads[2];
     fsdp_state_dict *state; /* the dict {"state": ...} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;
@@ -41,11 +44,11 @@ FSDP_PRINTF(2, 3) const char *fsdp_foreign_text(fsdp_foreign_run *run, const cha
 /* Add a sentence to the notes of the report. */
 FSDP_PRINTF(2, 3)
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...);
-/* Read a plain value, or a tensor with one element, from the optimizer's source into the run's
- * arena. *known is false if the item has another type. */
+/* Read the value of `item`, which is in the optimizer's source. The value must be plain, or a
+ * tensor with one element; otherwise *known is set to false. The run's arena owns the memory. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_value(fsdp_foreign_run *run, const fsdp_source_item *item,
                                                fsdp_plain *value, bool *known);
-/* Fill in key and group_key of every slot. */
+/* Set `key` and `group_key` of every slot. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_slots(fsdp_foreign_run *run);
-/* Report the options that the checkpoint has in param_groups for each slot. */
+/* For each slot, add its options in this run and in the checkpoint to the report. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_read_groups(fsdp_foreign_run *run);

@@ -14,9 +14,9 @@
 
 enum {
     MAX_PLACES = 32, /* largest number of candidate places */
-    MAX_PROBES = 8,  /* number of parameters whose names are searched for to find candidates */
-    MAX_TOP = 12,    /* keys listed in a message */
-    UNUSUAL = 1000   /* added to the rank of a place not below a usual key; exceeds any depth */
+    MAX_PROBES = 8,  /* largest number of parameters that are searched for (probe()) */
+    MAX_TOP = 12,    /* largest number of keys that a message lists */
+    UNUSUAL = 1000   /* larger than any depth; rank_of() adds it to the depth of an unusual place */
 };
 
 /* ---- items ----------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names, const fsdp_
     const int length = vsnprintf(buffer, sizeof buffer, format, args);
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof buffer)
-        return FSDP_OK; /* longer than the name of any parameter */
+        return FSDP_OK; /* no parameter has such a long name */
     const size_t i = fsdp_foreign_names_lower_bound(names, buffer);
     if (i == names->n || strcmp(names->items[i].name, buffer) != 0)
         return FSDP_OK;
@@ -144,12 +144,13 @@ char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-/* A candidate for the place of the model or the optimizer: the prefix of its keys and, for an
- * optimizer, the prefix that a wrapper added to the parameters' names. */
+/* A candidate for the place of the model or of the optimizer in the checkpoint. `prefix` is the
+ * prefix of its keys. In the place of an optimizer, `wrapper` is the prefix that a wrapper added to
+ * the names of the parameters. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;
-    size_t found; /* number of parameters found there */
+    size_t found; /* number of parameters that are found in this place */
 } place;
 
 typedef struct places {
@@ -185,10 +186,10 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return the rank of a place; a smaller rank is preferred. The top of the checkpoint, and places
- * below one of the keys `usual`, are preferred to all others. Within these two classes, a smaller
- * depth is preferred, because a deeper dict may contain a moving average of the model, or another
- * model. */
+/* Return the rank of a place. A smaller rank is better. The best places are the top of the
+ * checkpoint and those below one of the keys `usual`. Among them, a place at a smaller depth is
+ * better, because a deeper dict may contain a moving average of the model, or another model. The
+ * same is true among the other, unusual places. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -204,16 +205,18 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* Return the score of a place. `most` is the largest number of parameters in any place. A place
- * below a usual key also gets the score `most` if it has at least half of that number. It can then
- * be chosen although parameters are missing in it, and the error message names these. */
+/* Return the score of a place. This is the number of its parameters, with one exception. `most` is
+ * the largest number of parameters in any place. A place at the top or below one of the keys
+ * `usual` also gets the score `most` if it has at least half of that number. It can then be chosen
+ * although it lacks parameters, and the error message names those. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* Choose the best place; *best is NULL if no place has any of the parameters. Returns an error if
- * two places are equally good. */
+/* Set *best to the best place, or to NULL if no place has any of the parameters. The best place has
+ * the largest score and, among those, the smallest rank. Return an error if two places are equally
+ * good. */
 static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
                                 const char *const *usual, place **best)
 {
@@ -246,7 +249,7 @@ static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, co
                       rival->prefix, rival->wrapper);
 }
 
-/* Does `text` [n] end with `name`, either after a dot or because it equals `name`? */
+/* Return true if `text` [n] is `name`, or ends with a dot and `name`. */
 static bool ends_with_name(const char *text, size_t n, const char *name)
 {
     const size_t length = strlen(name);
@@ -259,8 +262,8 @@ static size_t n_probes(const fsdp_parameter_list *all)
     return all->n < MAX_PROBES ? all->n : MAX_PROBES;
 }
 
-/* Return the name of parameter `i` of those that are searched for. They are spread evenly over the
- * model. */
+/* Return the name of probe `i`. Probes are the parameters whose names are searched for. They are
+ * spread evenly over the model. */
 static const char *probe(const fsdp_parameter_list *all, size_t i)
 {
     return all->items[i * all->n / n_probes(all)].name;
@@ -268,8 +271,8 @@ static const char *probe(const fsdp_parameter_list *all, size_t i)
 
 typedef bool has_fn(const fsdp_foreign_names *names, const place *p, const char *name);
 
-/* Count the parameters that the place has. A parameter that it has under several names counts
- * once. */
+/* Count the parameters that place `p` has. A parameter counts once, even if the place has it under
+ * several names. */
 static size_t count_found(const fsdp_foreign_names *names, const fsdp_parameter_list *all,
                           const place *p, has_fn *has)
 {
@@ -284,7 +287,7 @@ static size_t count_found(const fsdp_foreign_names *names, const fsdp_parameter_
     return found;
 }
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* ---- finding the model ----------------------------------------------------------------------- */
 
 static bool has_tensor(const fsdp_foreign_names *names, const place *p, const char *name)
 {
@@ -326,7 +329,7 @@ fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *names, const fsdp_
     return status;
 }
 
-/* ---- the optimizer --------------------------------------------------------------------------- */
+/* ---- finding the optimizer ------------------------------------------------------------------- */
 
 static const char STATE[] = "state.";
 
@@ -338,7 +341,7 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* Count the parameter numbers below `most` for which the place has state. */
+/* Count the numbers below `most` that belong to a parameter for which the place has state. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -358,8 +361,8 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* Add the place of the optimizer state that contains the item `name`. `rest` is
- * "<parameter>.<key>", the part of `name` after "state.". */
+/* The item `name` is optimizer state. Add the place of this state to `to`. `rest` is the part of
+ * `name` after "state.", which is "<parameter>.<key>". */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

@@ -1,13 +1,13 @@
 /* Finds the model's parameters and the optimizer's state in a checkpoint that another program
  * saved.
  *
- * Scripts choose their own keys: {"model", "optim"}, {"app": AppState}, {"state_dict",
- * "optimizer"}, a model at the top, names with the prefix of a wrapper. So parameters are
- * recognized by the end of their names, and the model's prefix is the one under which most
- * parameters are found. Optimizer state is keyed by parameter name (get_state_dict(),
- * FSDP.optim_state_dict()) or by parameter number (optimizer.state_dict()). Parts of names that
- * wrappers of modules add are ignored: "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and
- * "_orig_mod.". */
+ * Scripts choose their own keys, such as {"model", "optim"}, {"app": AppState} or {"state_dict",
+ * "optimizer"}. The model may also be at the top, and names may have the prefix of a wrapper. So
+ * parameters are recognized by the end of their names. The model's prefix is the one under which
+ * most parameters are found. The keys of optimizer state are parameter names (get_state_dict(),
+ * FSDP.optim_state_dict()) or parameter numbers (optimizer.state_dict()). Wrappers of modules add
+ * the parts "_fsdp_wrapped_module.", "_checkpoint_wrapped_module." and "_orig_mod." to names. These
+ * parts are ignored. */
 #pragma once
 #include <fsdp/nn.h>
 
@@ -30,8 +30,9 @@ typedef struct fsdp_foreign_names {
 
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_open(const char *path, fsdp_foreign_names *names);
 void fsdp_foreign_names_close(fsdp_foreign_names *names); /* accepts a zeroed struct */
-/* Find the item whose name is the formatted text; *item is NULL if there is none. Returns
- * FSDP_ERR_INVALID if two items have this name when the parts that wrappers add are ignored. */
+/* Set *item to the item whose name is the formatted text, or to NULL if there is none. The names of
+ * items do not include the parts that wrappers add. Returns FSDP_ERR_INVALID if two items have this
+ * name. */
 FSDP_PRINTF(3, 4)
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *names,
                                                     const fsdp_source_item **item,
@@ -39,27 +40,28 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_names_find(const fsdp_foreign_names *na
 /* Return the index of the first item whose name begins with `prefix`, or names->n if there is none.
  * All other items with this prefix follow it. */
 size_t fsdp_foreign_names_lower_bound(const fsdp_foreign_names *names, const char *prefix);
-/* List the keys at the top for a message, as "'app', 'epoch'". The caller owns the text, which is
- * NULL if memory ran out. */
+/* Return the keys at the top of the checkpoint as a text for messages, such as "'app', 'epoch'".
+ * The caller owns the text, which is NULL if memory ran out. */
 char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names);
 
-/* Find the prefix of the model's parameters, such as "app.model." or "". `all` has every name of
- * every parameter. The caller owns *prefix, which is NULL if no parameter is found. Returns
+/* Find the prefix of the model's keys, such as "app.model." or "". `all` has every name of every
+ * parameter. The caller owns *prefix, which is NULL if no parameter is found. Returns
  * FSDP_ERR_INVALID if two prefixes fit equally well; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *names,
                                                     const fsdp_parameter_list *all, char **prefix);
 
-/* The place of the optimizer's state. */
+/* The place of the optimizer's state in the checkpoint. */
 typedef struct fsdp_foreign_optimizer {
-    char *base;    /* prefix of "state." and "param_groups.", such as "app.optim."; owned; NULL if
-                      nothing was found */
-    char *wrapper; /* prefix of the parameters' names, such as "module."; "" if by_number; owned */
+    char *base;    /* prefix of the keys "state." and "param_groups.", such as "app.optim."; owned;
+                      NULL if there is no optimizer state */
+    char *wrapper; /* prefix of the parameters' names below "state.", such as "module."; "" if
+                      by_number; owned */
     bool by_number;
 } fsdp_foreign_optimizer;
 
 /* Find the place of the optimizer's state. `all` has every name of every parameter. optimizer->base
- * is NULL if there is no state. Returns FSDP_ERR_INVALID if two places fit equally well; the
- * message names them. */
+ * is set to NULL if there is no such state. Returns FSDP_ERR_INVALID if two places fit equally
+ * well; the message names them. */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_optimizer(const fsdp_foreign_names *names,
                                                         const fsdp_parameter_list *all,
                                                         fsdp_foreign_optimizer *optimizer);

@@ -39,8 +39,9 @@ fsdp_status fsdp_foreign_note(fsdp_foreign_run *run, const char *format, ...)
     return fsdp_names_add(&r->notes, &r->n_notes, &r->cap_notes, text);
 }
 
-/* Convert `f` to the double whose decimal digits are the shortest that read back as `f`. For a
- * learning rate, this is the number that the user gave; a count of steps remains exact. */
+/* Convert `f` to a double. The result is the decimal number with the fewest digits that reads back
+ * as `f`. For a learning rate, this is the number that the user gave. A number of steps remains
+ * exact. */
 static double double_of(float f)
 {
     char text[32];
@@ -51,8 +52,8 @@ static double double_of(float f)
     return strtod(text, NULL);
 }
 
-/* Read a tensor with one element, such as a learning rate or a count of steps. *known is false if
- * it has more elements or an unexpected dtype. */
+/* Read a tensor with one element, such as a learning rate or a number of steps. *known is set to
+ * false if the tensor has more elements or an unexpected dtype. */
 static fsdp_status number_of(const fsdp_foreign_run *run, const fsdp_source_item *item,
                              fsdp_plain *value, bool *known)
 {

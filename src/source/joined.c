@@ -79,8 +79,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* A run of elements begins at index `at` of the part. Return the offset, in elements, at which it
- * is copied to the destination. The destination begins with row `begin` of the tensor. */
+/* Return the offset in the destination, in elements, of the part's element at index `at`. The
+ * destination begins with row `begin` of the tensor. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -90,9 +90,9 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
     return place;
 }
 
-/* Copy rows [first, last) of the part to `out`, which begins with row `begin` of the tensor. The
- * elements along the last dimension form a run: they are contiguous and are copied together. `at`
- * [ndim] is the index in the part of a run's first element. */
+/* Copy rows [first, last) of the part to `out`. `out` begins with row `begin` of the tensor. Each
+ * memcpy() copies one run: the elements along the last dimension, which are contiguous. `at` [ndim]
+ * is the index in the part of a run's first element. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

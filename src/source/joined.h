@@ -1,4 +1,4 @@
-/* A tensor whose parts are in several files. Each part is a box of the tensor. */
+/* Joins a tensor whose parts are in several files. Each part is a box of the tensor. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -6,10 +6,11 @@
 #include "src/torchfile/torch_archive.h"
 
 typedef struct fsdp_joined_part {
-    fsdp_checkpoint_entry entry; /* its shape is the size of the box */
-    const int64_t *offsets;      /* [ndim] index in the whole tensor at which the box begins */
-    /* The archive that contains the part and its checksums, if this is a file of torch.save; NULL
-     * for other formats. */
+    /* The part as a tensor of its file. The shape is the size of the box. */
+    fsdp_checkpoint_entry entry;
+    const int64_t *offsets; /* [ndim] index in the whole tensor at which the box begins */
+    /* The archive that contains the part and its checksums; NULL if the file is not a torch.save
+     * file. */
     fsdp_torch_archive *archive;
     const fsdp_pickle_value *value;
 } fsdp_joined_part;
@@ -25,12 +26,12 @@ typedef struct fsdp_joined {
 
 FSDP_MUST_CHECK fsdp_status fsdp_joined_add(fsdp_joined *joined, fsdp_arena *arena,
                                             const fsdp_joined_part *part);
-/* Check that all parts have the same dtype and the tensor's number of dimensions, that they are
- * within the tensor and do not overlap, and that they cover it. If not, return FSDP_ERR_FORMAT,
- * whose message names a file and the tensor `name`. */
+/* Check that all parts have the same dtype, have as many dimensions as the tensor, and are within
+ * the tensor. Also check that they do not overlap and that together they cover the tensor. If a
+ * check fails, return FSDP_ERR_FORMAT; the message names a file and the tensor `name`. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name);
-/* Copy rows [begin, end) of the tensor, along dimension 0, to `out` in row-major order. A scalar
- * has one row. */
+/* Copy rows [begin, end) of the tensor to `out` in row-major order. A row is an index of dimension
+ * 0. A scalar has one row. */
 void fsdp_joined_rows(const fsdp_joined *joined, int64_t begin, int64_t end, unsigned char *out);
 /* Verify the checksums of all parts whose format has checksums. */
 FSDP_MUST_CHECK fsdp_status fsdp_joined_verify(const fsdp_joined *joined, const char *name);

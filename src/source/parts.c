@@ -15,7 +15,7 @@
 #include "src/hf/rank_shards.h"
 
 enum {
-    MAX_DEPTH = 2 /* largest depth of folders; checkpoint-5/optimizer_0 has depth 2 */
+    MAX_DEPTH = 2 /* largest depth of subfolders to search; checkpoint-5/optimizer_0 has depth 2 */
 };
 
 bool fsdp_parts_is_dcp(const char *path)
@@ -48,7 +48,8 @@ bool fsdp_parts_is_checkpoint_name(const char *name)
     return name[1 + strspn(name + 1, "0123456789")] == '\0';
 }
 
-/* Compare names. Numbers in them are ordered by value: checkpoint-9 comes before checkpoint-10. */
+/* Compare two names for qsort(). Numbers in the names are compared by value, so checkpoint-9 comes
+ * before checkpoint-10. */
 static int by_numbers(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
@@ -86,11 +87,11 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add `path` if it is a checkpoint. If it is a folder that only has the name of a checkpoint, add
- * the checkpoints in it, or `path` itself if there are none. */
+/* Add `path` if it is a checkpoint. If it is only a folder with the name checkpoint-<n> or
+ * checkpoint_<n>, add the checkpoints in it. If it contains none, add `path` itself. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
-    if (fsdp_atomic_directory_is_unfinished(name)) /* a killed run left it */
+    if (fsdp_atomic_directory_is_unfinished(name)) /* written by a run that was killed */
         return FSDP_OK;
     if (fsdp_parts_is_dcp(path) || is_weights_file(path))
         return fsdp_parts_add(parts, path);

@@ -1,4 +1,4 @@
-/* Implements fsdp_parts_classify() of parts.h. It opens the checkpoints that it finds. */
+/* Implements fsdp_parts_classify() of parts.h, which opens the checkpoints that it finds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,11 +12,11 @@
 #include "src/source/source.h"
 
 enum {
-    MAX_DEPTH = 2 /* largest depth of folders; checkpoint-5/optimizer_0 has depth 2 */
+    MAX_DEPTH = 2 /* largest depth of subfolders to search; checkpoint-5/optimizer_0 has depth 2 */
 };
 
-/* Is this a name that training programs use for files of torch.save? The ending of the name is not
- * enough, because files of other kinds have the same endings. */
+/* Return true if training programs use this name for torch.save files. The ending of the name is
+ * not enough, because files of other kinds have the same endings. */
 static bool is_state_name(const char *name)
 {
     static const char *const names[] = {"optimizer.bin", "scheduler.bin", "pytorch_model_fsdp.bin",
@@ -29,8 +29,8 @@ static bool is_state_name(const char *name)
            fsdp_is_numbered_name(name, "scheduler_", ".bin");
 }
 
-/* Does the file begin like a zip archive, or like the pickle that older versions of torch.save
- * wrote? */
+/* Return true if the file begins like a zip archive or like a pickle. Older versions of torch.save
+ * wrote pickles. */
 static bool begins_as_torch(const char *path)
 {
     char start[2];
@@ -55,9 +55,9 @@ typedef struct survey {
     fsdp_parts *parts, *others;
 } survey;
 
-/* Return whether `path` belongs to the checkpoint in `dir`: either it is needed to read the
- * checkpoint, or `fsdp train` wrote it with the checkpoint. `main` is the opened checkpoint, or
- * NULL if there is none or if it cannot be opened. */
+/* Return true if `path` belongs to the checkpoint in `dir`. Either the file is needed to read the
+ * checkpoint, or `fsdp train` wrote the two together. `main` is the opened checkpoint, or NULL if
+ * `dir` has none or it cannot be opened. */
 static bool is_of_main(const fsdp_source *main, const char *dir, const char *path, const char *name)
 {
     if (strcmp(name, "trainer_state.json") == 0)
@@ -121,8 +121,8 @@ static fsdp_status survey_folder(const survey *s, const char *dir, int depth)
     }
     fsdp_source_close(main);
     if (status == FSDP_OK && s->parts->n == before)
-        status = fsdp_parts_add(s->parts, dir); /* when the caller opens `dir`, the error says what
-                                                   is missing */
+        /* Nothing was found. When the caller opens `dir`, the error says what is missing. */
+        status = fsdp_parts_add(s->parts, dir);
     return status;
 }
 

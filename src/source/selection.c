@@ -1,5 +1,5 @@
 /* Finds the model's state dict among the items of a checkpoint, and removes the parts that wrappers
- * added to names. */
+ * of modules added to names. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ static char *without_wrappers(fsdp_selection *s, const char *name)
     return copy;
 }
 
-/* Append an item without its first `skip` keys. `name` is the item's name without these keys. */
+/* Append `item` to the selection, without its first `skip` keys. `name` is the item's name without
+ * these keys. */
 static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int skip,
                             const char *name)
 {
@@ -41,7 +42,7 @@ static fsdp_status add_item(fsdp_selection *s, const fsdp_source_item *item, int
     return FSDP_OK;
 }
 
-/* Set the keys of item i to `keys`, and its name to these keys joined with dots. */
+/* Set the keys of item i to `keys`, and its name to the same keys joined with dots. */
 static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_key *keys)
 {
     fsdp_selected *to = &s->items[i];
@@ -58,7 +59,7 @@ static fsdp_status rename_item(fsdp_selection *s, size_t i, const fsdp_nesting_k
     return copy ? FSDP_OK : fsdp_error_nomem();
 }
 
-/* Remove `prefix` from the keys of item i that begin with it. */
+/* Remove `prefix` from each key of item i that begins with it. */
 static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 {
     const fsdp_selected *of = &s->items[i];
@@ -77,8 +78,9 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
     return changed ? rename_item(s, i, keys) : FSDP_OK;
 }
 
-/* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is "" if there is
- * no prefix or if a name consists of several keys; otherwise it is allocated in s->arena. */
+/* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is set to this
+ * prefix, which is allocated in s->arena. It is set to "" if there is no prefix, or if a name
+ * consists of several keys. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -129,10 +131,10 @@ fsdp_status fsdp_selection_change(fsdp_selection *s, const fsdp_name_change *cha
     return FSDP_OK;
 }
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* ---- finding the model ----------------------------------------------------------------------- */
 
 enum {
-    MAX_MODEL_KEYS = 8, /* models whose tensors have more keys than this are not found */
+    MAX_MODEL_KEYS = 8, /* a model whose tensors have more keys than this is not found */
     MAX_TOP_KEYS = 8    /* largest number of keys that a message lists */
 };
 
@@ -141,8 +143,9 @@ static bool is_model_key(const fsdp_nesting_key *key, const char *name)
     return key->name && !key->is_int && strcmp(key->name, name) == 0;
 }
 
-/* Is `item` a tensor in a model's state dict, and does it have `n_keys` keys? The last key is then
- * the tensor's name, and the key before it is a usual one for such a dict, like "model". */
+/* Return true if `item` is a tensor in a model's state dict and has `n_keys` keys. The last key
+ * must be the name of the tensor. The key before it must be a usual key of a model's state dict,
+ * such as "model". */
 static bool is_of_model(const fsdp_source_item *item, int n_keys)
 {
     if (!item->dtype_name || item->n_keys != n_keys || !item->keys[n_keys - 1].name)
@@ -152,22 +155,23 @@ static bool is_of_model(const fsdp_source_item *item, int n_keys)
            is_model_key(key, "model_state_dict") || is_model_key(key, "module");
 }
 
-/* Return the length of the model's prefix, which consists of the keys that lead to its state dict,
- * joined with dots. `found` is a tensor in this dict, or NULL if the model is at the top. */
+/* Return the length in bytes of the model's prefix. The prefix consists of the keys that lead to
+ * the model's state dict, joined with dots. `found` is a tensor in this dict, or NULL if the model
+ * is at the top. */
 static size_t prefix_length(const fsdp_source_item *found)
 {
     return found ? strlen(found->fqn) - strlen(found->keys[found->n_keys - 1].name) - 1 : 0;
 }
 
-/* Is `item` in or below the dict that contains `found`, a tensor of the model? The keys of this
- * dict are the first `n` bytes of found->fqn. */
+/* Return true if `item` is in the dict that contains `found`, or in a dict below it. `found` is a
+ * tensor of the model. The first `n` bytes of found->fqn are the keys of the dict. */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
-/* Return an error if another model is as near to the top as the model that contains `found`,
- * because it is then unclear which of them is meant. */
+/* Return an error if there is another model as near to the top as the model that contains `found`.
+ * In this case it is unclear which model the user means. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -183,8 +187,8 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* Find the model that is nearest to the top. A deeper one may be a moving average of it, or a
- * teacher model. *found is a tensor of the model, or NULL if there is no model. */
+/* Find the model that is nearest to the top. A deeper model may be a moving average of it, or a
+ * teacher model. *found is set to a tensor of the model, or to NULL if there is no model. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -259,9 +263,9 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* Find the prefix that a wrapper added to the names of the model, because the keys of an optimizer
- * have this prefix, too. *wrapper is "" if there is no prefix, or if it is unclear which of several
- * models is meant. */
+/* Find the prefix that a wrapper added to the names of the model. The optimizer's keys have this
+ * prefix, too. *wrapper is set to "" if there is no prefix, or if several models are equally near
+ * to the top. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {
@@ -317,7 +321,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const fsdp_selected *)a)->name, ((const fsdp_selected *)b)->name);
 }
 
-/* Are the first `n` bytes of `name` the name of an item? The items are sorted. */
+/* Return true if the first `n` bytes of `name` are the name of an item. The items must be
+ * sorted. */
 static bool has_item(const fsdp_selection *s, const char *name, size_t n)
 {
     size_t low = 0, high = s->n;

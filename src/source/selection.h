@@ -1,8 +1,7 @@
-/* The items of a checkpoint that a tool uses, and their names: all items, or only the model's
- * tensors.
+/* Selects the items of a checkpoint that a tool uses: all items, or only the model's tensors.
  *
- * Parts that wrappers of modules added to names are removed (Note [Wrapped names] in
- * wrapped_names.h). */
+ * The names of the selected items lack the parts that wrappers of modules added (Note [Wrapped
+ * names] in wrapped_names.h). */
 #pragma once
 #include "src/base/arena.h"
 #include "src/hf/wrapped_names.h"
@@ -17,29 +16,30 @@ typedef struct fsdp_selected {
 
 typedef struct fsdp_selection {
     fsdp_arena arena;
-    fsdp_selected *items; /* [n], in the order of the source */
+    fsdp_selected *items; /* [n] in the order of the source, or sorted by fsdp_selection_sort() */
     size_t n;
-    char *prefix; /* keys that lead to the model's state dict, joined with dots, such as "model"; ""
-                     if this dict is at the top; NULL if all items are selected */
+    char *prefix; /* the keys that lead to the model's state dict, joined with dots, such as
+                     "model"; "" if this dict is at the top; NULL if all items are selected */
 } fsdp_selection;
 
 FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_selection *selection);
-/* Select the tensors of the model's state dict. This is the dict nearest to the top whose key is
- * "model", "state_dict", "model_state_dict" or "module". If there is none, all tensors at the top
- * are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top either, and
- * FSDP_ERR_INVALID if two of these dicts are equally near to the top; the message names them. */
+/* Select the tensors of the model's state dict. This is the dict nearest to the top that has one of
+ * the keys "model", "state_dict", "model_state_dict" and "module". If there is no such dict, all
+ * tensors at the top are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top
+ * either. Returns FSDP_ERR_INVALID if two such dicts are equally near to the top; the message names
+ * them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
-/* Is `name` the name of an optimizer's tensor? If the model is at the top of a checkpoint, the
- * tensors that torch's flatten_optimizer_state_dict returns are there too. Their names have the
- * form "state.<parameter>.<key>", where <parameter> is the name of a tensor of the selection. The
- * selection must be sorted. */
+/* Return true if `name` is the name of an optimizer's tensor, "state.<parameter>.<key>". torch's
+ * flatten_optimizer_state_dict makes such names, and <parameter> must be the name of a tensor of
+ * the selection. If the model is at the top of a checkpoint, tensors with such names may be next to
+ * its tensors. The selection must be sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
  * true. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_drop_flat_optimizer(fsdp_selection *selection);
-/* Apply `change` to all names of a selection, which must contain only a model. */
+/* Apply `change` to all names of a selection. The selection must contain only a model. */
 FSDP_MUST_CHECK fsdp_status fsdp_selection_change(fsdp_selection *selection,
                                                   const fsdp_name_change *change);
-/* Sort by name, in byte order. */
+/* Sort the items by name, in byte order. */
 void fsdp_selection_sort(fsdp_selection *selection);
 void fsdp_selection_fini(fsdp_selection *selection); /* accepts a zeroed selection */

@@ -10,12 +10,13 @@
 #include "src/source/source_internal.h"
 
 enum {
-    WINDOW_BYTES = 32 << 20 /* total size of the tensor rows that are read at once */
+    /* Bytes of tensor rows that are read at one time. A single row may be larger. */
+    WINDOW_BYTES = 32 << 20
 };
 
-/* ---- the format ------------------------------------------------------------------------------ */
+/* ---- detecting the format -------------------------------------------------------------------- */
 
-/* Does the directory have a file that only a directory of DCP has? One such file is enough, because
+/* Return true if the directory has a file that only DCP writes. One such file is enough, because
  * the checkpoint may be incomplete. */
 static bool is_dcp(const char *dir)
 {
@@ -32,8 +33,8 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* Set *is to whether `path` is a file of torch.save: its name has an ending of such files, or it is
- * a zip archive and its name does not end in .safetensors or .json. */
+/* Set *is to true if `path` is a torch.save file. It is one if its name has an ending of such
+ * files. A zip archive is one, too, unless its name ends in .safetensors or .json. */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};
@@ -80,7 +81,7 @@ static fsdp_status open_weights(fsdp_source *source)
     return FSDP_OK;
 }
 
-/* If the path is a folder, it contains one file for each rank. */
+/* Open a safetensors file, or a folder with one safetensors file for each rank. */
 static fsdp_status open_safetensors(fsdp_source *source)
 {
     return fsdp_path_is_directory(source->path) ? fsdp_source_open_shards(source)
@@ -209,7 +210,7 @@ static bool resolves_to(const char *file, const char *path)
 {
     char *real = realpath(file, NULL);
     const bool yes = real && strcmp(real, path) == 0;
-    free(real); /* allocated by realpath, not by fsdp_calloc */
+    free(real); /* realpath() allocated it, not fsdp_calloc() */
     return yes;
 }
 

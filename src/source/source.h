@@ -5,13 +5,12 @@
  * The formats are:
  *
  * - a directory of torch.distributed.checkpoint (DCP);
- * - a file of torch.save;
- * - files of torch.save with DTensors, one for each rank; opening one of them opens all;
- * - a file of safetensors, or a folder with one file for each rank;
- * - the folder or the index of a Hugging Face model.
+ * - a torch.save file;
+ * - torch.save files with DTensors, one file for each rank; opening one of them opens all;
+ * - a safetensors file, or a folder with one safetensors file for each rank;
+ * - the folder of a Hugging Face model, or the index file in it.
  *
- * Tensors remain on disk until they are read, piece by piece, and are not kept in memory
- * afterwards. */
+ * Tensors are read from disk in pieces, which are not kept in memory afterwards. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/nesting.h"
@@ -21,7 +20,7 @@ typedef enum fsdp_source_format {
     FSDP_SOURCE_DCP,
     FSDP_SOURCE_TORCH,
     FSDP_SOURCE_SAFETENSORS,
-    FSDP_SOURCE_HF, /* a folder, or the index file in it */
+    FSDP_SOURCE_HF, /* a Hugging Face model: its folder, or the index file in the folder */
 } fsdp_source_format;
 
 typedef struct fsdp_source_item {
@@ -32,18 +31,18 @@ typedef struct fsdp_source_item {
     const int64_t *shape;   /* [ndim] */
     int ndim;
     int64_t numel, bytes;
-    const char *file; /* the file that contains the item or its first chunk; for DCP, relative to
-                         the folder */
-    size_t n_chunks;  /* more than 1 only if the tensor is in several pieces (DCP, files of several
-                         ranks) */
+    const char *file; /* the file that contains the item or, if there are several chunks, the first
+                         chunk; for DCP, relative to the folder */
+    size_t n_chunks;  /* number of pieces in which the tensor is stored; may be more than 1 in DCP
+                         and in files of several ranks */
 
-    /* Private: the reader finds the data of the item by these fields. */
+    /* The fields below are private. They say where the reader finds the data of the item. */
     const struct fsdp_checkpoint_entry *entry;
     const struct fsdp_dcp_item *dcp;
-    const struct fsdp_joined *joined; /* set if the parts of a tensor are in the files of several
-                                         ranks */
-    const fsdp_pickle_value *value; /* set in a file of torch.save, except for joined tensors. NULL
-                                       in DCP, where plain values are read on request */
+    /* Set if the parts of the tensor are in the files of several ranks. */
+    const struct fsdp_joined *joined;
+    const fsdp_pickle_value *value; /* set in a torch.save file, except for joined tensors; NULL in
+                                       DCP, where plain values are read on request */
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -51,63 +50,66 @@ typedef struct fsdp_source fsdp_source;
 /* Reports the progress of a tool: `done` of `total` items. `done` is 0 in the first call. */
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
-/* Open the checkpoint `path`. No data are read, but the reader of its format checks bounds, shapes,
- * holes and overlaps. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats. Returns
- * FSDP_ERR_INVALID if it is a pipe, a device, one file of a DCP checkpoint, or a folder that only
- * contains checkpoints. Other errors are those of the readers, such as fsdp_dcp_reader_open() and
- * fsdp_checkpoint_open(). */
+/* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps,
+ * but does not read data. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats. Returns
+ * FSDP_ERR_INVALID if `path` is a pipe, a device, one file of a DCP checkpoint, or a folder that
+ * only contains checkpoints. Other errors are those of the readers, such as fsdp_dcp_reader_open()
+ * and fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
 const char *fsdp_source_path(const fsdp_source *source);
 fsdp_source_format fsdp_source_format_of(const fsdp_source *source);
 /* Return the name of a format, such as "torch.save", as a static string. */
 const char *fsdp_source_format_name(fsdp_source_format format);
-/* Return the program that wrote the checkpoint, "fsdp.c" or "PyTorch", as a static string; NULL if
- * it is unknown. */
+/* Return the program that wrote the checkpoint, "fsdp.c" or "PyTorch", as a static string. Return
+ * NULL if it is unknown. */
 const char *fsdp_source_writer(const fsdp_source *source);
-/* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes" if it
- * is cut along several dimensions. fsdp_source_placement_of() returns false for a plain value, or
- * if the format stores every tensor whole. */
+/* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes". It is
+ * "boxes" if the tensor is cut along several dimensions. */
 typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
+/* Get the placement of a tensor. Return false for a plain value, or if the format stores every
+ * tensor whole. */
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to whether the file of any item has holes (fsdp_path_is_sparse()). */
+/* Set *is_sparse to true if a file that contains an item has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Is `path`, a result of realpath(), a file that contains items of the checkpoint? This includes
- * the files that an index names and the files of other ranks. */
+/* Return true if `path` is a file that contains items of the checkpoint. `path` must be a result of
+ * realpath(). Files that an index names and files of other ranks are such files, too. */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list are adjacent. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);
 
-/* Read bytes [offset, offset + bytes) of a row-major tensor. This range must consist of whole
- * elements. Reading with increasing offsets is fast: if a tensor is in several files, rows are read
- * ahead and kept. */
+/* Read bytes [offset, offset + bytes) of a tensor, which is row-major. The range must consist of
+ * whole elements. Calls with increasing offsets are fast: if a tensor is in several files, the
+ * source reads rows ahead and keeps them for the next call. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_source_item *item,
                                              uint64_t offset, void *out, size_t bytes);
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* Get a tensor that is inside the plain value of `item`. The source owns the memory that *entry
- * points to, including the tensor's data. */
+/* Get the entry of `tensor`, which is inside the plain value of `item`. The source owns the memory
+ * that *entry points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,
                                                       struct fsdp_checkpoint_entry *entry);
-/* Read all bytes of the item and verify its checksums. If one does not match, return
+/* Read all bytes of the item and verify its checksums. If a checksum does not match, return
  * FSDP_ERR_FORMAT; the message names the file and the item. Nothing is read if the format has no
- * checksums (safetensors). Nothing is read either if the source is a folder with pytorch_model.bin
- * files: open each of these files instead. */
+ * checksums (safetensors), or if the item is a plain value in a torch.save file. Nothing is read
+ * either if the source is a folder with pytorch_model.bin files: open each of these files
+ * instead. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check(fsdp_source *source, const fsdp_source_item *item);
-/* Verify the checksums of whole files if the format has them (block_sums.h), or those of all
- * records of a file of torch.save. Unlike fsdp_source_check(), this also checks the bytes between
- * items. If a file is damaged, return FSDP_ERR_FORMAT; the message names the first damaged file. */
+/* Verify the checksums of whole files if the format has them (block_sums.h). In torch.save files,
+ * verify the checksums of all records that are not verified yet. Unlike fsdp_source_check(), this
+ * also checks the bytes between items. If a file is damaged, return FSDP_ERR_FORMAT; the message
+ * names the first damaged file. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_files(const fsdp_source *source);
-/* Check that the other files to which the checkpoint refers exist, such as trainer_state.json in a
- * folder of `fsdp train`. Returns FSDP_ERR_NOT_FOUND if one does not exist. */
+/* Check that other files to which the checkpoint refers exist, such as trainer_state.json in a
+ * folder of `fsdp train`. Return FSDP_ERR_NOT_FOUND if one is missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_companion(const fsdp_source *source);
 
-/* Append a plain value to `text` in the form of Python's repr(). The value is truncated after about
- * `max` bytes, and "..." is appended. */
+/* Append a plain value to `text` in the form of Python's repr(). If this form is longer than `max`
+ * bytes, it is truncated and "..." is appended. */
 void fsdp_source_repr(const fsdp_pickle_value *value, size_t max, fsdp_str *text);

@@ -1,4 +1,4 @@
-/* Directories of torch.distributed.checkpoint as sources. */
+/* Opens a directory of torch.distributed.checkpoint as a source. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +6,8 @@
 #include "src/source/source_internal.h"
 
 /* Convert the path that PyTorch stored for an item to keys, and return their number. A path
- * consists of strings, and of ints for indices of lists. If there is no path, the whole name is the
- * only key, as in PyTorch for a state dict that was not flattened. */
+ * consists of strings (keys of dicts) and ints (indices of lists). If there is no path, the whole
+ * name becomes the only key, as in PyTorch for a state dict that was not flattened. */
 static int read_path(const fsdp_dcp_item *item, fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH])
 {
     size_t n = fsdp_pickle_is(item->path, FSDP_PICKLE_TUPLE) ? item->path->list.n : 0;
@@ -70,8 +70,8 @@ static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
 fsdp_status fsdp_source_open_dcp(fsdp_source *source)
 {
     FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
-    fsdp_dcp_reader_skip_blocks(source->dcp); /* blocks need not be verified, because
-                                                 fsdp_source_check() verifies whole tensors */
+    /* Blocks need not be verified, because fsdp_source_check() verifies whole tensors. */
+    fsdp_dcp_reader_skip_blocks(source->dcp);
     const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
     for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)
         FSDP_TRY(add_dcp_item(source, fsdp_dcp_metadata_at(metadata, i)));

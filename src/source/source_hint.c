@@ -1,5 +1,5 @@
-/* Error messages for a path that is not a checkpoint, but may be a part of a checkpoint, or a
- * folder that contains checkpoints. */
+/* Makes error messages for a path that is not a checkpoint. Such a path may be one file of a
+ * checkpoint, or a folder that contains checkpoints. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -12,7 +12,7 @@ enum {
     SHOWN_PARTS = 3
 };
 
-/* Names of the folders in which Accelerate saves sharded checkpoints. */
+/* Names of the folders in which Accelerate saves sharded models and optimizers. */
 static const char *const accelerate[] = {"pytorch_model_fsdp_0", "pytorch_model_0", "optimizer_0"};
 
 fsdp_status fsdp_source_check_file(const char *path)
@@ -48,8 +48,8 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
     return status;
 }
 
-/* Return an error if `path` contains an incomplete folder of Accelerate, or of a program that saves
- * in the same way. */
+/* Return an error if `path` contains one of the folders in `accelerate`. The folder is incomplete,
+ * because it would otherwise have been found as a checkpoint. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

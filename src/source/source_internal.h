@@ -1,4 +1,4 @@
-/* Declarations that the files that implement source.h share. */
+/* Declarations that are shared by the files that implement source.h. */
 #pragma once
 #include <fsdp/hf.h>
 
@@ -11,64 +11,66 @@
 struct fsdp_source {
     char *path;
     fsdp_source_format format;
-    fsdp_arena arena;        /* contains names, keys and entries */
+    fsdp_arena arena;        /* owns names, keys and entries */
     fsdp_source_item *items; /* [n] */
     size_t n, cap;
 
     fsdp_dcp_reader *dcp;            /* set for DCP; otherwise NULL */
-    fsdp_checkpoint_reader *weights; /* set for SAFETENSORS and HF; otherwise NULL */
+    fsdp_checkpoint_reader *weights; /* set for SAFETENSORS (one file) and HF; otherwise NULL */
     fsdp_torch_archive *archive;     /* set for TORCH; otherwise NULL */
-    fsdp_mapping map;                /* mapping of `archive` */
-    struct fsdp_source_rank
-        *ranks; /* [n_ranks] TORCH: the files of all ranks, which are opened when first needed */
+    fsdp_mapping map;                /* the mapped file of `archive` */
+    /* [n_ranks] TORCH: the files of all ranks. They are opened when the first DTensor is found. */
+    struct fsdp_source_rank *ranks;
     size_t n_ranks;
-    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS: the files of all ranks */
+    fsdp_safetensors **shards; /* [n_shards] SAFETENSORS (a folder): the files of all ranks */
     size_t n_shards;
 
-    fsdp_torch_archive **values; /* [n] plain values of DCP, each opened when first needed */
+    fsdp_torch_archive **values; /* [n] DCP: the plain values, each opened when first needed */
+    /* The rows that were read last from a DCP tensor or a joined tensor. They are kept for the next
+     * read. */
     struct {
         const fsdp_source_item *item; /* NULL if the window is empty */
         unsigned char *rows;          /* rows [begin, end) of the item; owned */
         int64_t begin, end;
-    } window; /* the rows of a DCP tensor or a joined tensor that were read last, kept for the next
-                 read */
+    } window;
 };
 
-/* Append an item and set its name and its keys, which are copied. The caller sets the other
+/* Append an item, and set its name and keys. The keys are copied. The caller sets the other
  * fields. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_add(fsdp_source *source, const fsdp_nesting_key *keys,
                                             int n_keys, fsdp_source_item **item);
-/* Set the fields of an item from the entry of a tensor. The entry must outlive the source. */
+/* Set the fields of an item from the entry of its tensor. The entry must outlive the source. */
 void fsdp_source_set_entry(fsdp_source_item *item, const fsdp_checkpoint_entry *entry);
 /* Return FSDP_ERR_INVALID if `path` is one file of a DCP checkpoint. The message names the folder
- * that is the checkpoint. */
+ * of the checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_check_file(const char *path);
-/* Return the error for a folder that is not a checkpoint. This is FSDP_ERR_INVALID if it contains
- * checkpoints, which the message names. Otherwise it is FSDP_ERR_NOT_FOUND, and the message says
- * what was searched for. */
+/* Return the error for a folder that is not a checkpoint. If the folder contains checkpoints, this
+ * is FSDP_ERR_INVALID, and the message names them. Otherwise it is FSDP_ERR_NOT_FOUND, and the
+ * message says what was searched for. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_refuse_folder(const char *path);
-/* One rank's file of torch.save, if each rank has saved a file. */
+/* The torch.save file of one rank, if each rank has saved its own file. */
 typedef struct fsdp_source_rank {
-    char *path; /* NULL for a missing file, and for the file that fsdp_source_open() opened */
+    /* NULL if the file is missing, or if it is the file that fsdp_source_open() opened. */
+    char *path;
     fsdp_mapping map;
     fsdp_torch_archive *archive;
 } fsdp_source_rank;
 
-/* Add the tensor at `keys`, whose part in the opened file is the DTensor `value`. The other parts
- * are in the files of the other ranks. These files are in the same folder, and their names differ
- * only in the rank. */
+/* Add the tensor that has these keys. Its part in the opened file is the DTensor `value`. Its other
+ * parts are in the files of the other ranks, which are in the same folder. The names of the files
+ * differ only in the rank. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_add_dtensor(fsdp_source *source,
                                                     const fsdp_nesting_key *keys, int n_keys,
                                                     const fsdp_pickle_value *value);
-/* Check `joined` and set the fields of `item` to describe the tensor that it makes up. `path` is
- * used in messages. */
+/* Check `joined`, and set the fields of `item` to those of the whole tensor. `path` is used in
+ * messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_set_joined(fsdp_source_item *item, const char *path,
                                                    fsdp_joined *joined);
 void fsdp_source_close_ranks(fsdp_source *source);
 
-/* Open the source, whose path and format must be set, and list its items. There is one function for
- * each format. On failure, fsdp_source_close() frees what was opened. */
+/* Open the source and list its items. The path and the format of the source must be set. There is
+ * one function for each format. On failure, fsdp_source_close() frees what was opened. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_dcp(fsdp_source *source);
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_torch(fsdp_source *source);
-/* For a path that is a folder with a safetensors file for each rank (rank_shards.h). */
+/* The function for a folder with one safetensors file for each rank (rank_shards.h). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open_shards(fsdp_source *source);

@@ -1,4 +1,4 @@
-/* The list of items of a source, which the readers of the formats fill. */
+/* Fills the list of items of a source. The readers of all formats call these functions. */
 #include <string.h>
 
 #include "src/base/alloc.h"

@@ -1,7 +1,7 @@
-/* Joins tensors whose parts are DTensors in files of torch.save, one file for each rank. The names
- * of the files differ only in the rank ("model_world_size_4_rank_0.pt"). The caller opens any of
- * the files; the others are opened when the first DTensor is found. The offset of a part follows
- * from the placements and from the coordinate of the rank in the mesh; tensors are cut as in
+/* Joins tensors whose parts are DTensors in torch.save files. Each rank has saved one file. The
+ * names of the files differ only in the rank ("model_world_size_4_rank_0.pt"). The caller opens one
+ * of the files. The files of the other ranks are opened when the first DTensor is found. The offset
+ * of a part is computed from its placements and from the rank's coordinate in the mesh, as in
  * torch.distributed.tensor. */
 #include <ctype.h>
 #include <stdio.h>
@@ -14,12 +14,13 @@
 
 enum {
     MAX_RANKS = 1 << 16,
-    MAX_DIGITS = 9 /* largest number of digits of a rank in a name */
+    MAX_DIGITS = 9 /* largest number of digits of a rank in a file name */
 };
 
-/* ---- the files ------------------------------------------------------------------------------- */
+/* ---- the files of the ranks ------------------------------------------------------------------ */
 
-/* Find the number that follows "rank" in `name`; if there are several, the last one. */
+/* Find the last number in `name` that follows "rank". *at is set to its position in `name`, and
+ * *digits to its number of digits. */
 static bool find_rank(const char *name, size_t *at, size_t *digits)
 {
     bool found = false;
@@ -35,8 +36,9 @@ static bool find_rank(const char *name, size_t *at, size_t *digits)
     return found;
 }
 
-/* Return the path of the file of `rank`, which the caller owns, or NULL if `path` contains no rank.
- * If the rank in `path` begins with a zero, `rank` gets the same number of digits. */
+/* Return the path of the file of `rank`; the caller owns it. Return NULL if `path` contains no
+ * rank. If the rank in `path` begins with a zero, `rank` is written with the same number of
+ * digits. */
 static char *path_of_rank(const char *path, size_t rank)
 {
     const char *name = fsdp_path_name(path);
@@ -72,8 +74,8 @@ static size_t count_ranks(const char *path)
     return n;
 }
 
-/* Open the files of the ranks 0, 1, 2, ... until a file is missing. The file that is already open
- * is skipped. */
+/* Open the files of ranks 0, 1, 2 and so on, up to the first file that is missing. The file that is
+ * already open is not opened again. */
 static fsdp_status open_ranks(fsdp_source *source)
 {
     const size_t own = rank_of(source->path), n = count_ranks(source->path);
@@ -102,7 +104,7 @@ void fsdp_source_close_ranks(fsdp_source *source)
     fsdp_free(source->ranks);
 }
 
-/* ---- one tensor ------------------------------------------------------------------------------ */
+/* ---- joining one tensor ---------------------------------------------------------------------- */
 
 typedef struct joining {
     fsdp_source *source;
@@ -110,7 +112,7 @@ typedef struct joining {
     int n_keys;
     const fsdp_pickle_value *value; /* the part in the file that fsdp_source_open() opened */
     fsdp_source_item *item;
-    fsdp_torch_dtensor *parts; /* [n_ranks] parts in the files of all ranks */
+    fsdp_torch_dtensor *parts; /* [n_ranks] the tensor's parts in the files of all ranks */
     int64_t mesh[FSDP_DTENSOR_MAX_MESH];
 } joining;
 
@@ -127,7 +129,8 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return NULL;
 }
 
-/* Find the value below the first n_keys keys in the file of `rank`; NULL if there is none. */
+/* Return the value to which the first n_keys keys of the tensor lead in the file of `rank`. Return
+ * NULL if there is none. */
 static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_keys)
 {
     const fsdp_torch_archive *archive = j->source->ranks[rank].archive;
@@ -149,9 +152,9 @@ static fsdp_status refuse_tensor(const joining *j, const char *why)
     return fsdp_torch_refuse_part(j->source->path, j->item->fqn, j->value, why);
 }
 
-/* Check that the dict or list of the tensor has the same number of keys in the file of `rank` as in
- * the opened file. In a pipeline, the ranks have different tensors. Those that the opened file
- * lacks would be missing from the list of items. */
+/* Check that the dict or list that contains the tensor has the same number of items in the file of
+ * `rank` as in the opened file. With pipeline parallelism, the ranks have different tensors, and
+ * the list of items would lack tensors that are not in the opened file. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -181,8 +184,9 @@ static fsdp_status read_parts(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If the
- * files have no coordinates and the mesh has one dimension, the rank is used as its coordinate. */
+/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If a
+ * file has no coordinate and the mesh has one dimension, the number of the rank is its
+ * coordinate. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)
@@ -198,9 +202,9 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the box of a part. The mesh dimensions are applied in turn: each divides the range that
- * is left by those before it, as torch.chunk() does. Returns whether the rank is the first of the
- * ranks that have the same part. */
+/* Compute the box of a part. The mesh dimensions are applied in turn: each one that shards the
+ * tensor divides the remaining range into chunks, as torch.chunk() does, and one chunk remains.
+ * Return true if the rank is the first of the ranks that have the same part. */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {

@@ -19,8 +19,8 @@ static void put_quoted(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
     fsdp_str_append(text, "'", 1);
 }
 
-/* Divide `magnitude` by 10, and return the remainder as a digit. `magnitude` [n] is a number whose
- * least significant byte is first. */
+/* Divide the number `magnitude` by 10, and return the remainder as a digit. `magnitude` has n
+ * bytes, the least significant byte first. */
 static char take_digit(unsigned char *magnitude, size_t n)
 {
     unsigned rest = 0;
@@ -32,8 +32,8 @@ static char take_digit(unsigned char *magnitude, size_t n)
     return (char)('0' + rest);
 }
 
-/* Append an integer in two's complement. If it has more than MAX_BYTES bytes, append a description
- * instead of digits. */
+/* Append an integer, which is stored in two's complement. If it has more than MAX_BYTES bytes,
+ * append a description instead of its digits. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
     enum {
@@ -62,8 +62,8 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
     fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
-/* Append a value as Python shows it. The recursion ends because each level appends text before it
- * descends, and stops when the text is longer than `max` bytes. */
+/* Append a value as Python shows it. Stop when the text is longer than `max` bytes. This also ends
+ * the recursion, because each level appends text before it descends. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;

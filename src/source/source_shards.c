@@ -1,8 +1,8 @@
-/* Reads a folder of safetensors with one file for each rank, named like
+/* Reads a folder with one safetensors file for each rank. The files have names such as
  * shard-00001-model-00001-of-00001. HuggingFaceStorageWriter of torch.distributed.checkpoint writes
- * such a folder if it does not consolidate. The header of a file contains the offsets of its parts
- * of tensors, as JSON below DCP_SHARDING_INFO. The shape of the whole tensor is not recorded, so
- * the smallest shape that contains all parts is assumed. */
+ * such a folder if it does not consolidate the files. The header of a file contains the offsets of
+ * its parts of tensors, as JSON below DCP_SHARDING_INFO. The shape of the whole tensor is not
+ * recorded. It is assumed to be the smallest shape that contains all parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static int compare_entries(const void *a, const void *b)
     return order ? order : strcmp(x->entry->path, y->entry->path);
 }
 
-/* ---- the files ------------------------------------------------------------------------------- */
+/* ---- the files of the ranks ------------------------------------------------------------------ */
 
 static fsdp_status open_shard(fsdp_source *source, const char *name)
 {
@@ -42,9 +42,9 @@ static fsdp_status open_shard(fsdp_source *source, const char *name)
     return status;
 }
 
-/* Check that no file is missing before `name`, because the files of all ranks are needed. Their
- * numbers must have no gap (shard-00001-..., shard-00002-...). *last is the number of the previous
- * file, and is set to the number of this file. */
+/* Check that no file is missing between the previous file and `name`, because the files of all
+ * ranks are needed. The numbers of the files must have no gap (shard-00001-..., shard-00002-...).
+ * *last is the number of the previous file, and is set to the number of this file. */
 static fsdp_status check_number(const fsdp_source *source, const char *name, long *last)
 {
     const long number = strtol(name + strlen(FSDP_SHARD_PREFIX), NULL, 10);
@@ -75,7 +75,7 @@ static fsdp_status open_shards(fsdp_source *source)
     return status;
 }
 
-/* ---- the parts ------------------------------------------------------------------------------- */
+/* ---- listing the parts of tensors ------------------------------------------------------------ */
 
 static fsdp_status read_offsets(listing *l, fsdp_json_node info, shard_entry *to)
 {
@@ -107,7 +107,7 @@ static fsdp_status list_file(listing *l, const fsdp_safetensors *file, fsdp_json
     return FSDP_OK;
 }
 
-/* List the parts of tensors in `file`. A file without parts has no DCP_SHARDING_INFO. */
+/* Add the parts of tensors in `file` to the list. A file without parts has no DCP_SHARDING_INFO. */
 static fsdp_status list_shard(listing *l, const fsdp_safetensors *file)
 {
     fsdp_json *info;
@@ -139,7 +139,7 @@ static fsdp_status list_shards(listing *l)
     return FSDP_OK;
 }
 
-/* ---- the tensors ----------------------------------------------------------------------------- */
+/* ---- joining the tensors --------------------------------------------------------------------- */
 
 static fsdp_status join_parts(fsdp_source *source, const shard_entry *parts, size_t n)
 {

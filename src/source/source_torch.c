@@ -1,5 +1,5 @@
-/* Lists the items of a file of torch.save. The keys of an item are the keys of dicts and the
- * indices of lists that lead to it. */
+/* Lists the items of a torch.save file. The keys of an item are the dict keys and list indices that
+ * lead to it. */
 #include <stdio.h>
 
 #include "src/base/alloc.h"
@@ -8,9 +8,9 @@
 
 typedef struct walk {
     fsdp_source *source;
-    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
-    size_t budget; /* number of values that may still be visited; a hostile file can have an
-                      enormous number of paths to its values */
+    fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys that lead to the current value */
+    size_t budget; /* number of values that may still be visited. It is limited, because a hostile
+                      file can have an enormous number of paths to its values */
 } walk;
 
 /* ---- which values are taken apart ------------------------------------------------------------ */
@@ -29,8 +29,8 @@ static bool has_container(walk *w, const fsdp_pickle_value *list)
     return false;
 }
 
-/* Return the first key of a dict that is neither text nor an int, and so cannot be a key of an
- * item; NULL if there is none. */
+/* Return the first key of a dict that cannot be a key of an item, because it is neither text nor an
+ * int. Return NULL if there is none. */
 static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
 {
     for (size_t i = 0; i + 1 < dict->list.n; i += 2)
@@ -40,9 +40,9 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Is the value taken apart, so that its parts become items? As in torch.distributed.checkpoint,
- * this is done with dicts, and with lists that contain dicts or tensors. A Counter of plain values,
- * however, remains one value. */
+/* Return true if the value is taken apart, so that its parts become items. As in
+ * torch.distributed.checkpoint, dicts are taken apart, and lists that contain dicts or tensors. A
+ * Counter of plain values, however, remains one value. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -143,7 +143,7 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
 }
 
 /* Check that the outermost value is a list, or a dict whose keys can be keys of items. Dicts inside
- * it are not checked: if their keys cannot be keys of items, they are plain values. */
+ * it are not checked. If their keys cannot be keys of items, these dicts are plain values. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];
@@ -155,7 +155,7 @@ static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value
     return odd ? refuse_key(source, odd) : FSDP_OK;
 }
 
-/* List the items of the archive. */
+/* List the items of source->archive. */
 static fsdp_status list_archive(fsdp_source *source)
 {
     const fsdp_pickle_value *root = fsdp_torch_archive_root(source->archive);

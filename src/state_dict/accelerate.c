@@ -1,6 +1,6 @@
-/* Accelerate's save_state and load_state. This file chooses the names of files and folders; dcp.c
- * and torch_save.c write the contents. Source: accelerate/utils/fsdp_utils.py and checkpointing.py
- * of Accelerate 1.15. */
+/* Saves and loads a training run as Accelerate's save_state() and load_state() do. This file
+ * chooses the names of files and folders, as accelerate/utils/fsdp_utils.py and checkpointing.py of
+ * Accelerate 1.15 do. Other files of this directory read and write the contents. */
 #include "src/state_dict/accelerate.h"
 
 #include <limits.h>
@@ -25,13 +25,13 @@ static const fsdp_accelerate_options *options_of(const fsdp_accelerate_options *
 
 /* --- names --- */
 
-/* "dir/optimizer_0". */
+/* Set `path` to "<dir>/<what>_<i>", such as "dir/optimizer_0". */
 static void folder_name(char path[PATH_MAX], const char *dir, const char *what, size_t i)
 {
     snprintf(path, PATH_MAX, "%s/%s_%zu", dir, what, i);
 }
 
-/* "dir/optimizer.bin" for i = 0, "dir/optimizer_1.bin" for i = 1. */
+/* Set `path` to "<dir>/<what>.bin" for i = 0, and to "<dir>/<what>_<i>.bin" for i > 0. */
 static void file_name(char path[PATH_MAX], const char *dir, const char *what, size_t i)
 {
     if (i == 0)
@@ -40,7 +40,8 @@ static void file_name(char path[PATH_MAX], const char *dir, const char *what, si
         snprintf(path, PATH_MAX, "%s/%s_%zu.bin", dir, what, i);
 }
 
-/* Find part i of a folder, sharded or full, if it exists. */
+/* Set `path` to the saved model or optimizer `i` in `dir`: a folder if it is sharded, a file if it
+ * is full. Return false if there is neither. */
 static bool find_part(char path[PATH_MAX], const char *dir, const char *what, size_t i,
                       bool *is_folder)
 {
@@ -58,7 +59,8 @@ static bool find_model(char path[PATH_MAX], const char *dir, size_t i, bool *is_
            find_part(path, dir, OLD_MODEL, i, is_folder);
 }
 
-/* Does the folder have one file for each rank? Only Accelerate itself can read such files. */
+/* Return true if `dir` has model or optimizer `i` as one file for each rank. Only Accelerate itself
+ * can read such files. */
 static bool has_rank_files(const char *dir, const char *what, size_t i)
 {
     char path[PATH_MAX];
@@ -99,9 +101,9 @@ static fsdp_status check_counts(const fsdp_accelerate_state *s)
     return FSDP_OK;
 }
 
-/* --- a part, sharded or full --- */
+/* --- one model or optimizer: a folder (sharded) or a file (full) --- */
 
-/* Make *out = {key: dict}, which the caller owns. */
+/* Create *out, the nested dict {key: dict}. The caller owns it. */
 static fsdp_status wrap(const char *key, const fsdp_state_dict *dict, fsdp_state_dict **out)
 {
     fsdp_state_dict *outer;
@@ -128,8 +130,8 @@ static fsdp_status write_folder(const fsdp_state_dict *dict, const char *key, co
     return status;
 }
 
-/* Write part i of the folder. `what` begins the name of the file or folder. In a sharded part, the
- * dict is below the key `key`. */
+/* Write model or optimizer `i` into `dir`. `what` is the beginning of the name of the file or
+ * folder. A folder contains {key: dict}; a file contains `dict` itself. */
 static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, const char *what,
                               const char *key, size_t i, fsdp_group *group,
                               const fsdp_accelerate_options *options)
@@ -143,8 +145,8 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Load the folder `path` into the tensors of *dict. *dict is replaced by a dict of these tensors
- * and of the plain values that were read. */
+/* Load the checkpoint folder `path`, which contains {key: dict}, into the tensors of *dict. Then
+ * replace *dict by a new dict. It has the same tensors and the plain values of the checkpoint. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {
@@ -220,7 +222,7 @@ static fsdp_status write_optimizer(const fsdp_accelerate_state *s, size_t i, con
     return status;
 }
 
-/* Make *out = {key: dict[key]}. */
+/* Create *out, the nested dict {key: dict[key]}. The caller owns it. */
 static fsdp_status only(const fsdp_state_dict *dict, const char *key, fsdp_state_dict **out)
 {
     fsdp_state_dict *part;
@@ -239,8 +241,9 @@ static fsdp_status append(fsdp_state_dict *to, const fsdp_state_dict *from, cons
     return status;
 }
 
-/* Read the state and the options of an optimizer. All of the state must be in the checkpoint.
- * Options may be missing, because different versions of torch write different options. */
+/* Read the state of an optimizer and, if `with_options` is true, the options of its parameter
+ * groups. `own` is the optimizer's current state dict. The checkpoint must contain all of the
+ * state. It may lack options, because different versions of torch write different options. */
 static fsdp_status read_optimizer_parts(const fsdp_state_dict *own, const char *path,
                                         bool is_folder, bool with_options, fsdp_group *group,
                                         fsdp_state_dict **out)
@@ -286,9 +289,10 @@ static fsdp_status read_optimizer(const fsdp_accelerate_state *s, size_t i, cons
     return status;
 }
 
-/* --- schedulers and the scaler --- */
+/* --- schedulers and the gradient scaler --- */
 
-/* Is there a scaler that has a state? A disabled scaler has none. */
+/* Return true if the run has a gradient scaler and the scaler is enabled. A disabled scaler has no
+ * state. */
 static bool has_scaler(const fsdp_accelerate_state *s)
 {
     return s->scaler && fsdp_grad_scaler_is_enabled(s->scaler);
@@ -299,7 +303,7 @@ static void scaler_name(char path[PATH_MAX], const char *dir)
     snprintf(path, PATH_MAX, "%s/scaler.pt", dir);
 }
 
-/* Write the files that only rank 0 writes. */
+/* Write the states of the schedulers and of the gradient scaler. Only rank 0 calls this. */
 static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
 {
     char path[PATH_MAX];
@@ -312,8 +316,8 @@ static fsdp_status write_values(const fsdp_accelerate_state *s, const char *dir)
     return has_scaler(s) ? fsdp_accelerate_scaler_write(s->scaler, path) : FSDP_OK;
 }
 
-/* Read the files that rank 0 wrote. The checkpoint of a run that did not scale its losses has no
- * state for a scaler. */
+/* Read the states of the schedulers and of the gradient scaler. Every rank calls this. The scaler's
+ * file may be missing, because the run that saved the checkpoint may have had no scaler. */
 static fsdp_status read_values(const fsdp_accelerate_state *s, const char *dir)
 {
     char path[PATH_MAX];
@@ -326,7 +330,7 @@ static fsdp_status read_values(const fsdp_accelerate_state *s, const char *dir)
                                                     : FSDP_OK;
 }
 
-/* --- whole folders --- */
+/* --- the whole checkpoint --- */
 
 static fsdp_status write_small(const fsdp_accelerate_state *s, const char *dir, int rank)
 {

@@ -1,4 +1,5 @@
-/* Private functions that read and write Accelerate's folders. */
+/* Private functions for Accelerate's checkpoint folders. They write and recognize whole folders,
+ * and read and write the small files inside. */
 #pragma once
 #include <fsdp/accelerate.h>
 
@@ -6,11 +7,12 @@
 FSDP_MUST_CHECK fsdp_status fsdp_accelerate_write(const fsdp_accelerate_state *state,
                                                   const char *dir, fsdp_group *group,
                                                   const fsdp_accelerate_options *options);
-/* Does `dir` contain a model under one of Accelerate's names, even one that this library cannot
- * read? */
+/* Return true if `dir` contains a model under one of Accelerate's names. The model may have a
+ * format that this library cannot read. */
 bool fsdp_accelerate_is_folder(const char *dir);
 
-/* Write random_states_<rank>.pkl, with the states that the generators have after set_seed(seed). */
+/* Write random_states_<rank>.pkl. It contains the states that the random generators of Python,
+ * NumPy and torch have after set_seed(seed). */
 FSDP_MUST_CHECK fsdp_status fsdp_random_states_write(const char *dir, int rank, uint64_t seed);
 
 /* Write scheduler.bin for an optimizer with n_groups parameter groups. */

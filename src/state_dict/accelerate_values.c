@@ -1,5 +1,6 @@
-/* Reads and writes the small files of Accelerate's folders, which contain dicts of plain values:
- * scheduler.bin is LambdaLR.state_dict(), scaler.pt is GradScaler.state_dict(). */
+/* Reads and writes the small files of Accelerate's folders: scheduler.bin contains
+ * LambdaLR.state_dict(), and scaler.pt contains GradScaler.state_dict(). These dicts have plain
+ * values only. */
 #include "src/base/assert.h"
 #include "src/state_dict/accelerate.h"
 
@@ -7,7 +8,7 @@ enum {
     MAX_GROUPS = 64 /* largest number of parameter groups of an optimizer that has a scheduler */
 };
 
-/* --- values of a dict --- */
+/* --- reading and writing values of a dict --- */
 
 static fsdp_status put_value(fsdp_state_dict *dict, const char *name, fsdp_plain value)
 {
@@ -15,7 +16,8 @@ static fsdp_status put_value(fsdp_state_dict *dict, const char *name, fsdp_plain
     return fsdp_state_dict_put_value(dict, &key, 1, &value);
 }
 
-/* Get a number, or the first number of a list. */
+/* Set *number to the number `name` of the dict. If `name` is a list, set *number to its first
+ * element. `path` is used in messages. */
 static fsdp_status get_number(const fsdp_state_dict *dict, const char *path, const char *name,
                               double *number)
 {
@@ -44,7 +46,7 @@ static fsdp_status load(const char *path, fsdp_state_dict **dict)
 
 /* --- schedulers --- */
 
-/* Put a list that has `value` for each group. */
+/* Put a list that contains `value` n times, once for each parameter group. */
 static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp_plain value)
 {
     fsdp_plain items[MAX_GROUPS];
@@ -54,7 +56,7 @@ static fsdp_status put_list(fsdp_state_dict *dict, const char *name, int n, fsdp
                      (fsdp_plain){.kind = FSDP_PLAIN_LIST, .as.list = {items, (size_t)n}});
 }
 
-/* Put the values of LambdaLR.state_dict(). */
+/* Put the items of LambdaLR.state_dict() for n parameter groups. */
 static fsdp_status put_scheduler(fsdp_state_dict *dict, const fsdp_accelerate_scheduler *s, int n)
 {
     const fsdp_plain no = {.kind = FSDP_PLAIN_BOOL};

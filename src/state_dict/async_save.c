@@ -18,11 +18,13 @@
 enum {
     FINISH_POLL_MS = 10
 };
-static const uint64_t STAGING_BYTES = 256u << 20; /* for all ranks of a host together */
+/* Staging memory of all ranks of a host together. */
+static const uint64_t STAGING_BYTES = 256u << 20;
 
 typedef enum stage {
-    STAGE_WRITING, /* writing this rank's file */
-    STAGE_WRITTEN, /* rank 0 waits for the other ranks' files and completes the checkpoint */
+    STAGE_WRITING, /* the thread is writing this rank's file */
+    STAGE_WRITTEN, /* this rank's file is complete or has failed; on rank 0, the thread then waits
+                      for the other ranks and completes the checkpoint */
     STAGE_ENDED
 } stage;
 
@@ -36,16 +38,18 @@ struct fsdp_async_save {
     fsdp_dcp_manifest *manifest;
     fsdp_dcp_job *job; /* while the thread runs, only the thread uses it */
     pthread_t thread;
-    bool runs;            /* the thread must be joined */
-    bool settled;         /* `error` is final and the thread has ended */
+    bool runs;            /* the thread was started and has not been joined */
+    bool settled;         /* the thread has ended, and `error` is final */
     atomic_bool given_up; /* the thread must not wait for other ranks any longer */
     pthread_mutex_t lock;
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error; /* this rank's outcome; at the end, the outcome of all ranks */
-    stage failed_at;        /* if `error` is set: the stage that the save entered when it was set */
-    fsdp_snapshot_stats stats; /* set when the snapshot is closed */
+    fsdp_saved_error error; /* this rank's error; fsdp_async_save_wait() replaces it by the outcome
+                               of all ranks */
+    stage failed_at; /* the stage that the save entered when `error` was set; unused without an
+                        error */
+    fsdp_snapshot_stats stats; /* copied from the snapshot before the snapshot is destroyed */
 };
 
 static bool is_first(const fsdp_async_save *s)
@@ -53,7 +57,7 @@ static bool is_first(const fsdp_async_save *s)
     return s->rank == 0;
 }
 
-/* --- the thread --- */
+/* --- the thread that writes this rank's file --- */
 
 static void advance(fsdp_async_save *s, stage to, fsdp_status status)
 {
@@ -106,7 +110,8 @@ static fsdp_status complete(fsdp_async_save *s)
 /* Record that this rank's file is written, or that writing it failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    /* Write the note before advance(): after that, rank 0 may remove the folder. */
+    /* Write the note before calling advance(), because rank 0 may remove the folder after that
+     * call. */
     if (status != FSDP_OK && !is_first(s))
         fsdp_rank_note_write_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
@@ -195,8 +200,8 @@ fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
         return status;
     }
     status = start(s, dict);
-    /* The save has already begun on the other ranks. So this rank returns FSDP_OK and reports the
-     * failure like one that happens later. */
+    /* The save has already begun on the other ranks, so this rank must not return an error. It
+     * records the failure, and fsdp_async_save_wait() returns it. */
     if (status != FSDP_OK) {
         note_written(s, status);
         advance(s, STAGE_ENDED, status);
@@ -226,13 +231,14 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 /* --- end --- */
 
 /* Return `status`. If it is an error, also restore the save's error message. No lock is needed,
- * because the thread sets the error at most once. */
+ * because the thread never changes an error that is set. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
-/* Wait until the save has reached stage `until`, and return this rank's outcome. */
+/* Wait until the save has reached stage `until`. Return the error that this rank had up to this
+ * stage, or FSDP_OK. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -243,15 +249,15 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Wait for the outcome of all ranks. Every rank must have written its file, or failed, before the
- * folder is removed or renamed. */
+/* Return the outcome of all ranks. Each rank first waits until its file is complete or has failed.
+ * So no rank is still writing its file when the folder is removed. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
     return fsdp_agree(s->group, is_first(s) ? await(s, STAGE_ENDED) : FSDP_OK);
 }
 
-/* Wait until the thread has ended. Delete the folder if it did not get its final name. */
+/* Wait until the thread has ended. Remove the folder if it does not have its final name. */
 static void discard_if_unfinished(fsdp_async_save *s)
 {
     join(s);
@@ -272,8 +278,8 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Is the save over? It is if this rank has failed, or if all ranks have written and the folder has
- * its final name. */
+/* Return true if the save is over on this rank. It is over if this rank has failed. Otherwise, this
+ * rank's thread must have ended, and rank 0 must have renamed or removed the folder. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -288,8 +294,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        fsdp_snapshot_close(s->snapshot); /* the rest of the snapshot is not needed: the save is
-                                             over, or cannot succeed because a peer is lost */
+        /* Make reads of the snapshot fail. The save is over, or it cannot succeed because a peer is
+         * lost. */
+        fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
     }
     return fsdp_error_restore(&s->error);
@@ -321,8 +328,8 @@ void fsdp_async_save_destroy(fsdp_async_save *s)
     if (!s)
         return;
     if (s->snapshot)
-        fsdp_snapshot_close(s->snapshot); /* let reads of the snapshot fail, so that a save that
-                                             still runs ends soon */
+        /* Make reads of the snapshot fail, so that a save that is still running ends soon. */
+        fsdp_snapshot_close(s->snapshot);
     join(s);
     fsdp_dcp_job_destroy(s->job);
     fsdp_dcp_manifest_destroy(s->manifest);

@@ -1,13 +1,14 @@
-/* Private functions for asynchronous saves, which a training run uses in addition to
- * fsdp_dcp_async_save().
+/* Private functions for asynchronous saves. They have more options than fsdp_dcp_async_save(), and
+ * a training run calls them directly.
  *
  * Note [Asynchronous saves]. When a save begins, the ranks meet once (Note [Ranks meet three times]
  * in src/dcp/dcp_writer.h). Then each rank makes a snapshot (Note [Copy on write] in
  * src/tensor/snapshot.h) and starts a thread. The ranks do not communicate after that. Each thread
- * writes its rank's file, and writes a note with the positions of the rank's entries into the
- * folder. The thread of rank 0 reads the notes, writes .metadata, and renames the folder. A rank
- * that fails, even if it only cannot start its thread, writes a note of the failure. This note ends
- * the save on rank 0. fsdp_async_save_wait() reports the outcome to all ranks. */
+ * writes its rank's file. It then writes a second, small file into the folder, the rank's note
+ * (src/dcp/rank_note.h), with the positions of the rank's entries in its file. The thread of rank 0
+ * reads the notes of the other ranks, writes .metadata, and renames the folder. A rank that fails,
+ * or that cannot start its thread, writes a note of its failure. Such a note ends the save on rank
+ * 0. fsdp_async_save_wait() returns the outcome of all ranks on every rank. */
 #pragma once
 #include <fsdp/state_dict.h>
 
@@ -15,29 +16,30 @@
 #include "src/tensor/snapshot.h"
 
 typedef struct fsdp_async_save_options {
-    fsdp_group_place place; /* its callbacks are called in the thread of rank 0 */
-    uint64_t staging_bytes; /* staging memory of this rank */
+    fsdp_group_place place; /* where to save; its callbacks are called in the thread of rank 0 */
+    uint64_t staging_bytes; /* size of the staging memory of this rank */
     /* Called before each read of bytes from the snapshot. Tests use it to delay a save or to make
      * it fail. May be NULL. */
     fsdp_status (*before_read)(void *arg);
     void *before_read_arg;
 } fsdp_async_save_options;
 
-/* Begin a save as fsdp_dcp_async_save() does. `mine` is the status of this rank's own preparations.
- * If it is an error, `dict` is not read. */
+/* Begin a save as fsdp_dcp_async_save() does. `mine` is FSDP_OK, or the error of a step that this
+ * rank took before the call. If one rank passes an error, the call fails on all ranks. `dict` is
+ * not read if `mine` is an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_state_dict *dict,
                                                   fsdp_group *group,
                                                   const fsdp_async_save_options *options,
                                                   fsdp_async_save **save);
 /* Return the default limit of the staging memory of this rank, in bytes. */
 uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
-/* End a save after another part of the run has failed. This does not communicate with the peers,
- * which may be in another call. Each rank's thread continues to write, and the folder gets its
- * final name once all ranks have written. If a peer dies, stops or leaves, the save is given up. On
- * ranks other than 0, this call waits until rank 0 has renamed or removed the folder. On rank 0, it
- * returns the outcome of the save. */
+/* End a save after another part of the run has failed. The call does not communicate with the
+ * peers, which may be in another call. Each rank's thread continues to write, and the folder gets
+ * its final name once all ranks have written. If a peer has died, was stopped or has left, the save
+ * is given up. On rank 0, the call returns the outcome of the save. Another rank returns its own
+ * error if it has one. Otherwise it waits until rank 0 has renamed or removed the folder. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_finish(fsdp_async_save *save);
-/* Return this rank's failure, or FSDP_OK if it has not failed so far. May be called while the save
+/* Return this rank's error, or FSDP_OK if there is none so far. May be called while the save
  * runs. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_status(fsdp_async_save *save);
 /* Return statistics on what the snapshot has cost this rank so far. */

@@ -1,5 +1,6 @@
-/* Computes boxes of DTensors, by applying the placements of the mesh dimensions in turn. Copies a
- * box from a whole tensor to a part, in runs that are contiguous in both. */
+/* Computes the box that a rank has of a DTensor: the placements of the mesh dimensions are applied
+ * in turn. Copies the elements of a box from a whole tensor to a tensor of the box's size, in runs
+ * that are contiguous in both tensors. */
 #include <string.h>
 
 #include "src/comm/group.h"
@@ -14,8 +15,8 @@ static void whole_of(const fsdp_tensor *t, fsdp_box *box)
     memcpy(box->size, box->shape, sizeof box->size);
 }
 
-/* Reduce the box to the part of it that `rank` has. `rank` is a rank in the group of mesh dimension
- * `d`. */
+/* Reduce the box to the part that mesh dimension `d` gives to `rank`. `rank` is a rank in the group
+ * of this mesh dimension. */
 static void cut(const fsdp_tensor_spec *spec, int d, int rank, fsdp_box *box)
 {
     const fsdp_placement *p = &spec->placements[d];
@@ -45,9 +46,10 @@ static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* Return the coordinate of `rank` in mesh dimension `d`, or -1 if it cannot be computed. The ranks
- * of the mesh are assumed to be in row-major order: the ranks of neighbours in dimension `d` differ
- * by the product of the later dimensions. */
+/* Return the coordinate in mesh dimension `d` of `rank`, a rank in `group`. Return -1 if the
+ * coordinate cannot be computed. The ranks of the mesh are assumed to be in row-major order:
+ * neighbours in dimension `d` have ranks that differ by the product of the sizes of the later
+ * dimensions. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
     const int ranks = fsdp_spec_ranks(spec, d);
@@ -78,9 +80,9 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* Find the dimensions [*split, ndim) that form a run: elements of the box that differ only in these
- * dimensions are contiguous in the whole tensor and in the part. Returns the number of elements of
- * a run. */
+/* Find the longest runs of elements of the box that are contiguous both in the whole tensor and in
+ * the part. The elements of a run differ only in the dimensions [*split, ndim). Return the number
+ * of elements of a run. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;

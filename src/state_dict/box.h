@@ -1,4 +1,4 @@
-/* The part of a tensor that a rank has, as a box. */
+/* Computes and copies boxes. A box is the part of a tensor that a rank has. */
 #pragma once
 #include <fsdp/dtensor.h>
 #include <fsdp/tensor.h>
@@ -10,15 +10,16 @@ typedef struct fsdp_box {
     int64_t size[FSDP_MAX_DIMS];   /* size of the part */
 } fsdp_box;
 
-/* Get the box of a DTensor from its placements. The box of an ordinary tensor is the whole tensor.
- * FSDP_ERR_UNSUPPORTED for a partial DTensor, whose values are not a part of the tensor. */
+/* Get the box that this rank has of a DTensor. The box of an ordinary tensor is the whole tensor.
+ * FSDP_ERR_UNSUPPORTED for a DTensor with a partial placement, because its values are not yet
+ * summed over the ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_box_of(const fsdp_tensor *tensor, fsdp_box *box);
-/* Get the box of another rank of `group`. The ranks of the mesh must be in row-major order in the
- * group. If they are not, this function may notice it and return false, or it may return true with
- * a wrong box. */
+/* Get the box that another rank of `group` has. The call assumes that the ranks of the mesh are in
+ * row-major order in the group. If they are not, the call returns either false or a wrong box. */
 bool fsdp_box_of_rank(const fsdp_tensor *tensor, const fsdp_group *group, int rank, fsdp_box *box);
-/* Does the box consist of complete rows? If so, it is cut in dimension 0 or not at all. */
+/* Return true if the box consists of complete rows. It then has the whole size of the tensor in
+ * every dimension except dimension 0. */
 bool fsdp_box_is_rows(const fsdp_box *box);
-/* Copy the box from `whole`, a contiguous tensor of box->shape, to `part`, a contiguous tensor of
- * box->size. Dtypes are converted. */
+/* Copy the elements of the box from `whole`, a contiguous tensor of box->shape, to `part`, a
+ * contiguous tensor of box->size. Values are converted to the dtype of `part`. */
 void fsdp_box_copy(const fsdp_box *box, const fsdp_tensor *whole, fsdp_tensor *part);

@@ -1,5 +1,6 @@
-/* Copies values into tensors. Values from rank 0 are broadcast tensor by tensor, so that at most
- * one whole tensor is in memory. */
+/* Copies the tensors of a state dict into the tensors of a module or an optimizer. With
+ * broadcast_from_rank0, rank 0 broadcasts its tensors one at a time, so at most one whole tensor is
+ * in additional memory. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -13,7 +14,8 @@ static bool same_shape(int ndim, const int64_t *a, const int64_t *b)
     return memcmp(a, b, (size_t)ndim * sizeof *a) == 0;
 }
 
-/* Are `from` and `to` the same part of a whole tensor? */
+/* Set *yes to true if `from` and `to` are the same box of a whole tensor: the whole shapes, the
+ * offsets and the sizes must be equal. */
 static fsdp_status is_same_part(const fsdp_tensor *to, const fsdp_tensor *from, bool *yes)
 {
     fsdp_box a, b;
@@ -57,9 +59,10 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
     *c = (fsdp_state_copies){0};
 }
 
-/* --- values on this rank --- */
+/* --- copying tensors that this rank has --- */
 
-/* Copy `from` to `to`. If `from` is the whole tensor, copy only the box of `to`. */
+/* Copy `from` to `to`. If `from` is a whole tensor, copy only the box that this rank has of
+ * `to`. */
 static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
@@ -81,9 +84,9 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Run all copies. Ranks wait for each other only once per unit, because the tensors of a unit are
- * adjacent. After a failed copy, this rank still begins and ends the remaining writes, without
- * copying, because its peers wait for it in them. */
+/* Make all copies. The tensors of a unit are adjacent in the list, so ranks wait for each other
+ * only once per unit. If a copy fails, this rank still begins and ends the remaining writes
+ * (fsdp_writing_next()), but copies nothing. Otherwise, its peers would wait forever. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;
@@ -99,7 +102,7 @@ static fsdp_status copy_all(const fsdp_state_copies *c)
     return status;
 }
 
-/* --- values on rank 0 --- */
+/* --- copying tensors that only rank 0 has --- */
 
 static fsdp_status fill_whole(const fsdp_state_copy *item, fsdp_tensor *whole)
 {
@@ -128,8 +131,8 @@ static fsdp_status broadcast_whole(const fsdp_state_copy *item, fsdp_group *grou
     return fsdp_agree(group, status);
 }
 
-/* Broadcast a tensor from rank 0 and copy it. A tensor that rank 0 does not have stays
- * unchanged. */
+/* Broadcast a tensor from rank 0, and copy this rank's part of it to item->to. If rank 0 does not
+ * have the tensor, item->to stays unchanged. */
 static fsdp_status copy_from_rank0(const fsdp_state_copy *item, fsdp_group *group)
 {
     fsdp_tensor *whole = NULL;

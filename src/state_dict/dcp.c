@@ -1,4 +1,4 @@
-/* torch.distributed.checkpoint's save() and load() of state dicts. */
+/* Saves and loads state dicts as save() and load() of torch.distributed.checkpoint do. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -19,7 +19,8 @@ enum {
 
 /* --- save --- */
 
-/* Read a tensor that is stored in a file, or in halves, between uses. */
+/* Copy bytes of a tensor that is stored in a file or in halves (fsdp_tensor_is_held_elsewhere()).
+ * `context` is the tensor. */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
@@ -129,13 +130,14 @@ fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, const char *dir, fsdp_gro
     return fsdp_state_dict_save(FSDP_OK, dict, &place, group);
 }
 
-/* --- load: matching items --- */
+/* --- load: finding the items of the dict in the checkpoint --- */
 
 typedef struct load_run {
     fsdp_state_dict *dict;
     const char *dir;
     fsdp_dcp_reader *reader;
-    const fsdp_dcp_item **items; /* [count of dict]; NULL: the value in `dict` is kept */
+    const fsdp_dcp_item **items; /* [count of dict] items of the checkpoint; NULL: the checkpoint
+                                    lacks the item, and `dict` keeps its value */
     unsigned char *staging;      /* [STAGING_BYTES] */
 } load_run;
 
@@ -193,7 +195,7 @@ static fsdp_status match_items(load_run *run, const fsdp_dcp_load_options *optio
     return FSDP_OK;
 }
 
-/* --- load: values --- */
+/* --- load: plain values --- */
 
 static fsdp_status load_value(const load_run *run, size_t i)
 {
@@ -227,8 +229,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* Load the box `piece` of the item into `numel` elements of `to`, beginning at element `element`.
- * The values are converted to the dtype of `to`. */
+/* Load the box `piece` of the item into `to`. Its `numel` values are written from element `element`
+ * on, and converted to the dtype of `to`. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -243,9 +245,9 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load a box in pieces that fit into the staging buffer. One dimension of the box is cut into
- * ranges. A piece has one of these ranges, a fixed index in each dimension before it, and all
- * indices in each dimension after it. */
+/* Load a box in pieces that fit into the staging buffer, and convert the values. The box is divided
+ * along dimension `cut`. A piece has a range of indices in dimension `cut`, a single index in each
+ * earlier dimension, and all indices in each later dimension. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {
@@ -254,7 +256,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     int d = box->ndim;
     while (d > 0 && inner * box->size[d - 1] <= most)
         inner *= box->size[--d];
-    int cut = d - 1; /* the dimension that is cut into ranges; -1: the box is one piece */
+    int cut = d - 1; /* the dimension along which the box is divided; -1: the box is one piece */
     int64_t at_once = cut < 0 ? 1 : most / inner;
     for (int64_t done = 0; done < numel;) {
         fsdp_box piece = *box;
@@ -279,7 +281,7 @@ static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item
     return FSDP_OK;
 }
 
-/* Store frozen parameters in the dtype that they have in the checkpoint, as fsdp_module_load()
+/* Store each frozen parameter in the dtype that it has in the checkpoint, as fsdp_module_load()
  * does. */
 static fsdp_status apply_pending_dtypes(const load_run *run)
 {
@@ -315,8 +317,9 @@ static fsdp_status load_item(void *arg, size_t i, fsdp_tensor *to)
     return run->items[i] ? load_tensor(run, run->items[i], to) : FSDP_OK;
 }
 
-/* If the checkpoint has no checksums of blocks, verify the checksums of whole chunks. Each rank may
- * have read only a part of a chunk, so one rank now reads all of it. */
+/* Verify the checksums of whole chunks in files that have no checksums of blocks. During the load,
+ * each rank may have read only parts of chunks. Now each rank reads some of the chunks completely,
+ * and together the ranks read all chunks. */
 static fsdp_status check_share(const load_run *run, const fsdp_group *group)
 {
     const size_t rank = (size_t)fsdp_group_rank(group),

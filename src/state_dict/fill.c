@@ -2,7 +2,8 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Ranks wait for each other only once per unit, because the tensors of a unit are adjacent. */
+/* The tensors of a unit are adjacent in the dict, so ranks wait for each other only once per
+ * unit. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

@@ -1,12 +1,13 @@
-/* State dicts of whole tensors, gathered from the shards one tensor at a time. */
+/* Gathers the whole tensors of a sharded state dict, one at a time, and puts them into a full state
+ * dict or passes them to a callback. */
 #include <fsdp/dtensor.h>
 
 #include "src/comm/agree.h"
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Check that there is enough memory for the whole tensor, by allocating and freeing it. The next
- * allocation can then use this memory. */
+/* Check that there is enough memory for the whole tensor, by allocating and freeing it.
+ * fsdp_full_tensor() can then use this memory. */
 static fsdp_status try_memory(const fsdp_tensor *t)
 {
     fsdp_tensor *whole;
@@ -18,8 +19,8 @@ static fsdp_status try_memory(const fsdp_tensor *t)
     return FSDP_OK;
 }
 
-/* Gather the whole tensor of an entry. If `wants`, call `consume` with the entry and its whole
- * tensor. Collective. */
+/* Gather the whole tensor of an entry. If `wants` is true, call `consume` with the entry and its
+ * whole tensor. Collective. */
 static fsdp_status stream_entry(const fsdp_state_entry *entry, fsdp_group *group, bool wants,
                                 fsdp_state_dict_stream_fn *consume, void *arg)
 {
@@ -50,7 +51,8 @@ fsdp_status fsdp_state_dict_stream(const fsdp_state_dict *dict, fsdp_group *grou
     return stream(dict, group, !group || fsdp_group_rank(group) == 0, consume, arg);
 }
 
-/* Keep a copy of the whole tensor, because a full dict does not share memory with the module. */
+/* Add a copy of the entry to the full dict `arg`. The tensor is copied, because a full dict does
+ * not share memory with the module. */
 static fsdp_status keep_whole(const fsdp_state_entry *entry, void *arg)
 {
     fsdp_tensor *copy;

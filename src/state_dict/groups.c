@@ -1,5 +1,5 @@
-/* Options of parameter groups in state dicts. There is one table for each optimizer, in torch's
- * order of keys. */
+/* Puts the options of parameter groups into state dicts and reads them back. Each optimizer has a
+ * table of its options, in torch's order of keys. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 
 typedef enum field_kind {
     NUMBER,
-    PAIR,         /* two adjacent numbers; a tuple in the file */
-    MAYBE_NUMBER, /* a number; None in the file if it is negative */
-    RATE,         /* the learning rate; None in the file if relative_step is set */
+    PAIR,         /* two numbers, adjacent in the options struct; a tuple in the file */
+    MAYBE_NUMBER, /* a number; if it is negative, the file has None */
+    RATE,         /* the learning rate; if relative_step is set, the file has None */
     FLAG,         /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
-    ALWAYS_FALSE, /* false in the file; this library ignores the option */
-    NEVER_TRUE,   /* false in the file; this library does not support true */
+    ALWAYS_FALSE, /* written as False; ignored when it is read */
+    NEVER_TRUE,   /* written as False; an error if it is True when it is read */
     ALWAYS_NONE
 } field_kind;
 
@@ -89,7 +89,8 @@ static fsdp_plain number(double value)
     return (fsdp_plain){.kind = FSDP_PLAIN_FLOAT, .as.number = value};
 }
 
-/* Return the value of a field. `pair` [2] is memory for the items of a tuple. */
+/* Return the value of option `f`. `pair` is memory for two values: if `f` is a PAIR, it receives
+ * the items of the tuple. */
 static fsdp_plain value_of(const field *f, const fsdp_optimizer_options *options, fsdp_plain *pair)
 {
     const char *at = (const char *)options + f->offset;
@@ -202,8 +203,8 @@ static fsdp_status take_value(const char *fqn, const fsdp_plain *value, const fi
     return take_flag(fqn, value, f->kind, to);
 }
 
-/* Read an option from a tensor of one number. torch stores lr in such a tensor if a CUDA graph, or
- * the user, may change it. */
+/* Read an option from a tensor with one element. torch stores lr in a tensor if a CUDA graph or the
+ * user may change it. */
 static fsdp_status take_tensor(const char *fqn, const fsdp_tensor *tensor, const field *f,
                                fsdp_optimizer_options *options)
 {
@@ -249,8 +250,8 @@ bool fsdp_state_group_has(const char *optimizer, const char *key)
     return false;
 }
 
-/* Do all versions of torch write this option? Versions differ in options such as "foreach" and
- * "maximize", and in "decoupled_weight_decay", which distinguishes AdamW from Adam. */
+/* Return true if every version of torch writes this option. Some versions lack "foreach" or
+ * "maximize". Some lack "decoupled_weight_decay", which distinguishes AdamW from Adam. */
 static bool is_in_every_version(const field *f)
 {
     return f->kind <= FLAG || strcmp(f->name, "amsgrad") == 0;

@@ -1,22 +1,25 @@
-/* Options of parameter groups, with torch's names. */
+/* Puts the options of parameter groups into state dicts under torch's names, and reads them
+ * back. */
 #pragma once
 #include "src/optim/optimizer.h"
 #include "src/state_dict/state_dict.h"
 
-/* Put every option of a group. The last of `keys` [n_keys] is overwritten with the key of each
- * option, which is `prefix` followed by its name. The keys before it are those of the group. */
+/* Put every option of a group into `dict`. The first n_keys - 1 of `keys` are the same for all
+ * options; they lead to the group. The last key of an option is `prefix` followed by the option's
+ * name. The function writes it to keys[n_keys - 1]. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
                                                  const fsdp_optimizer_options *options,
                                                  fsdp_state_key *keys, int n_keys,
                                                  const char *prefix);
-/* Copy the values of "<group>.<key>" in `dict` to *options. Options that `dict` does not have stay
- * unchanged. */
+/* Set the options in *options to the values that `dict` has under the names "<group>.<option>".
+ * Options that `dict` does not have stay unchanged. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, const char *group,
                                                   const char *optimizer,
                                                   fsdp_optimizer_options *options);
-/* Is `key` an option of a group in torch's optimizer `optimizer`? */
+/* Return true if the parameter groups of torch's optimizer `optimizer` have an option `key`. */
 bool fsdp_state_group_has(const char *optimizer, const char *key);
-/* Return the name of the first option that every version of torch's optimizer writes but that
- * `dict` does not have as "<group>.<name>"; NULL if none is missing. */
+/* Return the name of the first option that is missing in `dict` although every version of torch
+ * writes it for this optimizer. In `dict`, its name would be "<group>.<option>". Return NULL if
+ * none is missing. */
 const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,
                                    const char *optimizer);

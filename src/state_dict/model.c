@@ -1,5 +1,5 @@
-/* get_model_state_dict and set_model_state_dict, and get_state_dict and set_state_dict for model
- * and optimizer together. */
+/* Gets and sets the state dict of a model, as get_model_state_dict() and set_model_state_dict() do.
+ * Also gets and sets the state dicts of a model and an optimizer in one call. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -64,8 +64,8 @@ typedef struct set_run {
     fsdp_state_copies copies;
     fsdp_incompatible_keys keys;
     size_t cap_missing, cap_unexpected;
-    bool has_values; /* the values come from this rank's dict; false if rank 0 broadcasts them and
-                        this is another rank */
+    bool has_values; /* this rank's dict has the values; false if this rank receives them from rank
+                        0 */
 } set_run;
 
 void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
@@ -75,8 +75,8 @@ void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
     *keys = (fsdp_incompatible_keys){0};
 }
 
-/* Check that `tensor` can become the tensor of p, which is in no unit. A tensor can have only one
- * gradient sink, so it must not be the tensor of another parameter. */
+/* Check that `tensor` can become the tensor of parameter p, which is in no unit. `tensor` must not
+ * be the tensor of another parameter, because a tensor can have only one gradient sink. */
 static fsdp_status check_assignable(const char *name, const fsdp_parameter *p,
                                     const fsdp_tensor *tensor)
 {
@@ -107,8 +107,8 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        if (!run->options->broadcast_from_rank0) /* otherwise continue: the other ranks wait for
-                                                    this rank */
+        /* With broadcast_from_rank0, continue, because the other ranks wait for this rank. */
+        if (!run->options->broadcast_from_rank0)
             return FSDP_OK;
     }
     if (!local && !run->options->assign)
@@ -170,9 +170,9 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* If the dict has the parameter, record the dtype of its values there. A frozen parameter will be
- * stored in this dtype, so that no value is rounded. Nothing is recorded if the dict has the
- * parameter's own tensor. */
+/* Record the dtype that the parameter has in the dict. A frozen parameter will be stored in this
+ * dtype, so that no value is rounded. Nothing is recorded if the dict lacks the parameter, or if
+ * the dict's tensor is the parameter's local tensor itself. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;
@@ -205,7 +205,7 @@ static fsdp_status apply_pending_dtypes(const set_run *run)
     return status;
 }
 
-/* Assign the dict's tensors to the parameters that are in no unit. */
+/* Assign tensors of the dict to the parameters that are in no unit. */
 static fsdp_status assign_all(const set_run *run)
 {
     for (size_t i = 0; i < run->list.n; i++) {
@@ -216,7 +216,7 @@ static fsdp_status assign_all(const set_run *run)
         const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
         if (!entry)
             continue;
-        /* Check again, because two names of the dict may share a tensor. */
+        /* Check again, because the dict may have one tensor under two names. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
             p->data->sink = NULL; /* the old tensor may outlive the parameter */

@@ -1,5 +1,6 @@
-/* get_optimizer_state_dict and set_optimizer_state_dict. The parameters come from the optimizer,
- * and their names from the module. */
+/* Gets and sets the state dict of an optimizer, as get_optimizer_state_dict() and
+ * set_optimizer_state_dict() do. The optimizer has the list of parameters, and the module has their
+ * names. */
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +14,8 @@ bool fsdp_state_counts_steps(const fsdp_optimizer *o)
     return strcmp(fsdp_optimizer_name(o), "sgd") != 0;
 }
 
-/* Is the number of steps a tensor, as in torch's optimizers? In transformers' Adafactor it is a
- * Python int. */
+/* Return true if the number of steps is saved as a tensor, as torch's optimizers do. transformers'
+ * Adafactor saves it as a Python int. */
 static bool counts_in_tensor(const fsdp_optimizer *o)
 {
     return strcmp(fsdp_optimizer_name(o), "adafactor") != 0;
@@ -22,10 +23,11 @@ static bool counts_in_tensor(const fsdp_optimizer *o)
 
 /* --- names --- */
 
-/* An optimizer's parameters with their names in a module, in the optimizer's order. */
+/* The parameters of an optimizer, in the optimizer's order, with their names in a module. */
 typedef struct names {
-    fsdp_parameter_list module;  /* owns the names */
-    fsdp_named_parameter *items; /* [n]; an item's name is NULL if the options exclude it */
+    fsdp_parameter_list module; /* owns the names */
+    /* [n] The name of an item is NULL if the state dict options exclude the parameter. */
+    fsdp_named_parameter *items;
     size_t n;
 } names;
 
@@ -70,8 +72,8 @@ static fsdp_status names_init(names *n, fsdp_module *module, const fsdp_optimize
 
 /* --- get: state --- */
 
-/* Put an entry with the keys "state", fqn and key, or, if `flat`, with the single key
- * "state.<fqn>.<key>". */
+/* Put a tensor or a value. If `flat` is true, its only key is "state.<fqn>.<key>". Otherwise it has
+ * the three keys "state", `fqn` and `key`. */
 static fsdp_status put_state(fsdp_state_dict *dict, const char *fqn, const char *key, bool flat,
                              fsdp_tensor *tensor, const fsdp_plain *value)
 {
@@ -131,7 +133,7 @@ static fsdp_status put_parameter(fsdp_state_dict *dict, const fsdp_optimizer *o,
 
 /* --- get: groups --- */
 
-/* Put the names of a group's parameters as a list. */
+/* Put the names of the group's parameters as the list "param_groups.<group>.params". */
 static fsdp_status put_params(fsdp_state_dict *dict, const fsdp_optimizer *o, const names *n,
                               int group)
 {
@@ -230,22 +232,23 @@ fsdp_status fsdp_get_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *o
 
 /* --- set --- */
 
-/* The values that are being set. All are read from the dict and checked before anything changes. */
+/* The values that are read from the dict. All of them are read and checked before any is set in the
+ * optimizer. */
 typedef struct set_run {
     const fsdp_state_dict_options *options;
     const fsdp_state_dict *dict;
     fsdp_optimizer *optimizer;
     names names;
-    int64_t *steps; /* [names.n] number of steps, or NOTHING or LEFT_OUT */
+    int64_t *steps; /* [names.n] number of steps of each parameter, or NOTHING or LEFT_OUT */
     fsdp_optimizer_options *groups;
     size_t n_groups;
     fsdp_state_copies copies;
-    size_t found; /* number of items of the dict that were used */
+    size_t found; /* number of items that find_state() has found in the dict */
 } set_run;
 
 enum {
     NOTHING = -1, /* the dict has no state for the parameter */
-    LEFT_OUT = -2 /* the options exclude the parameter */
+    LEFT_OUT = -2 /* the state dict options exclude the parameter */
 };
 
 static fsdp_status find_state(set_run *run, const char *fqn, const char *key,
@@ -281,7 +284,7 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Set run->steps[i]. If the dict has state for parameter `i`, that state must be complete. */
+/* Set run->steps[i]. If the dict has any state for parameter `i`, the state must be complete. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -309,7 +312,7 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1 means that its first step is over */
+    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1: it has taken its first step */
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
 
@@ -322,8 +325,8 @@ static bool lists(const fsdp_plain *list, const char *name)
     return false;
 }
 
-/* Return "param_groups.<i>" for the group that lists `name`, or "param_groups.<name>" if no group
- * does. The caller owns the text. */
+/* Return the name of a parameter's group in the dict. This is "param_groups.<i>" if group i lists
+ * `name`, and "param_groups.<name>" if no group does. The caller owns the text. */
 static char *group_fqn(const fsdp_state_dict *dict, const char *name)
 {
     for (int i = 0;; i++) {
@@ -339,8 +342,9 @@ static char *group_fqn(const fsdp_state_dict *dict, const char *name)
     }
 }
 
-/* Read the options of group g. The group is found in the dict by the first of its parameters that
- * the options do not exclude. */
+/* Read the options of group g into run->groups[g]. The group is found in the dict by the name of
+ * one parameter. This is the first parameter of group g that the state dict options do not
+ * exclude. */
 static fsdp_status read_group(set_run *run, int g)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -402,7 +406,8 @@ static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
-/* With broadcast_from_rank0, send the values that rank 0 found to all ranks. */
+/* With broadcast_from_rank0, send the numbers of steps and the options that rank 0 has read to all
+ * ranks. */
 static fsdp_status share_values(const set_run *run)
 {
     fsdp_group *group = run->options->group;
@@ -435,7 +440,7 @@ static fsdp_status collect_copies(set_run *run, bool has_values)
     return FSDP_OK;
 }
 
-/* Set the state of a parameter to zeros, as it is before the first step. */
+/* Fill the state tensors of a parameter with zeros, as before the first step. */
 static fsdp_status create_state(const fsdp_optimizer *o, const fsdp_parameter *p)
 {
     const char *name;

@@ -1,4 +1,5 @@
-/* The options of state dicts: defaults, checks, and the names that they select. */
+/* Applies fsdp_state_dict_options: checks them, and decides which parameters a state dict includes
+ * and which names they have there. */
 #include <string.h>
 
 #include "src/nn/module.h"

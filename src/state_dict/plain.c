@@ -1,12 +1,12 @@
-/* Converts plain Python values from and to pickles. */
+/* Converts plain Python values to and from pickles. */
 #include <string.h>
 
 #include "src/state_dict/state_dict.h"
 
 enum {
     MAX_DEPTH = 3,
-    MAX_PLAIN_BYTES = 64 << 20 /* largest size of an arena. A small pickle may have very many paths
-                                  to one value, and the value is copied for each of them */
+    MAX_PLAIN_BYTES = 64 << 20 /* largest size of an arena. A small pickle may refer to one value in
+                                  very many places, and each place gets a copy */
 };
 
 static fsdp_status allocate(fsdp_arena *arena, size_t bytes, void **memory)
@@ -50,8 +50,7 @@ static fsdp_status read_plain(const fsdp_pickle_value *from, fsdp_arena *arena, 
 {
     const bool is_list =
         fsdp_pickle_is(from, FSDP_PICKLE_TUPLE) || fsdp_pickle_is(from, FSDP_PICKLE_LIST) ||
-        fsdp_pickle_is(from,
-                       FSDP_PICKLE_SET); /* a set becomes a list, because there is no plain set */
+        fsdp_pickle_is(from, FSDP_PICKLE_SET); /* there is no plain set, so a set becomes a list */
     *to = (fsdp_plain){.kind = FSDP_PLAIN_NONE};
     if (fsdp_pickle_is(from, FSDP_PICKLE_BOOL))
         *to = (fsdp_plain){.kind = FSDP_PLAIN_BOOL, .as.boolean = from->boolean};

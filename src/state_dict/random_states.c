@@ -1,5 +1,5 @@
-/* Writes random_states_<rank>.pkl of Accelerate: the states of three Mersenne Twisters, as
- * accelerate.utils.set_seed(seed) leaves them.
+/* Writes random_states_<rank>.pkl of Accelerate. It contains the states of three Mersenne Twisters
+ * (in Python, NumPy and torch) after accelerate.utils.set_seed(seed).
  *
  * M. Matsumoto, T. Nishimura, "Mersenne Twister" (1998), and their mt19937ar.c. NumPy and PyTorch
  * call init_genrand() of that file, and Python calls init_by_array(). */
@@ -27,8 +27,8 @@ static uint32_t mixed(const uint32_t state[WORDS], int i, uint32_t factor)
     return state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * factor);
 }
 
-/* Return the index after i. After the last index, copy the last word to word 0 and continue at 1,
- * as in mt19937ar.c. */
+/* Return the index that follows i. After the last index, set word 0 to the last word and return 1,
+ * as mt19937ar.c does. */
 static int next_index(uint32_t state[WORDS], int i)
 {
     if (i + 1 < WORDS)
@@ -63,7 +63,7 @@ static void put_words(fsdp_plain *items, const uint32_t state[WORDS])
         items[i] = integer(state[i]);
 }
 
-/* Put random.getstate(): (3, (words..., index), None). */
+/* Put what random.getstate() returns: (3, (words..., index), None). */
 static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "random_state"};
@@ -79,8 +79,8 @@ static fsdp_status put_python(fsdp_state_dict *dict, fsdp_plain *items, uint64_t
         dict, &key, 1, &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {three, 3}});
 }
 
-/* Put numpy.random.get_state(), with a list in place of its array. set_state() accepts a list
- * too. */
+/* Put what numpy.random.get_state() returns, but with a list instead of an array.
+ * numpy.random.set_state() accepts a list, too. */
 static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "numpy_random_seed"};
@@ -96,7 +96,7 @@ static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t 
                                      &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {five, 5}});
 }
 
-/* Put torch.get_rng_state(): the seed, the number of words left, the flag "seeded", the index of
+/* Put what torch.get_rng_state() returns: the seed, the fields `left` and `seeded`, the index of
  * the next word, the words (64 bits each), and no cached normal numbers. */
 static fsdp_status put_torch(fsdp_state_dict *dict, fsdp_device *device, uint64_t seed)
 {

@@ -1,6 +1,6 @@
-/* The container of a state dict: entries in order, and a hash table over their names. Names, keys
- * and values are in an arena. Those of a replaced entry also remain there until the dict is
- * destroyed. */
+/* Implements the container fsdp_state_dict. It has a list of entries, and a hash table that finds
+ * an entry by its name. An arena contains the names, keys and values. If an entry is replaced, the
+ * arena keeps its old name, keys and value until the dict is destroyed. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -73,7 +73,7 @@ const fsdp_state_entry *fsdp_state_dict_find(const fsdp_state_dict *d, const cha
     return index ? &d->entries[index - 1] : NULL;
 }
 
-/* Make space for one more entry, so that the table is at most half full. */
+/* Make the table large enough for one more entry. At most half of its slots are used. */
 static fsdp_status grow_slots(fsdp_state_dict *d)
 {
     if (d->n_slots > 2 * (d->n + 1))
@@ -135,7 +135,7 @@ static fsdp_status copy_keys(fsdp_state_dict *d, const fsdp_state_key *keys, int
     return entry->fqn ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Put an entry with the tensor and the value of `entry`. The tensor is retained. */
+/* Put `entry`, which has a tensor or a value, under `keys`. The tensor is retained. */
 static fsdp_status insert_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int n_keys,
                                 fsdp_state_entry entry)
 {
@@ -180,7 +180,7 @@ static fsdp_status put_entry(fsdp_state_dict *d, const fsdp_state_key *keys, int
                          : fsdp_state_dict_put_value(d, keys, n_keys, entry->value);
 }
 
-/* --- whole dicts --- */
+/* --- nested dicts: dict[key] --- */
 
 fsdp_status fsdp_state_dict_add(fsdp_state_dict *d, const char *key, const fsdp_state_dict *part)
 {

@@ -1,4 +1,5 @@
-/* Private functions of state dicts. */
+/* Private parts of state dicts that the files of this folder share: the container, options, and the
+ * copying of values into tensors. */
 #pragma once
 #include <fsdp/state_dict.h>
 
@@ -11,50 +12,53 @@ struct fsdp_state_dict {
     fsdp_arena arena; /* owns names, keys and values */
     fsdp_state_entry *entries;
     size_t n, cap;
-    size_t *slots; /* [n_slots] hash table by fqn: index into entries + 1; 0: free */
+    size_t *slots; /* [n_slots] hash table by fqn: index into `entries`, plus 1; 0: free */
     size_t n_slots;
-    const char *companion; /* name of another file in the checkpoint folder, recorded when the dict
-                              is saved (dcp_manifest.h); static string; NULL: none */
+    const char *companion; /* name of another file in the checkpoint folder, which a save records in
+                              .metadata; static string; NULL: none */
 };
 
-/* Return the path of an item as text: {{"state"}, {fqn}, {"step"}} gives "state.<fqn>.step". */
-char *fsdp_state_keys_join(const fsdp_state_key *keys,
-                           int n_keys); /* owned by the caller; NULL if memory ran out */
+/* Join the keys of an item with dots: {{"state"}, {fqn}, {"step"}} gives "state.<fqn>.step". The
+ * caller owns the result, which is NULL if memory ran out. */
+char *fsdp_state_keys_join(const fsdp_state_key *keys, int n_keys);
 
 /* Return `options`, or the defaults if it is NULL. */
 const fsdp_state_dict_options *fsdp_state_options(const fsdp_state_dict_options *options);
 int fsdp_state_rank(const fsdp_state_dict_options *options);
-/* Check the options of a function that gets a state dict. FSDP_ERR_INVALID if they contradict each
- * other. */
+/* Check the options of a call that gets a state dict. FSDP_ERR_INVALID for rank0_only without
+ * full_state_dict. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_get(const fsdp_state_dict_options *options);
 
-/* Do the options include this parameter? If so, *shown is its name in the dict: `name`, or `name`
- * without the prefix of the submodule. */
+/* Return true if the options include this parameter. *shown is then set to its name in the dict.
+ * This is `name`, without the prefix of the submodule if drop_submodule_prefixes is set. */
 bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
                      const fsdp_parameter *parameter, const char **shown);
-/* Check that options->submodule is a module of `module`. FSDP_ERR_NOT_FOUND if it is not. */
+/* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Turn `sharded` into the dict that the user gets, *dict. `status` is the result of making
- * `sharded`. Without full_state_dict, *dict is `sharded` itself. With full_state_dict, *dict is a
- * full dict, the call is collective, and `sharded` is freed, also on failure. */
+/* Finish a call that gets a state dict. `status` is the result of making `sharded`; an error is
+ * returned. Without full_state_dict, *dict is set to `sharded` itself. With full_state_dict, the
+ * call is collective. *dict is then set to a full dict, and `sharded` is freed, even if the call
+ * fails. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
 
-/* Put "param_groups.<i>.initial_lr" for each group of an optimizer's nested dict. torch's
- * schedulers add this key, and a script with a scheduler expects it in a checkpoint. */
+/* Put "param_groups.<i>.initial_lr" for each parameter group into `optim`, the nested state dict of
+ * an optimizer. torch's schedulers add this key, and a script with a scheduler expects it in a
+ * checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_initial_lr(fsdp_state_dict *optim, int n_groups,
                                                       double base_lr);
 
-/* Does this optimizer's state dict contain the number of steps? torch's SGD counts no steps. */
+/* Return true if the state dict of this optimizer contains the number of steps. torch's SGD counts
+ * no steps. */
 bool fsdp_state_counts_steps(const fsdp_optimizer *optimizer);
 
-/* Values and the tensor that they are copied into. Copies are first collected and checked. They run
- * once all ranks agree that no check failed. */
+/* A copy that is to be made: the values of `from` into the tensor `to`. Copies are first collected
+ * and checked. They are made once all ranks agree that no check has failed. */
 typedef struct fsdp_state_copy {
     fsdp_tensor *to;   /* borrowed: a local tensor */
-    fsdp_tensor *from; /* borrowed; NULL on ranks that receive the values from rank 0 */
+    fsdp_tensor *from; /* borrowed; NULL: this rank has no values for `to` */
     const char *name;  /* borrowed, for messages */
 } fsdp_state_copy;
 
@@ -63,64 +67,68 @@ typedef struct fsdp_state_copies {
     size_t n, cap;
 } fsdp_state_copies;
 
-/* Add a copy. FSDP_ERR_INVALID if `from` (which may be NULL) is neither the whole tensor nor this
- * rank's part of it. */
+/* Add a copy. `from` may be NULL. FSDP_ERR_INVALID if `from` is neither the whole tensor nor the
+ * same part of it as `to`, or if `from` is not contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
-/* Run the copies. Collective, with the same tensors in the same order on all ranks. If one rank
- * fails, all fail. */
+/* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one
+ * rank fails, all fail. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_run(const fsdp_state_copies *copies,
                                                   const fsdp_state_dict_options *options);
 void fsdp_state_copies_fini(fsdp_state_copies *copies);
 
-/* A source of values that is used instead of a tensor. read() uses `part` and `save`. */
+/* A source from which a save reads the values of a tensor, instead of reading the tensor. The
+ * fields `part` and `save` are used by read(). */
 typedef struct fsdp_state_source fsdp_state_source;
 struct fsdp_state_source {
-    /* Like fsdp_dcp_tensor.read(); `source` is this object. */
+    /* Like fsdp_dcp_tensor.read(); the argument `source` is this object. */
     fsdp_status (*read)(void *source, uint64_t offset, void *out, size_t bytes);
     struct fsdp_snapshot_part *part;
     struct fsdp_async_save *save;
 };
-/* Make the manifest of what fsdp_dcp_save() writes. Its entry i is item i of `dict`. `sources`
- * [count] must outlive the manifest. If `sources` is NULL, the tensors themselves are used, with
- * the values that they have when they are written. */
+/* Create the manifest (dcp_manifest.h) of a save of `dict`. Entry i of the manifest is item i of
+ * `dict`. The save reads the values of tensor i from sources[i]. `sources` [count] must outlive the
+ * manifest. If `sources` is NULL, the save reads the tensors themselves, with the values that they
+ * have at that time. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict,
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
 
-/* Save as fsdp_dcp_save() does, but to any `place`. `mine` is the status of this rank's own
- * preparations. If it is an error, `dict` is not read. */
+/* Save as fsdp_dcp_save() does, but to `place`. `mine` is FSDP_OK, or the error of a step that this
+ * rank took before the call. If one rank passes an error, the call fails on all ranks. `dict` is
+ * not read if `mine` is an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_state_dict *dict,
                                                  const fsdp_group_place *place, fsdp_group *group);
-/* Save only this rank's parts, in a file like those of fsdp_torch_save(). Not collective. */
+/* Save only this rank's parts, to a file in the format of fsdp_torch_save(). Not collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict,
                                                         const char *path);
 
-/* Load as fsdp_torch_load_into() does, but items of `dict` that the file does not have keep their
- * values. */
+/* Load as fsdp_torch_load_into() does, but allow that the file lacks items of `dict`. Such items
+ * keep their values. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_load_partly(fsdp_state_dict *dict, const char *path,
                                                    fsdp_group *group);
 
-/* The key under which fsdp_local_save() describes the parts. Its value is a dict with "rank",
- * "world_size" and "offsets": {fqn: tuple}. */
+/* The key under which fsdp_local_save() describes the parts in the file. Its value is a dict with
+ * "rank", "world_size" and "offsets": {fqn: tuple}. */
 #define FSDP_LOCAL_SHARDS "local_shards"
 enum {
     FSDP_LOCAL_MAX_RANKS = 1 << 20
 };
 
-/* Convert a pickle's value to a plain one in `arena`. *known is false if the value is not plain, or
- * is nested too deeply. FSDP_ERR_FORMAT if the arena would become larger than any real checkpoint
- * needs. */
+/* Convert the pickle value `from` to a plain value, whose memory is in `arena`. *known is set to
+ * false if `from` is not plain or is nested too deeply. FSDP_ERR_FORMAT if the arena would become
+ * larger than any real checkpoint needs. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_read_plain(const fsdp_pickle_value *from, fsdp_arena *arena,
                                                   fsdp_plain *to, bool *known);
 
-/* Put the value into the pickle. */
+/* Put a plain value into the pickle. */
 void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value);
 
-/* Write values into tensor `to`, which is item `i` of the dict. */
+/* Writes values into the tensor `to`, which is item `i` of the dict. */
 typedef fsdp_status fsdp_state_fill_fn(void *arg, size_t i, fsdp_tensor *to);
-/* Call `fill` for each tensor of the dict, between the beginning and the end of a write to the
- * tensor. Every rank calls this with the same dict. After a failure, this rank still begins and
- * ends the remaining writes, without calling `fill`, because its peers wait for it in them. */
+/* Call `fill` for each tensor of the dict while a write to this tensor is open
+ * (fsdp_writing_next()). Every rank makes this call with the same dict. If `fill` fails, this rank
+ * still begins and ends the remaining writes, but does not call `fill` again. Otherwise, its peers
+ * would wait forever. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict,
                                                  fsdp_state_fill_fn *fill, void *arg);

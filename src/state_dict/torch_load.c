@@ -1,5 +1,5 @@
-/* Loads a file of torch.save as a state dict. Dicts and lists become keys, and tensors are
- * copied. */
+/* Loads a torch.save file as a new state dict. The keys of an item are the dict keys and list
+ * indices that lead to it in the file. Tensors are copied. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,22 +16,22 @@ typedef struct loading {
     fsdp_device *device;
     fsdp_torch_archive *archive;
     fsdp_state_dict *dict;
-    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys of the current value */
-    fsdp_arena arena;                           /* owns temporary plain values */
+    fsdp_state_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys that lead to the current value */
+    fsdp_arena arena; /* owns temporary plain values and texts of int keys */
     struct {
         const void *data;
         fsdp_tensor *tensor; /* borrowed from the dict */
     } * loaded;
     size_t n_loaded, cap_loaded;
-    size_t visits;        /* number of values that may still be visited; a hostile file can have an
-                             enormous number of paths to its values */
+    size_t visits; /* number of values that may still be visited. It is limited, because a hostile
+                      file can have an enormous number of paths to its values */
     size_t tensor_budget; /* number of bytes of tensors that may still be copied */
 } loading;
 
 /* --- tensors --- */
 
-/* Find a tensor that was loaded already from the same bytes of a storage. A tied parameter, for
- * example, is one tensor with several names. */
+/* Return the tensor that was already loaded from the same bytes of the file, or NULL if there is
+ * none. A tied parameter, for example, is one tensor with several names. */
 static fsdp_tensor *find_alias(const loading *l, const fsdp_checkpoint_entry *entry,
                                fsdp_dtype dtype)
 {
@@ -80,8 +80,8 @@ static fsdp_status put_tensor(loading *l, const fsdp_pickle_value *v, int n_keys
     return status;
 }
 
-/* Check that no other item has the same name. Different keys may give the same name when they are
- * joined. */
+/* Check that no earlier item has the name of this item. Different keys can give the same name when
+ * they are joined. */
 static fsdp_status check_name(const loading *l, int n_keys)
 {
     char *fqn = fsdp_state_keys_join(l->keys, n_keys);
@@ -96,8 +96,8 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Set the key of a dict's item. It is text or an int. Optimizers, for example, number their
- * parameters. */
+/* Set *place to `key`, a key of a dict in the file. It must be text or an int. Optimizers, for
+ * example, number their parameters. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
     char text[128];
@@ -133,7 +133,8 @@ static fsdp_status put_items(loading *l, const fsdp_pickle_value *v, int n_keys)
     return FSDP_OK;
 }
 
-/* Skip a value that contains an instance of a class, which is not read, and log a warning. */
+/* Skip a value that contains an instance of a class, because such instances are not read. Log a
+ * warning. */
 static fsdp_status pass_over(const loading *l, const fsdp_pickle_value *v, int n_keys)
 {
     char text[128];

@@ -1,5 +1,6 @@
-/* Reads files of torch.save into existing tensors, as fsdp_dcp_load() does with folders. Each rank
- * maps the file and copies its own part, so that at most one additional tensor is in memory. */
+/* Reads torch.save files into existing tensors, as fsdp_dcp_load() does with folders. Each rank
+ * maps the file and copies its part of each tensor, so at most one additional tensor is in
+ * memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,18 +17,18 @@ typedef struct reading {
     fsdp_state_dict *dict;
     const char *path;
     fsdp_group *group;
-    bool local;   /* the file is from fsdp_local_save(): its tensors are this rank's parts */
-    bool partial; /* items that the file lacks stay unchanged */
+    bool local;   /* fsdp_local_save() wrote the file; its tensors are this rank's parts */
+    bool partial; /* items that the file lacks keep their values */
     fsdp_mapping map;
     fsdp_torch_archive *archive;
-    const fsdp_pickle_value **values; /* [count of dict]; NULL: the file lacks the item */
-    fsdp_checkpoint_entry *entries;   /* [count of dict], set for tensors */
+    const fsdp_pickle_value **values; /* [count of dict] values in the file; NULL: not there */
+    fsdp_checkpoint_entry *entries;   /* [count of dict]; set for items that are tensors */
 } reading;
 
-/* --- items of the file --- */
+/* --- finding the items of the dict in the file --- */
 
-/* Find the value of `key` in a dict. An int key also matches the text of its digits, because DCP
- * converts int keys to text. */
+/* Return the value of `key` in a dict of the file. If `key` is an int, the dict may also have the
+ * text of its digits as a key, because DCP converts int keys to text. */
 static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fsdp_state_key *key)
 {
     if (!fsdp_pickle_is(dict, FSDP_PICKLE_DICT))
@@ -39,7 +40,7 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return fsdp_pickle_find(dict, key->name);
 }
 
-/* Return the value that `keys` lead to, or NULL if there is none. */
+/* Follow `keys` from `value`, and return the value to which they lead, or NULL if there is none. */
 static const fsdp_pickle_value *find_below(const fsdp_pickle_value *value,
                                            const fsdp_state_key *keys, int n_keys)
 {
@@ -151,7 +152,7 @@ static fsdp_status match_all(reading *r)
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* If all ranks read one file, only rank 0 verifies all checksums. */
+    /* If all ranks read the same file, only rank 0 verifies all checksums. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -183,9 +184,9 @@ static fsdp_status take_values(const reading *r)
     return FSDP_OK;
 }
 
-/* Load this rank's part of a tensor. A part that consists of complete rows is contiguous in the
- * file, so only these rows are copied. For any other part, the whole tensor is first copied out of
- * the mapping, which may be unaligned. */
+/* Load this rank's part of a tensor. If the part consists of complete rows, it is contiguous in the
+ * file, and only these rows are copied. For any other part, the whole tensor is first copied out of
+ * the mapped file, because it may be unaligned there. */
 static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;
@@ -242,7 +243,7 @@ fsdp_status fsdp_torch_load_partly(fsdp_state_dict *dict, const char *path, fsdp
     return read_into(&r);
 }
 
-/* --- one file for each rank --- */
+/* --- one file for each rank: fsdp_local_save(), fsdp_local_load() --- */
 
 static char *local_path(const char *stem, fsdp_group *group)
 {
@@ -279,7 +280,8 @@ static fsdp_status put_offsets(fsdp_state_dict *dict, const fsdp_state_entry *en
     return fsdp_state_dict_put_value(dict, keys, 3, &tuple);
 }
 
-/* Put this rank, the world size, the items of `dict`, and the offsets of each tensor's part. */
+/* Put into `out` the items of `dict`, the number of this rank, the world size, and the offsets of
+ * this rank's part of each tensor. */
 static fsdp_status describe(const fsdp_state_dict *dict, fsdp_group *group, fsdp_state_dict *out)
 {
     FSDP_TRY(put_number(out, "world_size", fsdp_group_world_size(group)));

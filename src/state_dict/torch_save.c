@@ -1,5 +1,5 @@
-/* Saves a state dict as a file of torch.save. Whole tensors are gathered one after the other, and
- * rank 0 writes them. */
+/* Saves a state dict as a torch.save file. Whole tensors are gathered one at a time, and rank 0
+ * writes them. A rank can also save only its own parts. */
 #include <string.h>
 
 #include <fsdp/dtensor.h>
@@ -15,13 +15,13 @@
 
 /* --- nesting --- */
 
-/* An order of a state dict's items in which the items of each nested dict are adjacent. In the
- * state dict itself, items may be in any order. */
+/* The items of a state dict in an order in which the items of each nested dict are adjacent. In the
+ * state dict itself, the items may be in any order. */
 typedef struct ordering {
     const fsdp_state_dict *dict;
-    size_t *order; /* [n] indices of items, in the new order */
+    size_t *order; /* [n] indices of the dict's items, in the new order */
     size_t n;
-    bool *taken; /* [count] whether an item is already in `order` */
+    bool *taken; /* [count] true if the item is already in `order` */
 } ordering;
 
 static bool same_key(const fsdp_state_key *a, const fsdp_state_key *b)
@@ -39,8 +39,8 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Append every item that is not taken yet and whose first n_keys keys are those of `first`. Items
- * whose next key is also the same become adjacent. */
+/* Append every item that is not in `order` yet and that has the same first n_keys keys as `first`.
+ * Items that also have the same next key become adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -62,7 +62,7 @@ static fsdp_status put_entry(fsdp_state_dict *dict, const fsdp_state_entry *e)
                      : fsdp_state_dict_put_value(dict, e->keys, e->n_keys, e->value);
 }
 
-/* Copy the dict so that items of one nested dict are adjacent. */
+/* Copy the dict so that the items of each nested dict are adjacent. */
 static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
 {
     size_t n = fsdp_state_dict_count(dict);
@@ -85,19 +85,19 @@ static fsdp_status nest(const fsdp_state_dict *dict, fsdp_state_dict **nested)
     return status;
 }
 
-/* --- the value --- */
+/* --- the file without the data of tensors --- */
 
 typedef struct writing {
     const char *path;
-    fsdp_state_dict *dict; /* nested */
-    fsdp_state_dict *data; /* the items of `dict`, with each tensor only once */
+    fsdp_state_dict *dict; /* copy of the caller's dict, in the order of nest() */
+    fsdp_state_dict *data; /* the items of `dict`, but each tensor only once */
     bool local;            /* save only this rank's parts */
-    size_t *first;         /* [items] index of the first item with the same tensor */
-    size_t *numbers;       /* [items] number of the tensor in `writer` */
+    size_t *first;   /* [items of `dict`] index of the first item that has the item's tensor */
+    size_t *numbers; /* [items of `dict`] number of the item's tensor in `writer` */
     fsdp_torch_writer *writer;
 } writing;
 
-/* For each item, find the first item with the same tensor. A tied parameter is one tensor with
+/* For each item, find the first item that has its tensor. A tied parameter is one tensor with
  * several names. */
 static fsdp_status find_first(writing *t)
 {
@@ -179,7 +179,7 @@ static fsdp_status put_all_items(writing *t)
                               fsdp_torch_writer_pickle(t->writer));
 }
 
-/* Create the file and write everything except the tensors' data. */
+/* Create the file, and write everything except the data of tensors. */
 static fsdp_status begin_file(writing *t)
 {
     FSDP_TRY(fsdp_torch_writer_create(t->path, &t->writer));
@@ -187,7 +187,7 @@ static fsdp_status begin_file(writing *t)
     return fsdp_torch_writer_begin_data(t->writer);
 }
 
-/* --- data --- */
+/* --- the data of tensors --- */
 
 static fsdp_status write_tensor(const fsdp_state_entry *e, void *arg)
 {
@@ -211,7 +211,7 @@ static fsdp_status save(writing *t, fsdp_group *group)
     return fsdp_agree(group, writes ? fsdp_torch_writer_finish(writer) : FSDP_OK);
 }
 
-/* --- one rank's parts --- */
+/* --- saving one rank's parts --- */
 
 static fsdp_status write_part(writing *t, const fsdp_state_entry *e)
 {
@@ -243,7 +243,7 @@ fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict, const char 
     return status;
 }
 
-/* --- whole tensors --- */
+/* --- saving whole tensors --- */
 
 fsdp_status fsdp_torch_save(const fsdp_state_dict *dict, const char *path, fsdp_group *group)
 {
