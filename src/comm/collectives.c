@@ -122,7 +122,9 @@ fsdp_status fsdp_broadcast(fsdp_group *group, void *buf, size_t bytes, int root)
     if (group->ops->without_peers)
         return group->rank == root ? FSDP_OK : error_without_peers("broadcast");
     size_t done = 0;
-    do { /* run once even for 0 bytes: ranks that disagree about the size must find out */
+    /* Run at least one round, even for 0 bytes. Only in a phase do ranks find out that they have
+     * passed different sizes. */
+    do {
         size_t chunk = smaller(bytes - done, group->scratch.bytes);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         if (group->rank == root)
@@ -198,9 +200,9 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* combine_i64_compared() and combine_i32_compared() are used only for the minimum and the maximum.
- * Sums of integers wrap around, as in torch. Signed overflow is undefined, so combine_i64() and
- * combine_i32() add unsigned numbers. */
+/* Sums of integers wrap around, as in torch. Signed overflow is undefined in C, so combine_i64()
+ * and combine_i32() convert the integers to unsigned numbers and add these. For the minimum and the
+ * maximum, they call the two functions that are defined here. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)
 #undef DEFINE_COMBINE
@@ -346,7 +348,8 @@ fsdp_status fsdp_reduce_scatter(fsdp_group *group, const float *send, float *rec
     collective c = start_collective(group, FSDP_KIND_REDUCE_SCATTER, FSDP_DTYPE_F32,
                                     ranks * count * sizeof *send, (uint32_t)op);
     do {
-        /* A slot contains the contribution of its rank to one chunk of every rank's result. */
+        /* In each round, every rank computes `chunk` elements of its result. So each rank's slot
+         * contains `ranks` chunks of `send`: one chunk for the result of each rank. */
         size_t chunk = smaller(count - done, FSDP_SCRATCH_SLOT_BYTES / sizeof *send / ranks);
         FSDP_TRY(begin_phase(&c, FSDP_PHASE_WRITE));
         for (size_t r = 0; r < ranks; r++)

@@ -29,8 +29,9 @@ typedef enum fsdp_phase {
 
 /* What a rank does in a phase. It must be equal on all ranks. */
 typedef struct fsdp_phase_info {
-    /* Number of the FSDP unit. For collectives and for the creation of buffers (src/comm): number
-     * of the collective or of the buffer. */
+    /* In a phase of an FSDP unit, the number of the unit. In a collective of <fsdp/comm.h>, the
+     * number of the collective. When a buffer is created or its pages are discarded, the number of
+     * the buffer. */
     uint32_t unit;
     uint32_t step;
     uint16_t kind;  /* fsdp_comm_kind */
@@ -52,10 +53,10 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
 /* Return pages of the buffer to the system. The data consists of world_size equal parts. The first
  * `keep` bytes of each part stay, and the pages after them are discarded: their content is
  * undefined until the next WRITE phase. `keep` must be a multiple of the page size. Collective;
- * call this between phases. The function does not wait for readers: each rank calls it after its
- * last read, and the rank that calls it last discards the pages. If the ranks are threads, no
- * memory is returned. No effect if nothing has been written since the previous discard and that
- * discard left at most `keep` bytes of each part. */
+ * call this between phases. Each rank calls this after its last read, and does not wait for the
+ * reads of its peers. The rank that calls this last discards the pages for all ranks. If the ranks
+ * are threads, no memory is returned. No effect if there was no WRITE phase since the previous
+ * discard and the previous discard kept at most `keep` bytes of each part. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Begin a phase: see Note [Phases]. Returns FSDP_ERR_STATE if this rank has not ended the previous

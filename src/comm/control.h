@@ -4,11 +4,12 @@
  * transport, the block is on the heap. In the shm transport, it is in a memfd that the launcher
  * creates. The code is the same for both transports.
  *
- * Each rank writes only its own board. A rank that fails first writes the failure to its board.
- * Then it sets the abort word, so that it refers to this board, with a compare-and-exchange. This
- * succeeds only for the first failure. All ranks report that failure. If a rank dies while it
- * writes to its board, the abort word is not set, so no peer reads an incomplete failure. After the
- * boards of the ranks, there is one more board, on which the launcher reports ranks that died. */
+ * Each rank writes only its own board. A rank that fails writes the failure to its board. Then it
+ * tries to set the abort word to 1 + the number of this board, with a compare-and-exchange. This
+ * succeeds only for the first failure, and all ranks report the first failure. If a rank dies
+ * while it writes to its board, the abort word is not set, so no peer reads an incomplete failure.
+ * After the boards of the ranks, there is one more board, on which the launcher reports ranks that
+ * died. */
 #pragma once
 #include <stdatomic.h>
 
@@ -22,8 +23,9 @@ enum {
     FSDP_SCRATCH_SLOT_BYTES = 1 << 18,
 };
 
-/* A location on a board. A peer may read it while its rank writes it. The peer may then get a
- * mixture of two locations, but every text in the mixture ends with a NUL. */
+/* A location on a board. The rank of the board may write the location while a peer reads it. The
+ * peer may then get a mixture of the old and the new location, but every text in the mixture ends
+ * with a NUL. */
 typedef struct fsdp_comm_place {
     _Atomic uint64_t words[sizeof(fsdp_comm_location) / 8];
 } fsdp_comm_place;
@@ -35,9 +37,10 @@ typedef enum fsdp_comm_failure_kind {
     FSDP_FAILURE_STOPPED, /* a peer posts this: "has not moved for 4.0 s ..." */
 } fsdp_comm_failure_kind;
 
-/* One failure. `rank` is the rank that failed. The failure may be on another board: the launcher
- * reports ranks that died. A rank reports a peer that is stopped, and a peer's failure that it got
- * from fsdp_agree(). */
+/* One failure. `rank` is the rank that failed. Usually this rank itself has posted the failure, on
+ * its own board. In three cases, the failure is on another board. If a rank died, the launcher
+ * posts the failure. If a rank is stopped, a peer posts the failure. If fsdp_agree() has returned
+ * the failure of a peer to a rank, this rank may post the failure of the peer. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
     int32_t status; /* an fsdp_status */
@@ -46,10 +49,10 @@ typedef struct fsdp_comm_failure {
     char message[640];
 } fsdp_comm_failure;
 
-/* Describes what the rank of the board waits for, if it has waited for longer than one polling
- * interval (wait.c): `peer` must end `target` phases of the buffer whose number is `number`.
- * `sequence` is incremented when such a wait begins and when it ends. So it is odd during the
- * wait. */
+/* Describes what the rank of the board waits for: `peer` must end `target` phases of the buffer
+ * whose number is `number`. The rank writes this only after it has waited for longer than one
+ * polling interval (wait.c). It then increments `sequence`. When the wait ends, it increments
+ * `sequence` again. So `sequence` is odd during the wait. */
 typedef struct fsdp_comm_blocked {
     _Atomic uint64_t sequence;
     _Atomic uint64_t target;

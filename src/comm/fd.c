@@ -17,8 +17,9 @@ enum {
 };
 static const int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/* posix_fallocate would allocate all memory of the machine without an error, so the available
- * memory is checked before each slice. */
+/* Allocate the pages of a memfd in slices, and check the available memory before each slice.
+ * posix_fallocate() alone would not return an error when memory runs out: it would allocate all
+ * memory of the machine. */
 static fsdp_status allocate_pages(const char *what, int fd, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += SLICE_BYTES) {

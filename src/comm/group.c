@@ -1,5 +1,6 @@
-/* Initializes and frees groups. A buffer keeps its group alive. A group that was split off owns a
- * buffer of its parent, which contains the group's scratch buffer, so it keeps its parent alive. */
+/* Initializes and frees groups. A group is freed only after all its buffers are destroyed. If a
+ * group was split off, its scratch buffer is a part of a buffer of its parent, and the group owns
+ * this parent buffer. So the parent is freed only after the groups that were split off from it. */
 #include <stdlib.h>
 
 #include "src/base/alloc.h"

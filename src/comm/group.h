@@ -147,8 +147,9 @@ void fsdp_group_release(fsdp_group *group);
  * FSDP_FAILURE_OF_ALL, append the location of this rank. Return true if no other failure was posted
  * before. */
 bool fsdp_group_post(fsdp_group *group, fsdp_status status, fsdp_comm_failure_kind kind);
-/* Post the failure that world rank `accused` has been silent for `silent_s` seconds, so it must be
- * stopped. Return the error that all ranks report, which may be an earlier failure. */
+/* Post a failure: the process of world rank `accused` seems to be stopped, because it has been
+ * silent for `silent_s` seconds. No effect if another failure was posted before. Return the error
+ * that all ranks report, which is that of the first failure. */
 fsdp_status fsdp_group_accuse(fsdp_group *group, int accused, double silent_s);
 
 void fsdp_shared_buffer_link(fsdp_group *group, fsdp_shared_buffer *buffer);

@@ -1,13 +1,18 @@
 /* Detects that the process of a peer is stopped.
  *
- * Note [Heartbeat]. Each rank has a thread that increments `beat` on the rank's board twice a
- * second. For every peer, the thread counts how many times it has done so since the peer's `beat`
- * last changed. A rank that waits for a peer looks at this count (wait.c). If the peer has been
- * silent for a few seconds, the rank accuses the peer: it posts the failure that the peer is
- * stopped, by SIGSTOP or a debugger. Otherwise all ranks would wait until the timeout. A rank that
- * computes, sleeps or loops still beats, so only the timeout ends a wait for it. After a gap in its
- * own beats, a rank resets its counts and accuses no peer: it was stopped itself, the machine was
- * suspended, or a debugger stopped all ranks. Ranks that are threads do not need a heartbeat. */
+ * Note [Heartbeat]. Each rank has a heartbeat thread. Twice a second, this thread makes a beat: it
+ * increments `beat` on the rank's board, and then reads the `beat` of every peer. For every peer,
+ * the thread counts its own beats since the peer's `beat` last changed. A rank that waits for a
+ * peer looks at the count for this peer (wait.c). If the count shows that the peer has been silent
+ * for a few seconds, SIGSTOP or a debugger has stopped the peer's process. The waiting rank then
+ * posts this failure, so that no rank waits until the timeout.
+ *
+ * A peer that computes, sleeps or is in an endless loop still beats. If such a peer never ends
+ * its phase, only the timeout ends the wait for it.
+ *
+ * If too much time has passed between two beats of a rank, the rank itself was stopped, the machine
+ * was suspended, or a debugger stopped all ranks. The rank then sets all its counts to 0, so that
+ * it accuses no peer. Ranks that are threads do not need a heartbeat. */
 #pragma once
 #include "src/comm/control.h"
 

@@ -1,6 +1,7 @@
-/* Computes how much memory this process may still allocate. The kernel does not refuse shared
- * memory: it allocates pages of a memfd until no page is left. Then it kills processes, not
- * necessarily this one. */
+/* Computes how much memory this process may still allocate. Callers check this before they allocate
+ * shared memory, because the kernel reports no error when memory runs out. It allocates pages of a
+ * memfd until no page is left. Then it kills processes, and these may be other processes than the
+ * one that allocated the memory. */
 #pragma once
 #include <stddef.h>
 

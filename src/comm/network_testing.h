@@ -3,10 +3,14 @@
  *
  * Each rank has its own simulated clock, which only the test and network_testing.c advance. Nothing
  * sleeps and no real time is measured, so the results do not depend on the load of the machine. A
- * rank records the time of its clock when it ends a phase. When a rank begins a READ phase, its
- * clock advances to the time at which all bytes have been sent and the latency has passed, or stays
- * if it is already later. When a rank begins a WRITE phase, its clock advances to the time at which
- * the last reader was done; no bytes are sent. These advances are counted as exposed communication.
+ * rank records the time of its clock when it ends a phase.
+ *
+ * When a rank begins a READ phase, its clock advances to the time at which all bytes of the phase
+ * have been sent, plus the latency. When a rank begins a WRITE phase, no bytes are sent, and its
+ * clock advances to the time at which the last rank ended its READ phase. A clock that already has
+ * a later time does not change. The time by which a clock advances is counted as exposed
+ * communication.
+ *
  * Collectives of one kind are sent one after the other. Collectives of different kinds are sent in
  * parallel, as in FSDP2's streams. */
 #pragma once
@@ -25,8 +29,9 @@ typedef struct fsdp_network {
  * NULL: there is no network. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
-/* phase.c calls fsdp_network_arrive() after the beginning phase has waited for all peers, and
- * fsdp_network_post() just before a phase ends. Both have no effect without a network. */
+/* When a rank begins a phase, phase.c calls fsdp_network_arrive() after the rank has waited for all
+ * peers. When a rank ends a phase, phase.c first calls fsdp_network_post(). Without a network, both
+ * functions have no effect. */
 #ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
 void fsdp_network_post(fsdp_shared_buffer *buffer);

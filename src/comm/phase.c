@@ -1,11 +1,15 @@
 /* Begins and ends phases, and compares the phases that ranks announce.
  *
- * A rank announces its phase n before it waits: it stores the record of the phase in its ring and
- * then sets `begun` to n + 1. Then it compares the record with the records of all peers that have
- * already announced their phase n. Each rank first stores and then loads, with sequential
- * consistency. So of any two ranks, at least one sees the announcement of the other. If their
- * records differ, this rank posts the divergence, and the other rank finds it through the abort
- * word. A record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n
+ * When a rank begins phase n of a buffer, it announces the phase before it waits for its peers: it
+ * stores the record of the phase in its ring and then sets `begun` to n + 1. Then it compares this
+ * record with the records of all peers that have already announced their phase n.
+ *
+ * A rank first stores its own `begun`, and then loads the `begun` of its peers, with sequential
+ * consistency. So of any two ranks, at least one sees the announcement of the other. If the two
+ * records differ, the rank that sees this posts the divergence. The other rank learns of it through
+ * the abort word.
+ *
+ * A record is overwritten FSDP_PHASE_RING phases later. By then all peers have ended phase n
  * (fsdp_phase_room()), so they have compared the record. */
 #include "src/comm/phase.h"
 

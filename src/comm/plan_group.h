@@ -1,11 +1,11 @@
 /* A process group of any size without peers, for programs on the meta device: one rank runs its
  * program, and no other rank exists (transport_plan.c).
  *
- * Collectives are checked and counted as usual. Their results come from this rank alone: a
- * reduction returns this rank's contribution, and an all-gather repeats this rank's data. Such
- * results are correct only for control flow (agreements, counts). A call returns an error if it
- * needs values of other ranks. This concerns creating a shared buffer, a broadcast from another
- * rank, fsdp_reduce_scatter(), and fsdp_group_split(), which needs the colors of the other
+ * Collectives are checked and counted as usual. Their results come from this rank alone: an
+ * all-reduce returns this rank's contribution, and an all-gather repeats this rank's data. Such
+ * results are correct only for control flow (agreements, counts). Four calls return an error,
+ * because they need something from other ranks: the creation of a shared buffer, a broadcast from
+ * another rank, fsdp_reduce_scatter(), and fsdp_group_split(), which needs the colors of the other
  * ranks. */
 #pragma once
 #include "src/comm/comm.h"

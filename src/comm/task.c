@@ -1,10 +1,11 @@
 /* See task.h.
  *
  * Note [Slurm's variables]. srun sets SLURM_STEP_ID, SLURM_STEP_NUM_TASKS and SLURM_PROCID in each
- * task of a step. The shell of salloc and the script of sbatch run once. In them, SLURM_NTASKS is
- * the number of tasks of the allocation, and SLURM_PROCID is unset or 0. SLURM_STEP_ID is unset, a
- * name, or a reserved number, which is at least 0xfffffff0. So outside of a step, SLURM_NTASKS does
- * not show that a process is one of several. Only a SLURM_PROCID above 0 does. */
+ * task of a step. salloc starts one shell, and sbatch starts one script. These are single processes
+ * outside of the steps of srun. But in their environment, SLURM_NTASKS is the number of tasks of
+ * the whole allocation. SLURM_PROCID is unset or 0. SLURM_STEP_ID is unset, a name, or a number of
+ * at least 0xfffffff0, which Slurm reserves. So outside of a step, a large SLURM_NTASKS does not
+ * show that a process is one of several. Only a SLURM_PROCID above 0 shows it. */
 #include "src/comm/task.h"
 
 #include <errno.h>
@@ -15,12 +16,13 @@
 #include "src/base/assert.h"
 #include "src/comm/rendezvous.h"
 
-/* A process that another launcher started together with others. Two variables in its environment
- * give their number and its rank. If size_name is NULL, there is only a variable for the rank. */
+/* A process that another launcher started together with others. In its environment, the variable
+ * size_name has the number of these processes, and the variable rank_name has the rank of this
+ * process. If size_name is NULL, the launcher sets no variable for the number of processes. */
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
     long size, rank;   /* size 0: unknown */
-    bool task_0_knows; /* task 0 can also detect that it is one of several */
+    bool task_0_knows; /* fsdp_check_single_task() certainly fails in task 0, too */
 } task;
 
 static const task launchers[] = {

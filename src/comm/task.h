@@ -11,6 +11,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_check_single_task(void);
 /* Return the number of tasks of a Slurm allocation if this process runs alone in the allocation's
  * script or shell; otherwise return 0. */
 int64_t fsdp_allocated_tasks(void);
-/* Return true if this process is not task 0, and if fsdp_check_single_task() fails both here and in
- * task 0. Then only task 0 reports the error. */
+/* Return true if this process is not task 0, and task 0 certainly gets the error of
+ * fsdp_check_single_task(), too. Task 0 then reports the error, and this process must not report it
+ * again. */
 bool fsdp_task_0_reports(void);

@@ -145,8 +145,10 @@ static bool next_number(const char **text, int *number)
     return true;
 }
 
-/* Parse the list, but do not take over its descriptors. take_descriptors() checks all of them
- * first: the list may be wrong, and this rank must not close files of others. */
+/* Parse world->rendezvous, which lists the descriptors that this rank inherited (rendezvous.h). The
+ * list may be wrong and name other open files of this process, which this rank must not close. So
+ * this function only stores the numbers. take_descriptors() checks all descriptors before this rank
+ * owns them. */
 static fsdp_status parse_rendezvous(const fsdp_comm_world *world, shm_group *shm, int *control_fd)
 {
     const char *text = world->rendezvous;
@@ -282,10 +284,10 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* Called on rank 0 of the parent. For each new group, create a socket pair between its first rank
- * and each of its other ranks, and send the ends to these ranks. Ranks are ranks of the parent.
- * roots[r] is the first rank of the new group of rank r, or -1 if rank r is in no new group or
- * alone in it. */
+/* Called on rank 0 of the parent. roots[r] is the first rank of the new group that contains rank r.
+ * It is -1 if rank r is in no new group, or alone in its group. For each new group, create a socket
+ * pair between the first rank and each other rank of the group. Send one end to each of these two
+ * ranks. All rank numbers here are those in the parent. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

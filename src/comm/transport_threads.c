@@ -10,11 +10,12 @@
 #include "src/base/error.h"
 #include "src/comm/heap.h"
 
-/* A block of memory that several ranks share. The last rank that releases it frees it, with one
- * exception. After an abort, a rank may release a block before another rank attaches it, because
- * the other rank has not seen the abort yet. So a block is freed only if all ranks have agreed that
- * they have attached it (`agreed`). Otherwise it is kept until all ranks have ended (`kept`). The
- * world's own block is the control block. When it is freed, all kept blocks are freed, too. */
+/* A block of memory that several ranks share. Each rank that has attached the block has a reference
+ * to it. When the last reference is released, the block is freed if all ranks have agreed that they
+ * have attached it (`agreed`). Without this agreement, a rank may still attach the block later:
+ * after an abort, fast ranks release the block while a slow rank, which has not seen the abort yet,
+ * is about to attach it. So a block that is not agreed is kept until all ranks have ended (`kept`).
+ * The world's own block is the control block. When it is freed, all kept blocks are freed, too. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -70,8 +71,9 @@ static void block_release(shared_block *block)
     block_free(block);
 }
 
-/* Return the world's own block. A group that was split off has its scratch buffer in `home`, a
- * buffer of its parent, so `home` leads to the parent. */
+/* Return the world's own block. It is the `impl` of the world's group. A group that was split off
+ * has no `impl`, but its `home` is a buffer of its parent. So follow `home` from each group to its
+ * parent, up to the world's group. */
 static shared_block *world_of(const fsdp_group *group)
 {
     while (group->members)
@@ -113,8 +115,9 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* A group that was split off has no block of its own, because it uses the control block of the
- * world. */
+/* Release this rank's reference to the control block, which is the world's own block. A group that
+ * was split off uses the control block, too, but the world's group has the reference. So the `impl`
+ * of a group that was split off is NULL. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)

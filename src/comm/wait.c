@@ -39,8 +39,9 @@ void fsdp_phase_wake(fsdp_shared_buffer *buffer)
     fsdp_phase_lane *lane = &buffer->lanes[group->rank];
     atomic_store(&lane->ended, buffer->ended);
     atomic_store(&lane->word, (uint32_t)buffer->ended);
-    /* Both this rank and a waiter first store and then load, with sequential consistency. So this
-     * rank sees the waiter, or the waiter sees the new counter. */
+    /* This rank stores `ended` and then loads `waiters`. A waiter increments `waiters` and then
+     * loads `ended`. All these accesses are sequentially consistent. So this rank sees the waiter,
+     * or the waiter sees the new `ended`. */
     if (atomic_load(&lane->waiters))
         futex(&lane->word, FUTEX_WAKE | group->futex_private, INT32_MAX, NULL);
 }
@@ -72,12 +73,13 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Return true if this rank and some peers wait for each other in a circle. Go from this rank to the
- * peer that it waits for, from that peer to the next one, and so on. The waits form a circle if
- * this leads back to this rank and no wait has reached its target. Each rank then needs another one
- * to move first. Finally, read the sequence numbers of all these waits again. If none has changed,
- * no rank has moved in the meantime, so the circle is real. A wait on a buffer of another group
- * ends the search. `rank` and `next` are world ranks. */
+/* Return true if this rank is in a circle of ranks that wait for each other. Begin at this rank. Go
+ * to the peer that it waits for, then to the peer that this peer waits for, and so on. There is a
+ * circle if this leads back to this rank and no wait on the way has reached its target: no rank of
+ * the circle can move before another one moves. But some ranks may have moved during the search. So
+ * read the sequence numbers of all these waits a second time. If none has changed, no rank has
+ * moved, and the circle is real. If a wait is on a buffer of another group, return false. `rank`
+ * and `next` are world ranks. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;

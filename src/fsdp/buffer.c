@@ -203,9 +203,10 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
     return held;
 }
 
-/* Return true if it is better to discard `excess` bytes from `a` than from `b`. The best buffer is
- * the smallest of those with at least `excess` bytes. If there is none, it is the largest buffer.
- * This choice causes few page faults. */
+/* Return true if it is better to discard `excess` bytes from `a` than from `b`. A buffer that has
+ * at least `excess` bytes is better than a buffer that has fewer. If both have at least `excess`
+ * bytes, the smaller buffer is better. If both have fewer, the larger buffer is better. This choice
+ * causes few page faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

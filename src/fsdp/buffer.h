@@ -5,26 +5,31 @@
  * is taken depends only on this order and on sizes. So all ranks use the same buffer for the same
  * unit without any communication. A pool grows when the program needs more buffers at once than
  * before, or buffers of another size. A free buffer that has more than twice the requested size is
- * not taken, because a larger unit may need it soon. A pool with `rotates` does not take the buffer
- * that was returned last, so it has one more buffer. Late peers may still be reading the returned
- * buffer. A rank that prefetches into it would have to wait for them.
+ * not taken, because a larger unit may need it soon. Late peers may still be reading the buffer
+ * that was returned last. A rank that prefetches into this buffer would have to wait for them. A
+ * pool with `rotates` avoids this wait: it has one more buffer, and does not take the buffer that
+ * was returned last.
  *
  * Note [Idle memory]. Between steps, units do not need the buffers of the pools. If the pools
  * returned all this memory to the system, the next step would get it back page by page, with a page
  * fault for each page. So the pools keep a part of it. When the backward of a step ends, the pools
- * are trimmed. All pools together then keep at most the bytes of the largest shard of each trained
- * parameter. For halved masters, the bytes of the marks (src/base/halves.h) are subtracted from
- * this limit. So values, marks and pools together have at most twice the size of the values.
+ * are trimmed to a limit, which applies to all pools together. To compute the limit, take the size
+ * of the largest shard of each trained parameter, and add these sizes. For halved masters, subtract
+ * the bytes of the marks (src/base/halves.h). So values, marks and pools together have at most
+ * twice the size of the values.
  *
- * When a step has ended and its gradients are dropped, a rank has at most four times the size of
- * its shards. These are the pools, its rows, and the two moments of the optimizer. With two ranks,
- * the pools are smaller than the limit, and there are no page faults after the first step. The
- * exception is a model that consists mostly of an embedding. With more ranks, the limit may be too
- * small for the buffers that backward needs at one time. These are the gradient buffers of the
- * largest unit, and two sections of a block. Then only the excess is discarded, and its pages fault
- * again in each step. Every rank's part of a shared buffer loses the same number of pages. A
- * private buffer is always discarded as a whole. This costs nothing, because the allocator keeps
- * its pages. */
+ * When a step has ended and its gradients are dropped, the memory of a rank consists of its rows,
+ * the two moments of the optimizer, and the pools. Rows, moments and pools together have at most
+ * four times the size of the rank's shards.
+ *
+ * With two ranks, the pools are smaller than the limit, and there are no page faults after the
+ * first step. The exception is a model that consists mostly of an embedding. With more ranks,
+ * shards are smaller, and so is the limit. Backward may then need more memory at one time than the
+ * limit: the gradient buffers of the largest unit, and two sections of a block. In this case, only
+ * the excess over the limit is discarded, and its pages fault again in each step.
+ *
+ * Every rank's part of a shared buffer loses the same number of pages. A private buffer is always
+ * discarded as a whole. This costs nothing, because the allocator keeps its pages. */
 #pragma once
 #include "src/comm/comm.h"
 #include "src/tensor/tensor.h"

@@ -3,9 +3,10 @@
 #pragma once
 #include <fsdp/fsdp.h>
 
-/* Return the policy for a model. *block_classes is the list of the classes of its blocks, as in
- * fsdp_model_info.block_classes. The policy keeps the pointer `block_classes`, so the variable
- * *block_classes must exist as long as the policy is used. */
+/* Return the policy for a model. *block_classes is a NULL-terminated list of the class names of the
+ * model's blocks, as in fsdp_model_info.block_classes. The policy stores the pointer
+ * `block_classes`, not the list. So the variable to which this pointer points must exist as long as
+ * the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
 /* Set the controls of the policy's units that fsdp_fully_shard_options does not have, such as
  * unshard_in_backward. Call this after the units are made. */

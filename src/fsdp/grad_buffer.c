@@ -90,8 +90,8 @@ static bool any_is_read_again(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Return true if sums over the replicas are postponed: the next reduce will leave them to a later
- * one, or an earlier reduce has done so. */
+/* Return true if a sum over the replicas is postponed to a later reduce. Either the next reduce
+ * will postpone it, because no_all_reduce is set, or an earlier reduce has postponed it. */
 static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
 {
     if (b->context->replicate_group && b->no_all_reduce)
@@ -146,8 +146,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     fsdp_buffer *buffer;
     FSDP_TRY(
         fsdp_pool_acquire(&b->context->comm->grads, fsdp_grad_parts_bytes(b, &parts), &buffer));
-    /* If the layouts of the ranks differ in size, all ranks get an error here. Otherwise a rank
-     * could write to the part of another rank. */
+    /* If the layouts of the ranks differ in size, fsdp_buffer_begin() returns an error on all
+     * ranks. Without this check, a rank could write to the part of another rank. */
     const fsdp_phase_info info = fsdp_grad_phase(b, FSDP_KIND_GRADIENT, (size_t)b->numel);
     fsdp_status status = fsdp_buffer_begin(buffer, FSDP_PHASE_WRITE, &info);
     if (status != FSDP_OK) {
@@ -338,7 +338,8 @@ static fsdp_status give_place(fsdp_grad_buffer *b, fsdp_param *p)
 {
     if (!has_room(b, p) && fsdp_grad_buffer_syncs(b) && is_complete(b))
         FSDP_TRY(next_section(b));
-    /* next_section() has found that p is frozen now, so there is no place for it. */
+    /* p may have been frozen since this section began. In that case, next_section() has cleared
+     * in_buffer, and p has no place. */
     if (!p->grad.in_buffer)
         return refuse_gradient(b, p);
     if (p->grad.placed) /* In a whole buffer, all places are assigned already. */
@@ -376,8 +377,9 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* Usually the operation that reads the leaf sets this when it records its node. But a head with
-     * a fused loss calls this function before that. */
+    /* An operation has read the whole leaf, or is about to. Usually read_whole is already set,
+     * because the operation sets it when it records its node, and backward runs later. But a head
+     * with a fused loss calls this function in forward, before it records its node. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)

@@ -112,8 +112,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* Reduce the pending gradient buffer (fsdp_comm_context.pending) if it is not b. Afterwards b is
- * the pending one if it has posted gradients; otherwise none is pending. */
+/* If another buffer than b is pending (fsdp_comm_context.pending), reduce that buffer. Afterwards,
+ * b is pending if it has posted gradients. If it has none, no buffer is pending. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Return true if the group has gradients that are not assigned to the parameters yet. They are in
  * the open buffer, in the posted buffer or in sums. */

@@ -13,8 +13,8 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
     return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
-/* On meta, whose device has no kernels, this is for a plan. It counts only the parts of the ranks
- * on this host. */
+/* A device without kernels is meta. The size is then for a memory plan, which counts the memory of
+ * one host. So count only the parts of the ranks on this host. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const int ranks = all->group && !b->context->device->kernels

@@ -2,11 +2,13 @@
  * over replicas, whose parts are called lanes.
  *
  * The buffer begins with flags: one byte for each rank and parameter. A flag is 0 if the rank has
- * no gradient of the parameter. The flags come first, so their place does not depend on the layout
- * of the parts. If a rank has frozen other parameters than its peers, its layout differs, but its
- * flags can still be compared. Without a group there are no flags, because there is no peer to
- * compare them with. (Flags would also cost a wait: the host may write them only when no kernel
- * uses the memory.) */
+ * no gradient of the parameter. The flags come before the parts, so the place of a flag does not
+ * depend on the layout of the parts. So ranks can compare their flags even if their layouts differ,
+ * for example because one rank has frozen a parameter that its peers train.
+ *
+ * A buffer without a group is private and has no flags, because there is no peer to compare them
+ * with. Flags would also make the rank wait: the host writes them, and it must not write to a
+ * private buffer before all kernels that use the buffer have ended. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 

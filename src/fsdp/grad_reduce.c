@@ -113,8 +113,9 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor by which the sum of the current micro-step is multiplied. It is scale_of() if
- * the step has no other sum. Otherwise it is 1, because finish_gradient() will scale the total. */
+/* Return the factor by which the sum of the current micro-step is multiplied. If this is the only
+ * sum of the step, the factor is scale_of(). If the step has several sums, the factor is 1, because
+ * finish_gradient() adds the sums and then scales the total. */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;

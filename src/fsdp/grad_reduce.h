@@ -17,10 +17,11 @@
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
  * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Sum this rank's rows of the posted gradients over the ranks of the group. If there are replicas
- * and no_all_reduce is set, leave the rest to a later call. Otherwise sum over the replicas, and
- * fold the sums with those of earlier micro-steps. At the last micro-step, also divide the sums and
- * assign them to the parameters' gradients. No effect if no gradients are posted. */
+/* Reduce the posted gradients. First, sum this rank's rows of them over the ranks of the group.
+ * Then sum the results over the replicas, and fold these sums with those of earlier micro-steps. At
+ * the last micro-step, also divide the sums and assign them to the parameters' gradients. If there
+ * are replicas and no_all_reduce is set, do only the first sum, and leave all other steps to a
+ * later call. No effect if no gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
 /* Call this after the last micro-step. Divide and assign the gradients of parameters that only
  * earlier micro-steps used. If fsdp_grad_buffer_syncs() is true, also do the sums over the replicas

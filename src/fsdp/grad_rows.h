@@ -46,8 +46,9 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_open(const fsdp_grad_buffer *b, fsdp_param *p);
 /* Remove p's table and drop its contents. No effect if p has no table. */
 void fsdp_grad_rows_close(fsdp_param *p);
-/* Set *out to p's table and to the row of the table for each of `ids` [n]. An id that has no row
- * yet gets a new one, filled with zeros; padding_idx gets row 0. The gradients must be foreseen. */
+/* Set out->table to p's table, and out->index [n] to the row of the table for each of `ids` [n]. If
+ * an id has no row yet, it gets a new row that is filled with zeros. padding_idx gets row 0. Call
+ * this only if fsdp_grad_rows_have_room(p) is true. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_reserve(const fsdp_grad_buffer *b, fsdp_param *p,
                                                    const int32_t *ids, int64_t n,
                                                    int32_t padding_idx, fsdp_grad_rows *out);

@@ -1,10 +1,10 @@
 /* Casts the inputs and outputs of units as their mp_policy says, sets the dtype of buffers, and
  * converts FSDP1's MixedPrecision to an mp_policy.
  *
- * An operation on the tape, within the unit's region, casts inputs and outputs. So backward casts
- * the gradients back. If the unit is checkpointed, its inputs are cast before they are kept for the
- * second run. The second run of a checkpointed module repeats all casts of units inside the
- * module. */
+ * A cast is an operation on the tape, within the unit's region. So backward casts the gradients
+ * back. A checkpointed module keeps its inputs, because its forward runs a second time in backward.
+ * If the module is a unit, its inputs are cast before they are kept. If the module contains units,
+ * its second run casts the inputs and outputs of these units again. */
 #include <string.h>
 
 #include "src/fsdp/state.h"
@@ -70,7 +70,8 @@ fsdp_status fsdp_mp_policy_check(const fsdp_mp_policy *mp)
 
 /* --- FSDP1 --- */
 
-/* The names are those of policies/mixed_precision.py in PyTorch's FSDP tutorials. */
+/* Values of FSDP1's MixedPrecision that users can choose by name. The names are those in
+ * policies/mixed_precision.py of PyTorch's FSDP tutorials. */
 static const struct {
     const char *name;
     fsdp_mixed_precision mp;

@@ -23,7 +23,8 @@ struct fsdp_named_sharding {
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
     fsdp_dtype param_dtype; /* the root's param_dtype, in which ignored parameters are stored */
-    placement *placements;  /* [n_placements] the first one of a parameter is used */
+    /* [n_placements] If several are for the same parameter, the first of them is used. */
+    placement *placements;
     size_t n_placements, cap_placements;
     fsdp_unit_mp_policy *policies; /* [n_policies] the first one that matches a unit is used */
     size_t n_policies;
@@ -275,7 +276,8 @@ static void unit_options_of(const char *path, const fsdp_module *module, void *a
 {
     fsdp_named_sharding *s = arg;
     const fsdp_mp_policy of_all = options->mp_policy;
-    /* Go backwards, so that the policy that is given first is set last. */
+    /* If several policies match the unit, the unit gets the first of them. Go backwards, so that
+     * the first one is set last and replaces the others. */
     for (size_t i = s->n_policies; i-- > 0;) {
         if (!fsdp_module_matches(s->policies[i].name, path, module))
             continue;
@@ -339,7 +341,7 @@ static fsdp_status copy_classes(fsdp_module *root, const char *flag, const fsdp_
 }
 
 /* Return an error if an ignored parameter requires a gradient. As in PyTorch, the ranks do not sum
- * gradients of ignored parameters. So training would give the parameter other values on each
+ * gradients of ignored parameters. So training would change the parameter differently on each
  * rank. */
 static fsdp_status check_ignored(const fsdp_named_sharding *s, const fsdp_parameter_list *all)
 {

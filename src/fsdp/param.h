@@ -41,9 +41,10 @@ typedef struct fsdp_param_grad {
      * parameter's place in this buffer. */
     fsdp_tensor *whole;
     fsdp_row_table table;
-    bool in_buffer;     /* The gradient has, or will get, a place in the open buffer. */
-    bool placed;        /* The gradient has its place now. */
-    int order;          /* In a section: how many matrices got a place before it. Otherwise 0. */
+    bool in_buffer; /* The gradient has, or will get, a place in the open buffer. */
+    bool placed;    /* The gradient has its place now. */
+    /* For a matrix in a section: number of matrices that were placed before it. Otherwise 0. */
+    int order;
     bool touched;       /* The open buffer has a gradient of this parameter. */
     bool posted;        /* The posted buffer has a gradient of this parameter. */
     bool posted_rows;   /* The posted buffer has a table for this parameter. */
@@ -104,8 +105,9 @@ static inline int64_t fsdp_param_numel(const fsdp_param *p)
 FSDP_MUST_CHECK fsdp_status fsdp_param_choose_shard(fsdp_param *p);
 /* Return the number of elements of the largest shard of p, which is that of the first rank. */
 int64_t fsdp_param_most_numel(const fsdp_param *p);
-/* Return the bytes that p adds to the limit in Note [Idle memory] in buffer.h: those of its largest
- * shard, or 0 if p is frozen. */
+/* Return how many bytes the pools may keep between steps because of p: see Note [Idle memory] in
+ * buffer.h. This is 0 if p is frozen. Otherwise it is what fsdp_param_storage.shard_bytes returns
+ * for the largest shard of p: by default, the size of this shard. */
 int64_t fsdp_param_trained_bytes(const fsdp_param *p);
 /* Turn `rows`, which has the shape of `local`, into a DTensor over the mesh, or over the shard
  * group if there is no mesh. No effect if p is not sharded. */

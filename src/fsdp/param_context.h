@@ -62,7 +62,8 @@ void fsdp_param_context_set_location(const fsdp_param_context *c, const char *ca
 /* Return the phase info of a collective that moves `bytes` of `dtype` in total. */
 fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase_kind kind,
                                          fsdp_dtype dtype, uint64_t bytes);
-/* Report an event to the observer. If `group` is NULL, report 0 instead of `bytes`. */
+/* Report an event to the observer. `group` is the group whose ranks exchange data in this event. If
+ * it is NULL, no data is exchanged, so report 0 instead of `bytes`. */
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
 /* Return the pool for buffers of unsharded parameters. */

@@ -408,7 +408,8 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));
-    g->grads.storage->device = device; /* this storage owns no memory that must move */
+    /* No gradient buffer is open, so this storage has no memory that must move. */
+    g->grads.storage->device = device;
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);
     return FSDP_OK;

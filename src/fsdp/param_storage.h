@@ -83,8 +83,8 @@ typedef struct fsdp_param_memory_ops {
     /* Give back to `view` the data that fsdp_param_group_hide() took away. The function is NULL if
      * this memory cannot be hidden. */
     void (*show)(fsdp_param_memory *m);
-    /* Undo `unshard`: `view` becomes empty, and this rank may write its rows again, even those that
-     * peers read. */
+    /* Undo `unshard`: make `view` empty, and allow this rank to write its rows again. This includes
+     * rows that are stored where peers read them. */
     void (*reshard)(fsdp_param_memory *m);
     /* Return buffers to their pools: those that outlive a reshard, and those of a gather that has
      * begun. The function is NULL if there are no such buffers. */
@@ -137,8 +137,9 @@ typedef struct fsdp_param_storage {
      * *dtype. Otherwise return NULL. The function is NULL if an optimizer can never write a
      * copy. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
-    /* Return the bytes that a shard of `numel` elements adds to the limit in Note [Idle memory] in
-     * buffer.h. If the function is NULL, this is `numel` times the size of fsdp_param.dtype. */
+    /* Return how many bytes the pools may keep between steps for a trained shard of `numel`
+     * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`
+     * times the size of fsdp_param.dtype. */
     int64_t (*shard_bytes)(int64_t numel);
 } fsdp_param_storage;
 

@@ -7,10 +7,11 @@ typedef struct announcement {
     int32_t has_values, dtype;
 } announcement;
 
-/* Broadcast rank 0's data in two steps. First, the first rank of each mesh row broadcasts within
- * its row. Only in rank 0's row is this the right data. Then the first rank of each mesh column,
- * which is in rank 0's row, broadcasts within its column. This overwrites what the other rows
- * got. */
+/* Broadcast rank 0's data to all ranks in two steps. For mesh rows and columns, see Note [Replicas]
+ * in param_context.h. In the first step, the first rank of each mesh row broadcasts its own data
+ * within the row. Then all ranks of rank 0's row have rank 0's data, but the other rows have other
+ * data. In the second step, each rank of rank 0's row broadcasts within its mesh column. This
+ * replaces the data of the other rows. */
 static fsdp_status broadcast(const fsdp_param_context *c, void *data, size_t bytes)
 {
     if (c->group)

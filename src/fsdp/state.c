@@ -16,10 +16,11 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step: drop the partial sums of a previous step that did not end. Also drop gradients that
- * accumulate without communication, but only if the caller has set n_micro_steps. If it has not,
- * all micro-steps have number 0, so this one may not be the first. Drop nothing if to_flush is set:
- * the current micro-step has several backwards, and the last of them has not ended yet. */
+/* Begin a step. If the previous step did not end, drop its partial sums. Also drop the gradients
+ * that have accumulated without communication, but only if n_micro_steps is above 1. Otherwise all
+ * micro-steps have number 0. This micro-step may then be a later one of its step, which still needs
+ * the accumulated gradients. If to_flush is set, drop nothing: this is not the first forward of its
+ * micro-step, and the gradients of the earlier forwards are still needed. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -73,9 +74,10 @@ static fsdp_status unshard(fsdp_state *state)
     return fsdp_param_group_unshard(state->param_group);
 }
 
-/* Begin a recomputation within backward. It does not change the recorded order of units. If there
- * is no tape, the unit is inside nested checkpointed modules, and its forward will run once
- * more. */
+/* Begin a recomputation: the unit is inside a checkpointed module, whose forward runs again in
+ * backward. This does not change the recorded order of units. If s->run->tape is NULL, the unit is
+ * also inside another checkpointed module, which is nested in the first one. The unit's forward
+ * will then run once more, when the nested module is recomputed. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -151,9 +153,10 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units, except those that are held. Some units are still unsharded for a backward that
- * will not run. If `also_kept` is false, also skip units that were requested or that stay unsharded
- * after backward. */
+/* Reshard all units, except those that are held. Some units are still unsharded because a backward
+ * was expected that will not run. A unit counts as kept if it was requested
+ * (fsdp_unit_unshard_async()) or if it stays unsharded after backward. Kept units are resharded
+ * only if `also_kept` is true. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -225,7 +228,8 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    /* Set to_flush again, because the backward of an earlier tape may have cleared it. */
+    /* The forward has set to_flush. But if several tapes are in use, the backward of another tape
+     * may have ended since then and have cleared to_flush. So set it again. */
     c->to_flush = true;
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
@@ -256,8 +260,9 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all gradients that are left. For example, another unit may have read a parameter.
- * Its gradient may then arrive after backward has left the unit that owns the parameter. */
+/* Post and reduce all gradients that are not reduced yet. Some of them may not even be posted: if a
+ * unit reads a parameter of another unit, the gradient of this parameter may arrive after backward
+ * has left the unit that owns the parameter. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -367,7 +372,8 @@ static fsdp_status add_member(fsdp_state *state, fsdp_module *module)
     return fsdp_module_add_hooks(module, &member->hooks, NULL);
 }
 
-/* Check that every module has room for its hooks. Then either all hooks are added or none. */
+/* Return an error if a module has no room for its hooks. Call this before any hook is added. Then
+ * either all hooks are added or none. */
 static fsdp_status check_hooks(fsdp_module *const *modules, size_t n)
 {
     for (size_t i = 0; i < n; i++)

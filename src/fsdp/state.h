@@ -169,8 +169,9 @@ bool fsdp_parameter_is_ignored(const fsdp_fully_shard_options *options, const fs
 bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around);
 /* Return true if only `m` and modules below it use p. */
 bool fsdp_parameter_is_inside(const fsdp_parameter *p, const fsdp_module *m);
-/* Implements fsdp_fully_shard_modules(). If `leave_shared` is true, skip parameters that modules
- * outside of this unit also use. They are for a unit around all of these modules. */
+/* Implements fsdp_fully_shard_modules(). If `leave_shared` is true, the unit does not get
+ * parameters that modules outside of the unit also use. Such a parameter is left for a larger unit,
+ * which contains all modules that use it. */
 FSDP_MUST_CHECK fsdp_status fsdp_make_unit(fsdp_module *const *modules, size_t n, fsdp_group *group,
                                            fsdp_device *device,
                                            const fsdp_fully_shard_options *options,

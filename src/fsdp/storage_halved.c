@@ -3,9 +3,9 @@
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Halves are used for sharded parameters and for a rank without peers. In two cases, every rank has
- * whole parameters of its own, and a gather casts them instead: under NO_SHARD, or if all peers are
- * replicas. */
+/* Halves are used for sharded parameters. They are also used if there is only one rank and NO_SHARD
+ * is not set. They are not used under NO_SHARD, or if all peers are replicas. In these two cases,
+ * every rank has whole parameters of its own, and a gather casts them. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;
@@ -30,10 +30,10 @@ static void leave_local(fsdp_tensor *local)
     fsdp_halved_detach(local->storage);
 }
 
-/* Return how much memory the pools may keep for a shard (Note [Idle memory] in buffer.h): the bytes
- * of the float32 values, minus those of the marks (src/base/halves.h). The shard itself has the
- * marks in addition to the values. So shard and pools together have at most twice the bytes of the
- * values. */
+/* Return how many bytes the pools may keep between steps for a shard of `numel` elements: see Note
+ * [Idle memory] in buffer.h. A halved shard has marks (src/base/halves.h) beside its float32
+ * values. The pools may keep the bytes of the values, minus the bytes of the marks. So values,
+ * marks and pools together have at most twice the bytes of the values. */
 static int64_t shard_bytes(int64_t numel)
 {
     return numel * (int64_t)sizeof(float) - fsdp_halves_words(numel) * (int64_t)sizeof(uint16_t);

@@ -3,14 +3,16 @@
  * Note [Once per host]. Under NO_SHARD every rank has its own whole master weights of the
  * parameters that train. But while a parameter is frozen, it is equal on all ranks. So it is stored
  * only once, in a shared buffer, and the local tensor of each rank is a view of the whole parameter
- * in this buffer. Reads do not wait, because the parameter is written only between two barriers,
- * when no rank has gathered it.
+ * in this buffer. Reads do not have to wait for writes: a write begins only when no rank has
+ * gathered the parameter, and no rank continues before the write has ended on all ranks.
  *
- * All ranks run the same program, so all of them write the parameter. Only the first rank writes to
- * the shared buffer. The other ranks write to private memory, which is freed at the end of the
- * write. The memory plan does not count this private memory: it exists only between steps, for one
- * parameter at a time. If the parameter's dtype is param_dtype, operations read the buffer.
- * Otherwise a gather casts from it. */
+ * All ranks run the same program, so a write of the parameter happens on all ranks. Only the first
+ * rank writes to the shared buffer. On the other ranks, the write goes to private memory, whose
+ * contents are not used. This memory is freed at the end of the write. The memory plan does not
+ * count it, because it exists only between steps, for one parameter at a time.
+ *
+ * If the parameter's dtype is param_dtype, operations read the shared buffer. Otherwise, a gather
+ * casts the parameter from the shared buffer to a copy. */
 #include "src/base/alloc.h"
 #include "src/comm/agree.h"
 #include "src/fsdp/param_storage.h"
@@ -209,8 +211,9 @@ const fsdp_param_storage fsdp_storage_host = {.name = "once per host",
                                               .create_local = create_local,
                                               .leave_local = leave_local};
 
-/* own_rows_of_copy is NULL: on ranks other than the first, an optimizer would compute the rows from
- * `unwanted` memory. */
+/* own_rows_of_copy is NULL, because an optimizer must not write the copy. During a write, the
+ * `local` of every rank except the first is the private memory `unwanted`, which is zero at first.
+ * An optimizer would compute wrong rows from these zeros and store them in the rank's copy. */
 const fsdp_param_storage fsdp_storage_host_cast = {.name = "once per host, cast",
                                                    .fits = fits_cast,
                                                    .unsharded = FSDP_MEMORY_COPY,

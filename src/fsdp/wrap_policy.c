@@ -289,8 +289,9 @@ static fsdp_status choose_below(plan *p, fsdp_module *m)
 
 /* --- choosing by size --- */
 
-/* Set *numel to the number of elements that a unit of `m` would have if no module inside `m` became
- * a unit. Ignored parameters and parameters that modules outside of `m` also use do not count. */
+/* Set *numel to the number of elements in the parameters of `m` and of all modules below `m`.
+ * Ignored parameters do not count. Parameters that modules outside of `m` also use do not count
+ * either. */
 static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
 {
     fsdp_parameter_list list;
@@ -387,10 +388,12 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* Chosen modules that have the same parent and class are neighbours. modules_per_unit of them form
- * one unit. If units[last] is the last module of its unit, set `members` [modules_per_unit] to all
- * its modules and return their number. Otherwise return 0. So a unit is made when its last module
- * is reached, after all units inside its modules. */
+/* Chosen modules that have the same parent and class are neighbours. Neighbours are divided, in the
+ * order of p->units, into units of modules_per_unit modules. The last of these units may have fewer
+ * modules. If units[last] is the last module of its unit, set `members` [modules_per_unit] to all
+ * modules of this unit and return their number. Otherwise return 0. The caller goes through
+ * p->units, so it makes a unit when it has reached the last module of the unit. By then, it has
+ * made all units inside these modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
