@@ -140,8 +140,10 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* Set *yes to true if the state under this number may belong to `parameter`. It is set to false if
- * a tensor of this state has another shape than the same state of `parameter` in this optimizer. */
+/* The checkpoint has optimizer state under this number. Set *yes to false if the shapes show that
+ * the state does not belong to `parameter`, and to true otherwise. The shapes show this if a tensor
+ * of the state, such as exp_avg, has another shape than the tensor of the same name that
+ * run->optimizer has for `parameter`. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {

@@ -186,10 +186,11 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
     return p->prefix && p->wrapper ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return the rank of a place. A smaller rank is better. The best places are the top of the
- * checkpoint and those below one of the keys `usual`. Among them, a place at a smaller depth is
- * better, because a deeper dict may contain a moving average of the model, or another model. The
- * same is true among the other, unusual places. */
+/* Return the rank of a place. A smaller rank is better. A place is usual if it is the top of the
+ * checkpoint or below one of the keys `usual`. Every usual place has a smaller rank than every
+ * unusual place. Among usual places, a smaller depth gives a smaller rank, because a deeper dict
+ * may contain a moving average of the model, or another model. Unusual places are compared by
+ * depth, too. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -205,10 +206,10 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* Return the score of a place. This is the number of its parameters, with one exception. `most` is
- * the largest number of parameters in any place. A place at the top or below one of the keys
- * `usual` also gets the score `most` if it has at least half of that number. It can then be chosen
- * although it lacks parameters, and the error message names those. */
+/* Return the score of a place. `most` is the largest number of parameters in any place. If a usual
+ * place (rank_of()) has at least half as many parameters, its score is `most`. This place can then
+ * be chosen although it lacks parameters, and an error message can name the missing parameters. In
+ * all other cases, the score is the number of parameters that the place has. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
@@ -341,7 +342,8 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* Count the numbers below `most` that belong to a parameter for which the place has state. */
+/* In the place `p`, the keys of the optimizer state are "state.<number>.<key>", where <number> is
+ * the number of a parameter. Count the numbers from 0 to most - 1 under which `p` has state. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;

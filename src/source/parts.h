@@ -14,15 +14,18 @@ typedef struct fsdp_parts {
 
 /* Find the checkpoints in `path`. If `path` is a checkpoint, or is not a folder, the result is
  * `path` itself. Otherwise, `path` and its subfolders checkpoint-<n> and checkpoint_<n> are
- * searched. The result contains each torch.save file, safetensors file and folder of
- * torch.distributed.checkpoint that is found. It also contains each of these subfolders that is a
- * Hugging Face model or in which no checkpoint is found. If nothing is found at all, the result is
- * `path`, and fsdp_source_open() then reports what was searched for. Call fsdp_parts_fini()
- * afterwards, even after a failure. */
+ * searched for torch.save files, safetensors files and folders of torch.distributed.checkpoint. The
+ * result contains all that are found. If such a subfolder is a Hugging Face model, or if no
+ * checkpoint is found in it, the result contains the subfolder itself.
+ *
+ * If nothing is found, the result is `path`. When the caller then passes `path` to
+ * fsdp_source_open(), the error says what was searched for. Call fsdp_parts_fini() afterwards, even
+ * after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts);
-/* List the contents of `path`: checkpoints in `parts`, and everything else in `others`. If `path`
- * itself is a checkpoint or a model, it is listed as one path, without the files that belong to it.
- * Whatever else is in the folder (an optimizer, random states, checkpoint-<n>) is listed, too.
+/* List the contents of `path`: checkpoints in `parts`, and everything else in `others`. If the
+ * folder `path` is itself a checkpoint or a model, `parts` contains `path`, and the files of this
+ * checkpoint or model are in neither list. The folder may also contain other things, such as an
+ * optimizer, random states or checkpoint-<n>. These are listed as in any other folder.
  *
  * @param parts out: what fsdp_parts_find() would find, and further torch.save files, which are
  *   recognized by their names or by their first bytes

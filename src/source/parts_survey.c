@@ -55,9 +55,10 @@ typedef struct survey {
     fsdp_parts *parts, *others;
 } survey;
 
-/* Return true if `path` belongs to the checkpoint in `dir`. Either the file is needed to read the
- * checkpoint, or `fsdp train` wrote the two together. `main` is the opened checkpoint, or NULL if
- * `dir` has none or it cannot be opened. */
+/* Return true if the file `path`, which has the name `name` in the folder `dir`, belongs to the
+ * checkpoint in `dir`. This is true for the data, metadata, indexes and checksums of the
+ * checkpoint, and for a trainer_state.json that `fsdp train` wrote. `main` is the opened
+ * checkpoint, or NULL if `dir` has no checkpoint or if the checkpoint cannot be opened. */
 static bool is_of_main(const fsdp_source *main, const char *dir, const char *path, const char *name)
 {
     if (strcmp(name, "trainer_state.json") == 0)

@@ -263,9 +263,10 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* Find the prefix that a wrapper added to the names of the model. The optimizer's keys have this
- * prefix, too. *wrapper is set to "" if there is no prefix, or if several models are equally near
- * to the top. */
+/* Find the prefix that a wrapper added to the names of the model's tensors. The caller needs it,
+ * because the keys of the optimizer contain the same names. *wrapper is set to "" if there is no
+ * prefix, or if several models are equally near to the top. `s` must be empty; it is empty again
+ * when the function returns. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

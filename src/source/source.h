@@ -41,8 +41,9 @@ typedef struct fsdp_source_item {
     const struct fsdp_dcp_item *dcp;
     /* Set if the parts of the tensor are in the files of several ranks. */
     const struct fsdp_joined *joined;
-    const fsdp_pickle_value *value; /* set in a torch.save file, except for joined tensors; NULL in
-                                       DCP, where plain values are read on request */
+    /* The value of the item in a torch.save file. NULL for a joined tensor, and in the other
+     * formats. (In DCP, fsdp_source_value() reads a plain value when it is called.) */
+    const fsdp_pickle_value *value;
 } fsdp_source_item;
 
 typedef struct fsdp_source fsdp_source;
@@ -74,8 +75,8 @@ typedef struct fsdp_source_placement {
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
 /* Set *is_sparse to true if a file that contains an item has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Return true if `path` is a file that contains items of the checkpoint. `path` must be a result of
- * realpath(). Files that an index names and files of other ranks are such files, too. */
+/* Return true if `path` is the file of an item (the field `file`), or a torch.save file of another
+ * rank that the source has opened. `path` must be a result of realpath(). */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list are adjacent. */

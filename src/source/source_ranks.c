@@ -153,8 +153,9 @@ static fsdp_status refuse_tensor(const joining *j, const char *why)
 }
 
 /* Check that the dict or list that contains the tensor has the same number of items in the file of
- * `rank` as in the opened file. With pipeline parallelism, the ranks have different tensors, and
- * the list of items would lack tensors that are not in the opened file. */
+ * `rank` as in the opened file. The check fails, for example, after pipeline parallelism, because
+ * each rank then saves tensors that other ranks do not have. The source lists only the tensors of
+ * the opened file, so it would lack tensors that are only in other files. */
 static fsdp_status check_same_keys(const joining *j, size_t rank)
 {
     const fsdp_pickle_value *own = find_in(j, rank_of(j->source->path), j->n_keys - 1);
@@ -202,9 +203,11 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the box of a part. The mesh dimensions are applied in turn: each one that shards the
- * tensor divides the remaining range into chunks, as torch.chunk() does, and one chunk remains.
- * Return true if the rank is the first of the ranks that have the same part. */
+/* Compute the box of a part: its offsets, which must be 0 before the call, and its sizes. The box
+ * is at first the whole tensor. Then each mesh dimension that shards the tensor divides the box
+ * into chunks, as torch.chunk() does. The part's coordinate in this mesh dimension selects the
+ * chunk that becomes the new box. Several ranks have the same part if a mesh dimension replicates
+ * the tensor. Return true if the part is from the first of these ranks. */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {

@@ -62,8 +62,9 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
     fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
-/* Append a value as Python shows it. Stop when the text is longer than `max` bytes. This also ends
- * the recursion, because each level appends text before it descends. */
+/* Append a value as Python shows it. Stop when the text is longer than `max` bytes. Because of this
+ * limit, the recursion ends even for a list that contains itself: each call appends at least one
+ * byte before it calls itself. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;

@@ -40,9 +40,11 @@ static const fsdp_pickle_value *odd_key(const fsdp_pickle_value *dict)
     return NULL;
 }
 
-/* Return true if the value is taken apart, so that its parts become items. As in
- * torch.distributed.checkpoint, dicts are taken apart, and lists that contain dicts or tensors. A
- * Counter of plain values, however, remains one value. */
+/* Return true if the value is taken apart, so that each of its parts is an item or is taken apart,
+ * too. Return false if the whole value is one item. As in torch.distributed.checkpoint, dicts are
+ * taken apart. Lists are taken apart if they contain dicts or tensors. Three kinds of dicts are not
+ * taken apart: an empty dict, a dict with a key that is neither text nor an int, and a Counter that
+ * contains neither dicts nor tensors. */
 static bool is_taken_apart(walk *w, const fsdp_pickle_value *v)
 {
     return (v->kind == FSDP_PICKLE_DICT && v->list.n > 0 && !odd_key(v) &&
@@ -142,8 +144,9 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Check that the outermost value is a list, or a dict whose keys can be keys of items. Dicts inside
- * it are not checked. If their keys cannot be keys of items, these dicts are plain values. */
+/* Check that the outermost value of the file is a list, or a dict whose keys are text or ints. A
+ * dict inside it may have other keys, because such a dict is not taken apart: the whole dict is one
+ * item. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];

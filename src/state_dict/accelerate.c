@@ -145,8 +145,9 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* Load the checkpoint folder `path`, which contains {key: dict}, into the tensors of *dict. Then
- * replace *dict by a new dict. It has the same tensors and the plain values of the checkpoint. */
+/* The folder `path` is a checkpoint of the nested dict {key: saved}. Load the tensors of `saved`
+ * into the tensors of *dict. Then destroy *dict, and set *dict to a new dict that contains the same
+ * tensors, and the plain values of `saved`. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {

@@ -47,8 +47,9 @@ struct fsdp_async_save {
     stage stage;
     fsdp_saved_error error; /* this rank's error; fsdp_async_save_wait() replaces it by the outcome
                                of all ranks */
-    stage failed_at; /* the stage that the save entered when `error` was set; unused without an
-                        error */
+    /* Says what failed. STAGE_WRITTEN: this rank failed to write its file. STAGE_ENDED: rank 0
+     * failed to complete the checkpoint. Meaningless if `error` is FSDP_OK. */
+    stage failed_at;
     fsdp_snapshot_stats stats; /* copied from the snapshot before the snapshot is destroyed */
 };
 
@@ -230,8 +231,9 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* Return `status`. If it is an error, also restore the save's error message. No lock is needed,
- * because the thread never changes an error that is set. */
+/* `status` is FSDP_OK or s->error.status. Return `status`. If it is an error, also set the message
+ * of the calling thread to that of s->error. The caller does not need to hold the lock: once
+ * s->error is an error, the thread that saves does not change it. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
@@ -249,8 +251,9 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Return the outcome of all ranks. Each rank first waits until its file is complete or has failed.
- * So no rank is still writing its file when the folder is removed. */
+/* Return the outcome of the save, which is the same on all ranks. This function first waits until
+ * every rank has written its file or has failed. If the save fails, the caller removes the folder
+ * afterwards, and no rank is still writing a file in it. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
@@ -294,8 +297,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        /* Make reads of the snapshot fail. The save is over, or it cannot succeed because a peer is
-         * lost. */
+        /* The save has ended on this rank, or it cannot succeed because a peer is lost. If a peer
+         * is lost, the thread may still be writing this rank's file. It ends soon, because it can
+         * no longer read the snapshot once the snapshot is closed. */
         fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
     }

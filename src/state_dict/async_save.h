@@ -33,11 +33,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_s
                                                   fsdp_async_save **save);
 /* Return the default limit of the staging memory of this rank, in bytes. */
 uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
-/* End a save after another part of the run has failed. The call does not communicate with the
- * peers, which may be in another call. Each rank's thread continues to write, and the folder gets
- * its final name once all ranks have written. If a peer has died, was stopped or has left, the save
- * is given up. On rank 0, the call returns the outcome of the save. Another rank returns its own
- * error if it has one. Otherwise it waits until rank 0 has renamed or removed the folder. */
+/* End a save after another part of the run has failed. The peers may be in other calls, so this
+ * call does not communicate with them. It waits while the threads finish the save: each thread
+ * writes its rank's file, and then the thread of rank 0 gives the folder its final name. The call
+ * stops waiting and gives up the save if a peer has died, was stopped or has left.
+ *
+ * On rank 0, the call returns the outcome of the save. On any other rank, it waits until this
+ * rank's save has failed, or until rank 0 has renamed or removed the folder. It then returns this
+ * rank's error, or FSDP_OK if this rank has none. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_finish(fsdp_async_save *save);
 /* Return this rank's error, or FSDP_OK if there is none so far. May be called while the save
  * runs. */

@@ -40,16 +40,18 @@ fsdp_status fsdp_box_of(const fsdp_tensor *t, fsdp_box *box)
     return FSDP_OK;
 }
 
-/* Return the rank in `group` of the process with rank `r` in the group of mesh dimension `d`. */
+/* Convert a rank from one group to another. `r` is the rank of a process in the group of mesh
+ * dimension `d`. Return the rank of the same process in `group`. */
 static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group *group)
 {
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* Return the coordinate in mesh dimension `d` of `rank`, a rank in `group`. Return -1 if the
- * coordinate cannot be computed. The ranks of the mesh are assumed to be in row-major order:
- * neighbours in dimension `d` have ranks that differ by the product of the sizes of the later
- * dimensions. */
+/* Return the coordinate of `rank` in mesh dimension `d`. `rank` is a rank in `group`. The function
+ * assumes that the ranks of the mesh are in row-major order in `group`. Then the ranks of any two
+ * neighbours in dimension `d` differ by the same number, the stride of the dimension. The function
+ * gets the stride from the two processes with coordinates 0 and 1. It returns -1 if one of them is
+ * not in `group`, or if the stride is not positive. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
     const int ranks = fsdp_spec_ranks(spec, d);
@@ -80,9 +82,10 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* Find the longest runs of elements of the box that are contiguous both in the whole tensor and in
- * the part. The elements of a run differ only in the dimensions [*split, ndim). Return the number
- * of elements of a run. */
+/* A run is a sequence of elements of the box that are contiguous in the whole tensor, and also in a
+ * tensor that contains only the box. Runs are as long as possible, and all have the same length.
+ * Return this length, in elements. Set *split to the first dimension in which a run may have
+ * several indices: in each dimension before *split, all elements of a run have the same index. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;

@@ -84,9 +84,11 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Make all copies. The tensors of a unit are adjacent in the list, so ranks wait for each other
- * only once per unit. If a copy fails, this rank still begins and ends the remaining writes
- * (fsdp_writing_next()), but copies nothing. Otherwise, its peers would wait forever. */
+/* Make all copies. Ranks wait for each other when a write begins. fsdp_writing_next() makes one
+ * write of consecutive tensors of the same unit, and the tensors of a unit are adjacent in the
+ * list. So ranks wait for each other only once per unit. If a copy fails, this rank makes no
+ * further copies. It still begins and ends a write for each remaining tensor, so that its peers do
+ * not wait forever. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;

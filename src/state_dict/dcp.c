@@ -245,9 +245,11 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load a box in pieces that fit into the staging buffer, and convert the values. The box is divided
- * along dimension `cut`. A piece has a range of indices in dimension `cut`, a single index in each
- * earlier dimension, and all indices in each later dimension. */
+/* Load `box` of the item into `to`, which has another dtype than the item. All values pass through
+ * the staging buffer. The box is therefore divided into pieces that fit into this buffer and that
+ * are contiguous in `to`. In one dimension, `cut`, a piece has a range of the box's indices. In
+ * each dimension before `cut`, it has one index. In each dimension after `cut`, it has all indices
+ * of the box. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {

@@ -2,8 +2,9 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* The tensors of a unit are adjacent in the dict, so ranks wait for each other only once per
- * unit. */
+/* Ranks wait for each other when a write begins. fsdp_writing_next() makes one write of consecutive
+ * tensors of the same unit, and the tensors of a unit are adjacent in the dict. So ranks wait for
+ * each other only once per unit. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

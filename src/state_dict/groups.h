@@ -18,8 +18,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_take_group(const fsdp_state_dict *dict, c
                                                   fsdp_optimizer_options *options);
 /* Return true if the parameter groups of torch's optimizer `optimizer` have an option `key`. */
 bool fsdp_state_group_has(const char *optimizer, const char *key);
-/* Return the name of the first option that is missing in `dict` although every version of torch
- * writes it for this optimizer. In `dict`, its name would be "<group>.<option>". Return NULL if
- * none is missing. */
+/* Check that `dict` contains "<group>.<option>" for each option that every version of torch writes
+ * for this optimizer. Return the name of the first option that is missing, without "<group>.", or
+ * NULL if none is missing. */
 const char *fsdp_state_group_lacks(const fsdp_state_dict *dict, const char *group,
                                    const char *optimizer);

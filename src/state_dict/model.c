@@ -107,7 +107,9 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        /* With broadcast_from_rank0, continue, because the other ranks wait for this rank. */
+        /* With broadcast_from_rank0, this is rank 0. It must still add a copy, with NULL as `from`.
+         * The other ranks add a copy for this parameter, too, and the lists of copies must be the
+         * same on all ranks. */
         if (!run->options->broadcast_from_rank0)
             return FSDP_OK;
     }

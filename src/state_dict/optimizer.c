@@ -312,7 +312,10 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    run->steps[i] = there ? 1 : 0; /* SGD counts no steps; 1: it has taken its first step */
+    /* This number is final only for SGD, whose state dict contains no number of steps. If the dict
+     * contains momentum for the parameter, SGD has taken at least one step, and 1 is enough to
+     * record this. */
+    run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
 
@@ -406,8 +409,8 @@ static fsdp_status read_dict(set_run *run, fsdp_module *module, bool has_values)
     return has_values ? check_strict(run) : FSDP_OK;
 }
 
-/* With broadcast_from_rank0, send the numbers of steps and the options that rank 0 has read to all
- * ranks. */
+/* With broadcast_from_rank0, only rank 0 has read the numbers of steps and the options from its
+ * dict. Broadcast them to all ranks. */
 static fsdp_status share_values(const set_run *run)
 {
     fsdp_group *group = run->options->group;

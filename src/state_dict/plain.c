@@ -5,8 +5,10 @@
 
 enum {
     MAX_DEPTH = 3,
-    MAX_PLAIN_BYTES = 64 << 20 /* largest size of an arena. A small pickle may refer to one value in
-                                  very many places, and each place gets a copy */
+    /* Largest size of the arena into which values are copied. A limit is necessary, because one
+     * value is copied once for each place that refers to it, and a small pickle can have very many
+     * such places. */
+    MAX_PLAIN_BYTES = 64 << 20
 };
 
 static fsdp_status allocate(fsdp_arena *arena, size_t bytes, void **memory)

@@ -36,10 +36,13 @@ bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
 /* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Finish a call that gets a state dict. `status` is the result of making `sharded`; an error is
- * returned. Without full_state_dict, *dict is set to `sharded` itself. With full_state_dict, the
- * call is collective. *dict is then set to a full dict, and `sharded` is freed, even if the call
- * fails. */
+/* Finish a call that gets a state dict. The caller has tried to make the dict `sharded`, and passes
+ * the result of this attempt as `status`.
+ *
+ * Without full_state_dict, this function sets *dict to `sharded`, or returns `status` if that is an
+ * error. With full_state_dict, it is collective. It sets *dict to a full dict that it makes from
+ * `sharded`. If a rank passes an error, the call fails on all ranks. `sharded` is freed in any
+ * case. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
@@ -67,8 +70,9 @@ typedef struct fsdp_state_copies {
     size_t n, cap;
 } fsdp_state_copies;
 
-/* Add a copy. `from` may be NULL. FSDP_ERR_INVALID if `from` is neither the whole tensor nor the
- * same part of it as `to`, or if `from` is not contiguous. */
+/* Add a copy from `from` to `to`. `to` is a local tensor, which is a part of a whole tensor. `from`
+ * may be this whole tensor, or the same part of it as `to`. It may be NULL if this rank has no
+ * values. FSDP_ERR_INVALID if `from` is another tensor or is not contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
 /* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one
@@ -86,10 +90,11 @@ struct fsdp_state_source {
     struct fsdp_snapshot_part *part;
     struct fsdp_async_save *save;
 };
-/* Create the manifest (dcp_manifest.h) of a save of `dict`. Entry i of the manifest is item i of
- * `dict`. The save reads the values of tensor i from sources[i]. `sources` [count] must outlive the
- * manifest. If `sources` is NULL, the save reads the tensors themselves, with the values that they
- * have at that time. */
+/* Create the manifest (dcp_manifest.h) of a save of `dict`. Entry i of the manifest describes item
+ * i of `dict`. If `sources` [count of dict] is not NULL and item i is a tensor, the save calls
+ * sources[i].read() to get the values of this tensor. `sources` must outlive the manifest. If
+ * `sources` is NULL, the save gets the values from the tensors of `dict` when it writes the file.
+ */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_manifest(const fsdp_state_dict *dict,
                                                      fsdp_state_source *sources,
                                                      fsdp_dcp_manifest **manifest);
@@ -126,9 +131,10 @@ void fsdp_state_write_plain(fsdp_pickle_writer *w, const fsdp_plain *value);
 
 /* Writes values into the tensor `to`, which is item `i` of the dict. */
 typedef fsdp_status fsdp_state_fill_fn(void *arg, size_t i, fsdp_tensor *to);
-/* Call `fill` for each tensor of the dict while a write to this tensor is open
- * (fsdp_writing_next()). Every rank makes this call with the same dict. If `fill` fails, this rank
- * still begins and ends the remaining writes, but does not call `fill` again. Otherwise, its peers
- * would wait forever. */
+/* Call `fill` for each tensor of the dict. During the call, a write to this tensor is open
+ * (fsdp_writing_next()). Every rank must call this function, with the same tensors in the same
+ * order, because ranks wait for each other when a write begins. If `fill` fails, this rank does not
+ * call `fill` again. It still begins and ends a write for each remaining tensor, so that its peers
+ * do not wait forever. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict,
                                                  fsdp_state_fill_fn *fill, void *arg);

@@ -39,8 +39,10 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* Append every item that is not in `order` yet and that has the same first n_keys keys as `first`.
- * Items that also have the same next key become adjacent. */
+/* The first n_keys keys of `first` lead to a dict. Append to `order` all items of this dict that
+ * are not in `order` yet, including the items of dicts inside it. When the loop reaches the first
+ * item of an inner dict, all items of this inner dict are appended at once, so they become
+ * adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -92,7 +94,10 @@ typedef struct writing {
     fsdp_state_dict *dict; /* copy of the caller's dict, in the order of nest() */
     fsdp_state_dict *data; /* the items of `dict`, but each tensor only once */
     bool local;            /* save only this rank's parts */
-    size_t *first;   /* [items of `dict`] index of the first item that has the item's tensor */
+    /* [items of `dict`] first[i] is i, unless the tensor of item i is also the tensor of an earlier
+     * item, as for tied parameters. Then first[i] is the index of the first item with this
+     * tensor. */
+    size_t *first;
     size_t *numbers; /* [items of `dict`] number of the item's tensor in `writer` */
     fsdp_torch_writer *writer;
 } writing;
