@@ -1,6 +1,6 @@
 /* Builds batches and counts their references. A batch is one block of memory: the struct, followed
- * by its arrays. All rows are checked and the sizes of the arrays are computed first. Then the
- * block is allocated and filled, which fails only if there is no memory. */
+ * by its arrays. fsdp_batch_build() first checks all rows and computes the sizes of the arrays. It
+ * then allocates the block, which fails only if there is no memory, and fills it. */
 #include "src/batch/batch.h"
 
 #include <assert.h>
@@ -185,9 +185,10 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
 }
 
 /* Set the labels of one row of a causal model. As in transformers, the label of token i is
- * labels[i + 1] of the row, or source[i + 1] if the row has no labels. The last token of a document
- * gets FSDP_IGNORE_INDEX, with one exception: the row's last token has a label if the row has one
- * more label than tokens. */
+ * row->labels[i + 1]. If the row has no labels, the label is the next token, row->source[i + 1].
+ * The last token of a document has no next token in its document, so its label is
+ * FSDP_IGNORE_INDEX. There is one exception: if the row has one more label than tokens, the last
+ * token of the row gets the last label. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;

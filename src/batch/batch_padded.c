@@ -30,8 +30,9 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows of a batch without padding, while they are made. Their arrays are in one block, which is
- * large enough for all columns of the padded arrays. */
+/* The rows of a batch, from which the padding has been removed. pack_row() sets them one after
+ * another. All arrays of the rows are in one block, which has room for all columns of the padded
+ * arrays. */
 typedef struct packing {
     const fsdp_padded *p;
     fsdp_task task;

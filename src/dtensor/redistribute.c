@@ -1,9 +1,11 @@
 /* Changes the placements of DTensors, one mesh dimension at a time.
  *
- * The part of a tensor that one mesh dimension makes may be divided further by later mesh
- * dimensions. So a change has two passes. The first one goes backwards, from the last mesh
- * dimension to the first one whose placement changes, and makes each of these dimensions Replicate.
- * The second one goes forwards over the same dimensions and applies the new placements. */
+ * If a mesh dimension divides a tensor into parts, later mesh dimensions may divide these parts
+ * further. So the placement on a mesh dimension can be changed only while all later mesh dimensions
+ * are Replicate. Therefore a change has two passes. The first pass goes backwards, from the last
+ * mesh dimension to the first one whose placement changes, and makes each of these dimensions
+ * Replicate. The second pass goes forwards over the same dimensions and applies the new
+ * placements. */
 #include <string.h>
 
 #include "src/base/alloc.h"

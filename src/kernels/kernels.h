@@ -1,10 +1,11 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
- * and of src/fsdp. Each device has a constant table of these functions. The CPU has one table per
- * ISA (x86-64, x86-64-v3, x86-64-v4), which is chosen by CPUID when the context is created. All
- * arguments are raw pointers and sizes. The caller has checked all shapes. Tensors are contiguous
- * and row-major, unless a leading dimension (ld, in elements) is given. "dtype f" means float32,
- * bfloat16 or float16. All arrays of dtype f in a call have the same dtype, unless the function has
- * two dtype arguments. Arithmetic is in float32.
+ * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
+ * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). It chooses one of them
+ * when a context is created: that of the best ISA that CPUID reports, unless the caller names
+ * another ISA. All arguments are raw pointers and sizes. The caller has checked all shapes. Tensors
+ * are contiguous and row-major, unless a leading dimension (ld, in elements) is given. "dtype f"
+ * means float32, bfloat16 or float16. All arrays of dtype f in a call have the same dtype, unless
+ * the function has two dtype arguments. Arithmetic is in float32.
  *
  * Determinism: results depend on shapes and values alone, never on the number of threads, and two
  * calls give the same bits. Sums over rows are divided into blocks of a fixed size, and the blocks

@@ -320,9 +320,9 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* Run cast_inputs hooks on x. They are those of the modules on the path from `top` down to m,
- * without `top` itself, outermost first. If a hook casts x, drop x and return the new tensor.
- * Otherwise return x. */
+/* Run cast_inputs hooks on x. The hooks are those of the modules on the path from `top` down to m.
+ * The hooks of `top` itself do not run, the hooks of m do. Those of the outermost module run first.
+ * If a hook casts x, drop x and return the new tensor. Otherwise return x. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,
                                fsdp_tensor *x)
 {

@@ -97,8 +97,9 @@ void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tenso
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
 /* Return the address of this rank's rows of p in the copy that operations will read, and set *dtype
  * to the dtype of the copy. Return NULL if no copy is kept (Note [Kept copies] in
- * src/fsdp/param_storage.h) or if the rows are not one block of it. Call this once per write of
- * p->local, after the write has begun. The caller must then write all these rows. */
+ * src/fsdp/param_storage.h). Also return NULL if this rank's rows are not contiguous in the copy.
+ * Call this once per write of p->local, after the write has begun. The caller must then write all
+ * these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
 /* Apply the pending dtypes: the owner of each parameter stores it in its pending dtype from now on.
  * A dtype is pending after a parameter was frozen or unfrozen, or when a load is about to begin.
@@ -134,13 +135,17 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
  * themselves, or if the model has only one layer. */
 
 /* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is their
- * module, or NULL if the model computes them without calling a module. The only layer of a model
- * never calls them: it is also the last layer, which may have another forward. */
+ * module, or NULL if the model computes them without calling a module. In a model with only one
+ * layer, the result is false. That layer is also the last layer, and a model may replace the
+ * forward of its last layer. fsdp_module_call_embedding() cannot do that: it always calls the
+ * layer's own forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
-/* Call a first layer that calls the embeddings. This is fsdp_module_call() with the layer's
- * forward, but in.t[0] is replaced by embed(s, m). The cast_inputs hooks of the modules on the path
- * from m down to the layer, without m itself, cast that tensor. */
+/* Call the first layer of a model. Use this function instead of fsdp_module_call() if
+ * fsdp_first_layer_embeds() is true. It does what fsdp_module_call() does with the layer's own
+ * forward, with one difference: the layer's first input is not in.t[0] but the embeddings, which
+ * embed(s, m) returns. No module has cast the embeddings as its input. So they are cast by the
+ * cast_inputs hooks of the modules below m on the path to the layer, and of the layer itself. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

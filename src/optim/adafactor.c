@@ -148,9 +148,9 @@ typedef struct work {
     fsdp_tensor *factors; /* F32: the row factors of one matrix, followed by its column factors */
 } work;
 
-/* Indices of the numbers that a row contributes to the sums of the first round. For a matrix, one
- * number for each column follows at COLUMNS. A parameter that is not a matrix has only
- * PARAM_SQUARES. */
+/* Indices of the numbers that a row contributes to the sums of the first round. PARAM_SQUARES is
+ * the sum of p^2 over the row. ROW_MEANS is the row's element of exp_avg_sq_row. COLUMNS + j is g^2
+ * + eps1 in column j of the row. Only matrices have ROW_MEANS and COLUMNS. */
 enum {
     PARAM_SQUARES,
     ROW_MEANS,
@@ -278,8 +278,9 @@ static fsdp_status put_moments(const work *w, size_t i)
     return FSDP_OK;
 }
 
-/* Uses the totals of the first round. Every rank stores the state RMS and, for a matrix,
- * exp_avg_sq_col, even if the rank has no rows. */
+/* Computes RMS(p) from the totals of the first round. For a matrix, also computes the mean of
+ * exp_avg_sq_row and updates exp_avg_sq_col. Every rank stores the state RMS and all of a matrix's
+ * exp_avg_sq_col, so this function also runs on ranks that have no rows of the parameter. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];

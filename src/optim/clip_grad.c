@@ -76,15 +76,16 @@ static void add_to_norm(const grad_norm *norm, double *sum, double x)
         *sum = x > *sum || isnan(x) ? x : *sum; /* NaN stays NaN */
 }
 
-/* Combines the numbers of n rows into one, in rows[0]. */
+/* Combines the numbers rows[0] to rows[n - 1] into one number, which replaces rows[0]. */
 static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 {
     for (int64_t r = 1; r < n; r++)
         add_to_norm(norm, &rows[0], rows[r]);
 }
 
-/* Computes one number for each row of a gradient that this rank has, and stores the sums of these
- * numbers in `sums`. `scratch` has room for the rows of any one tensor. */
+/* For each gradient, computes one number for each row that this rank has. fsdp_row_sums_put() then
+ * adds up these numbers and stores the sums in `sums`. `scratch` has room for the numbers of one
+ * gradient, whichever has the most rows. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -117,8 +118,8 @@ static fsdp_status gather_sums(const grad_norm *norm, fsdp_row_sums *sums)
     return status == FSDP_OK ? fsdp_row_sums_gather(sums) : status;
 }
 
-/* Returns the combined number of a whole tensor. On meta there are no values, and the result is
- * 0. */
+/* Returns the total of one gradient over all its rows: the sum of |x|^p or, for the infinity norm,
+ * the largest |x|. On meta there are no values, and the result is 0. */
 static double sum_of(const fsdp_row_sum *s)
 {
     return s->total ? s->total[0] : 0.0;

@@ -174,8 +174,8 @@ static fsdp_status max_over_ranks(const fsdp_grad_scaler *s, const fsdp_paramete
     return FSDP_OK;
 }
 
-/* Sets *p to the entry of this optimizer, which is added if there is none. The pointer is valid
- * until the next call. */
+/* Sets *p to the entry of this optimizer. If the optimizer has no entry yet, this function adds
+ * one. The pointer is valid until the next call. */
 static fsdp_status progress_of(fsdp_grad_scaler *s, const fsdp_optimizer *optimizer, progress **p)
 {
     size_t i = 0;
@@ -234,8 +234,8 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* Grows the scale after growth_interval updates without inf. If the scale would overflow float32,
- * its type in PyTorch, it stays as it is. */
+/* Grows the scale after growth_interval updates without inf. PyTorch stores the scale as float32.
+ * If the grown scale would overflow float32, the scale stays as it is. */
 static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);

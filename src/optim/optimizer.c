@@ -226,9 +226,10 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state of zeros. It is offloaded if the parameter is offloaded. The exceptions are the
- * small states of an optimizer that has `whole`: its steps read these states of all parameters at
- * once, so they stay in memory. */
+/* Creates a state tensor of zeros. It is offloaded if its parameter is offloaded, with one
+ * exception. If the optimizer has `whole`, a step reads the small states of all parameters at once,
+ * so these states stay in memory. A state is small unless it has the shape of a parameter of two or
+ * more dimensions. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -366,8 +367,9 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What the updates of a step need. Element-wise updates use grad_scale and scratch. An optimizer
- * with `whole` passes grad_scale to its begin(), which sets `work`. */
+/* What the updates of one step need. If the optimizer has `whole`, its begin() takes grad_scale and
+ * sets `work`, and `scratch` is NULL. Otherwise the element-wise updates use grad_scale and
+ * `scratch`, and `work` is NULL. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;

@@ -55,14 +55,15 @@ typedef struct fsdp_step_item {
     int64_t step;              /* steps that the parameter has taken, including this one */
 } fsdp_step_item;
 
-/* The shape of a float32 state tensor, relative to the shape of its parameter. If the state has
- * dimension 0 of the parameter, it is sharded like the parameter. */
+/* The shape of a float32 state tensor, relative to the shape of its parameter. A state that has the
+ * parameter's dimension 0 is sharded like the parameter. If a state does not have this dimension,
+ * every rank has all of the state. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* there is no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
-    /* The parameter's shape without the second-to-last dimension. The state of a matrix is not
-     * sharded: every rank has all of it. */
+    /* The parameter's shape without the second-to-last dimension. In a matrix, this is dimension 0,
+     * so every rank has all of the state. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;

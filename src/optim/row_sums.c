@@ -39,8 +39,9 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
     *end *= s->inner;
 }
 
-/* Returns how many numbers each rank sends for the item. All ranks send the same number, which is
- * that of the rank with the most segments. */
+/* Returns how many numbers each rank sends for the item. Ranks may have different numbers of
+ * segments, but a gather takes equally many numbers from each rank. So each rank sends as many
+ * numbers as the rank with the most segments. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {
     int64_t most = 0;

@@ -19,9 +19,11 @@
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_row_sum {
-    /* The next fields are set by the caller. Dimension 0 of the whole tensor has `rows` entries.
-     * Each entry has `inner` rows: one, or the rows of all matrices in the entry. Each of these
-     * rows contributes `width` numbers, which are added up over all rows of the tensor. */
+    /* The caller sets the next fields. Dimension 0 of the whole tensor has `rows` entries. Each
+     * entry consists of `inner` rows. `inner` is 1 if an entry is a single row. If an entry
+     * consists of matrices, `inner` is the number of rows of all these matrices. Each row
+     * contributes `width` numbers. Each of these numbers is added up over all rows of the
+     * tensor. */
     fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
@@ -50,9 +52,11 @@ void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has fa
  *         e = fsdp_row_segment_end(b, item->end);
  * and item->own has them in this order. */
 int64_t fsdp_row_segment_end(int64_t begin, int64_t end);
-/* For each segment of the item, set number `column` to the sum (or the maximum) of `rows` over the
- * segment. `rows` has one number for each row of this rank. */
+/* `rows` has one number for each row of this rank. For each segment of the item, combine the
+ * numbers of the segment's rows: add them up, or take the largest. Store the result as number
+ * `column` of the segment. */
 void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows);
-/* Compute the totals of all items. Collective. There is one gather for each group of ranks, in the
- * order of the first items of the groups. */
+/* Compute the totals of all items. Collective. Each process group does one gather for all items
+ * that have this group. The gathers follow each other in the order in which the groups first occur
+ * in the items. */
 FSDP_MUST_CHECK fsdp_status fsdp_row_sums_gather(fsdp_row_sums *sums);

@@ -102,10 +102,11 @@ static bool is_operation(fsdp_trace_category category)
            category == FSDP_TRACE_OPERATION;
 }
 
-/* Find or create the entry for a name and detail. They are static strings, so pointers are compared
- * instead of texts. If two source files have the same name, it gets two entries, which are merged
- * when they are printed. Return NULL if the table is full or if the category is FSDP_TRACE_REST,
- * whose names are not static. */
+/* Find or create the entry for a category, a name and a detail. Names and details are static
+ * strings, so this function compares pointers instead of texts. If two source files use the same
+ * name, their strings may have different addresses. The name then has two entries, which
+ * fsdp_profile_make_names() merges. Return NULL if the table is full. Also return NULL if the
+ * category is FSDP_TRACE_REST, because its names are not static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {

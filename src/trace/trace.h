@@ -32,8 +32,8 @@ typedef enum fsdp_trace_category {
 
 enum {
     FSDP_TRACE_LABEL = 64,   /* size of an event's label in bytes, including NUL */
-    FSDP_TRACE_COUNTERS = 8, /* maximum number of counters of a sample; each is the memory for one
-                                purpose */
+    FSDP_TRACE_COUNTERS = 8, /* maximum number of counters in a sample; a counter is the number of
+                                bytes that are allocated for one purpose */
     FSDP_TRACE_NAMES = 256   /* maximum number of sums by name; the time of further names is added
                                 only to their categories */
 };
@@ -53,7 +53,8 @@ typedef struct fsdp_trace_sum {
     int64_t wall_ns, cpu_ns, calls;
 } fsdp_trace_sum;
 
-/* The sum of all pieces that have this name. For operations, they also have this `detail`. */
+/* The sum of all pieces that have the same category and the same name. If they are operations
+ * (FSDP_TRACE_MATMUL, _ATTENTION, _OPERATION), the pieces also have the same `detail`. */
 typedef struct fsdp_trace_entry {
     /* Static strings. `detail` is NULL if there is none or if the pieces are not operations. */
     const char *name, *detail;
@@ -78,8 +79,8 @@ void fsdp_trace_step_end(fsdp_trace *trace);
 /* The trace of the calling thread; NULL: nothing is traced. */
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
-/* Called by the inline functions below, and by callers that record samples, if a trace is
- * attached. */
+/* Call these functions only while a trace is attached. The inline functions below call the first
+ * three. src/tensor/device.h calls fsdp_trace_add_sample(). */
 void fsdp_trace_open(fsdp_trace *trace, fsdp_trace_category category, const char *name,
                      const char *detail);
 void fsdp_trace_close(fsdp_trace *trace);
@@ -119,7 +120,8 @@ const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i);
 const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i);
 /* Return the number of events that were overwritten in the ring. */
 uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
-/* Return the sum of each category over all steps. `calls` is the number of its events. */
+/* Return an array with the sum of each category over all steps. `calls` is the number of events
+ * that the category has had. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
 /* Return [*n] sums by name over all steps, in no particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);

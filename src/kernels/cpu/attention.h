@@ -64,8 +64,9 @@ typedef struct fsdp_cpu_attention_rows {
     /* Computes P from S: probabilities with dropout, not yet divided by their sum. Also writes lse
      * and inverse. */
     void (*forward)(const fsdp_attention_block *block);
-    /* Computes P and dS from S and dP. P is divided by its sum and has dropout; dS is not yet
-     * multiplied by the scale. Adds the gradient of the bias to d_bias. */
+    /* Computes P and dS from S and dP. P is divided by the sum of its row, and dropout is applied
+     * to it. dS is not multiplied by the scale; the caller does this later. If d_bias is not NULL,
+     * also adds dS to it. */
     void (*backward)(const fsdp_attention_block *block);
     /* Row i of dst = row i of src * factors[i] * factor. Rows have `width` elements, and src is
      * f32. If factors is NULL, all factors[i] are 1. */
@@ -127,9 +128,10 @@ size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 
-/* Compute scores [padded_rows, padded_keys] = X K^T. `x` is the block's rows of q, and `keys` is
- * the panel of k. For dP they are the rows of d_out and the panel of v. The rows of x are first
- * packed into `left`. Scores outside [rows, keys] are undefined. */
+/* Compute scores [padded_rows, padded_keys] = X K^T. To compute S, pass the block's rows of q as
+ * `x` and the panel of k as `keys`. To compute dP, pass the block's rows of d_out as `x` and the
+ * panel of v as `keys`. This function first packs the rows of x into `left`. Only the first
+ * block->rows rows and block->keys columns of the scores are defined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,
                                                         const fsdp_attention_slice *x,

@@ -1,21 +1,23 @@
 /* Attention with our own tiles (tile.h). Note [Attention in blocks] in attention.h gives the
  * formulas.
  *
- * Note [Strips]. Scores are computed for one strip at a time. A strip is eight queries, as many as
- * a tile has rows. So its scores are still in the first-level cache when they are turned into
- * probabilities or gradients. In backward, one pass over the strip turns S and dP into P and dS.
- * The pass writes them in the layouts that the next products need: dS in rows for dQ, P^T in packed
- * tiles for dV, and dS^T in packed tiles for dK. The products for dV and dK sum over queries. Eight
- * queries are too few for them, so they run once for a block of several strips.
+ * Note [Strips]. Scores are computed for one strip of queries at a time. A strip is eight queries,
+ * because a tile has eight rows. With so few queries, the scores of a strip are still in the
+ * first-level cache when they are turned into probabilities or gradients. In backward, one pass
+ * over the strip turns S and dP into P and dS. The pass writes them in the layouts that the next
+ * products need: dS in rows for dQ, P^T in packed tiles for dV, and dS^T in packed tiles for dK.
+ * The products for dV and dK sum over queries. Eight queries are too few for these products, so
+ * they run once for a block of several strips.
  *
  * With AMX, a strip is 32 queries. One call of softmax() handles 16 of them, and one call of
  * gradient() eight.
  *
  * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed:
- * dV^T = dO^T P and dK^T = Q^T dS. In this form P and dS are the right operand. The rows of a
- * strip's P and dS are queries, and two of these rows together already are one row of a panel of B
- * (tile.h). As the left operand, P and dS would have to be transposed, which takes as many
- * instructions as the gradient itself. What is transposed instead is smaller: dO and Q, which have
+ * dV^T = dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no
+ * transposition. A row of P or dS has the values of one query, and one row of a packed panel of B
+ * has two rows of B (tile.h). So two rows of P or dS are stored directly as one row of a panel. If
+ * P and dS were the left operand, they would have to be transposed, which takes as many
+ * instructions as computing them. What is transposed instead is smaller: first dO and Q, which have
  * fewer columns than P and dS, and at the end the sums dV^T and dK^T.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
@@ -56,8 +58,9 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta; /* [rows], as in fsdp_attention_block */
     /* 1 / (1 - dropout_p). dP is multiplied by it where dropout keeps an element. */
     float keep_factor;
-    /* Where P and dS are stored for the products dV and dK. The addresses are in the tile of the
-     * strip's first column, at the lane of its first row. */
+    /* Where P and dS are stored for the products dV and dK. Each address is that of one lane in a
+     * packed tile. The tile is the one of the strip's first column, and the lane is the one of the
+     * strip's first row. */
     char *p_tiles, *d_s_tiles;
     /* Bytes from one tile (8 keys) to the next; with AMX, from one panel (32 keys) to the next. */
     int64_t tile_bytes;
@@ -69,9 +72,10 @@ typedef struct fsdp_attention_gradient {
 /* The functions that work on strips. There is one table for each kind of tiles (tile.h). */
 typedef struct fsdp_cpu_attention_strips {
     /* Computes probabilities from the scores and writes them to `p`, whose rows are p_ld elements
-     * apart. They are not yet divided by their sum, and they are zero outside the visible columns.
-     * If their dtype is f32, `p` may be the same memory as the scores. Also writes lse[r], and
-     * inverse[r] = 1 / (the sum of row r before dropout), or 0 for a query that sees no key. */
+     * apart. The probabilities of a row are not yet divided by their sum. Outside the visible
+     * columns they are zero. If the probabilities are f32, `p` may be the same memory as the
+     * scores. Also writes lse[r] and inverse[r] for each row r. inverse[r] is 1 / (the sum of row r
+     * before dropout). For a query that sees no key, it is 0. */
     void (*softmax)(const fsdp_attention_strip *strip, void *p, int64_t p_ld, float *lse,
                     float *inverse);
     /* Computes P and dS from S (the strip's scores) and dP. */
@@ -147,12 +151,12 @@ const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, in
 void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
                              int64_t query, int64_t rows);
 
-/* Note [Bias tables]. A head has a table of biases and a table of their gradients, with an entry
- * for each difference key - query. This entry has index key - query + queries - 1 +
- * FSDP_ATTENTION_MARGIN. In the table of biases it is the bias times log2(e). A strip also reads
- * and changes entries beyond its rows and columns, so both tables have a margin at both ends. For
- * some entries, position_bias has no element. These entries are 0 in the table of biases, and they
- * are ignored in the table of gradients. */
+/* Note [Bias tables]. A head has two tables: one of biases, and one of the gradients of biases.
+ * Each table has an entry for each difference key - query, with index key - query + queries - 1 +
+ * FSDP_ATTENTION_MARGIN. An entry of the table of biases is the bias times log2(e). A strip also
+ * reads and changes entries beyond its rows and columns, so both tables have a margin at both ends.
+ * For some entries, position_bias has no element. These entries are 0 in the table of biases, and
+ * they are ignored in the table of gradients. */
 enum {
     FSDP_ATTENTION_MARGIN = 16
 };

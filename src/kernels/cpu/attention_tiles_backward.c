@@ -11,8 +11,8 @@ enum {
     LANE_BYTES = ROWS * FSDP_TILE_LANE_BYTES, /* bytes of one lane of k in a tile */
     BLOCK_ROWS = 64,      /* queries in a block; the products for dK and dV sum over them */
     AMX_BLOCK_ROWS = 128, /* the same with AMX, whose products are faster */
-    /* The most elements of P^T in a block; dS^T has as many. If the sequence is long, this reduces
-     * the number of queries in a block. */
+    /* The most elements of P^T in a block; dS^T has as many. P^T has an element for each key and
+     * each query of the block. If there are many keys, the block therefore has fewer queries. */
     BLOCK_ELEMENTS = 1 << 17,
     PANEL_ROW = FSDP_AMX_PANEL_ROW
 };
@@ -37,8 +37,9 @@ static int64_t min(int64_t x, int64_t y)
     return x < y ? x : y;
 }
 
-/* With AMX, the columns of the sums are keys. Returns the row stride of these sums, in elements. It
- * is never a multiple of 256, because rows that far apart would evict each other from the cache. */
+/* With AMX, the sums d_k and d_v are stored transposed, so their columns are keys. Returns the row
+ * stride of these sums, in elements. The stride is never a multiple of 256 elements, because rows
+ * that far apart would evict each other from the cache. */
 static int64_t transposed_ld(int64_t keys)
 {
     const int64_t columns = fsdp_attention_round(keys, FSDP_AMX_COLUMNS);
@@ -113,10 +114,10 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* One strip of a block: queries [query, query + rows). `range` includes the keys that these queries
- * see, and `block` the keys that any query of the block sees. In the packed P^T and dS^T of the
- * block, a lane is one query, or in bf16 a pair of queries. The block has `depth` lanes. The strip
- * begins at lane `lane`. */
+/* One strip of a block. The strip has queries [query, query + rows). `range` includes the keys that
+ * the queries of the strip see. `block` includes the keys that any query of the block sees. The
+ * packed P^T and dS^T of the block have `depth` lanes. A lane is one query in f32, and a pair of
+ * queries in bf16. The strip begins at lane `lane`. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;
@@ -279,8 +280,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added. This is not needed if the first block has
- * all keys, since it then overwrites all sums. */
+/* Sets the sums to zero before the first block is added. If the first block has all keys, its
+ * products overwrite all sums, and this function does nothing. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {

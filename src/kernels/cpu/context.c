@@ -75,10 +75,11 @@ static bool has_amx(void)
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Return true if multiplying bf16 by vdpbf16ps is faster than widening it and multiplying by FMA.
- * On AMD's CPUs and on Cooper Lake, vdpbf16ps does twice the work of an FMA in the same time. On
- * Intel's CPUs since Sapphire Rapids, it takes four times as long (measured: docs/performance.md).
- * These CPUs have AMX, but a virtual machine may hide it. Widening is then the fastest way. */
+/* Return true if multiplying bf16 by vdpbf16ps is faster than widening bf16 and multiplying by FMA.
+ * One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake, it takes as long as
+ * one FMA, so it is faster. On Intel's CPUs since Sapphire Rapids, it takes as long as four FMAs
+ * (measured: docs/performance.md), so it is slower. These CPUs also have AMX, which is faster than
+ * both, but a virtual machine may hide AMX. Widening is then the fastest way. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();

@@ -48,7 +48,7 @@ extern const fsdp_cpu_few_rows fsdp_cpu_few_rows_x86_64_v4;
 
 /* Return the table of the context's ISA; NULL below AVX2. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of_isa(const fsdp_kernel_context *c);
-/* Return the table for GEMMs of few rows with this dtype. Return NULL if oneDNN or our tiles
- * compute such GEMMs: below AVX2, if the multiplier is oneDNN, and with AVX-512 for a dtype that is
- * multiplied without widening. */
+/* Return the table for GEMMs of few rows with this dtype. Return NULL if other code computes such
+ * GEMMs. This is so in three cases: the ISA is below AVX2; the multiplier is oneDNN; or the ISA has
+ * AVX-512 and our tiles multiply this dtype without widening it. */
 const fsdp_cpu_few_rows *fsdp_cpu_few_rows_of(const fsdp_kernel_context *c, fsdp_dtype dtype);

@@ -32,15 +32,15 @@ static int64_t ceil_div(int64_t x, int64_t by)
     return (x + by - 1) / by;
 }
 
-/* Divides n into parts of about equal length, at most `most`, and returns that length, rounded up
- * to a multiple of `unit`. */
+/* Divides n into parts of about equal length. There are as few parts as possible with at most
+ * `most` elements each. Returns the length of a part, rounded up to a multiple of `unit`. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = ceil_div(n, most > unit ? most : unit);
     return ceil_div(ceil_div(n, parts), unit) * unit;
 }
 
-/* Returns the number of lanes of `k` elements. */
+/* Returns the number of lanes that `k` elements take. */
 static int64_t depth_of(const gemm *g, int64_t k)
 {
     return g->tiles->widens ? k : fsdp_tile_depth(g->args->ab_dtype, k);
@@ -146,8 +146,9 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of the thread that has the most work, in multiplications per lane of k. Each
- * task packs its part of B. If A is packed, each task also packs its part of A. */
+/* Returns the cost of the thread that has the most work. The unit of the cost is one multiplication
+ * for each lane of k. A task multiplies, and it packs its part of B. If A is packed, it also packs
+ * its part of A. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;

@@ -4,13 +4,14 @@
 #include "src/kernels/cpu/context.h"
 
 typedef struct fsdp_cpu_panels {
-    /* Copy src [rows, columns] with leading dimension ld to the upper left part of dst [dst_rows,
-     * dst_columns], which is dense. Set the rest of dst to zero. `from` is a float dtype; `to` is
-     * `from` or f32. */
+    /* Copy src [rows, columns] with leading dimension ld to the upper left part of the panel dst
+     * [dst_rows, dst_columns]. Set the rest of the panel to zero. The panel is dense. The dtype
+     * `from` of src is f32, bf16 or f16. The dtype `to` of the panel is `from` or f32. */
     void (*pack)(void *dst, fsdp_dtype to, int64_t dst_rows, int64_t dst_columns, const void *src,
                  fsdp_dtype from, int64_t ld, int64_t rows, int64_t columns);
-    /* Copy the upper left part of src to dst [rows, columns], which has leading dimension ld. src
-     * is dense and has src_columns columns. `from` is `to` or f32. */
+    /* Copy the upper left part of the panel src to dst [rows, columns], which has leading dimension
+     * ld. The panel is dense and has src_columns columns. The dtype `to` of dst is f32, bf16 or
+     * f16. The dtype `from` of the panel is `to` or f32. */
     void (*unpack)(void *dst, fsdp_dtype to, int64_t ld, const void *src, fsdp_dtype from,
                    int64_t src_columns, int64_t rows, int64_t columns);
 } fsdp_cpu_panels;

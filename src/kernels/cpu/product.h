@@ -6,8 +6,8 @@
 
 /* The shape of a product: C[m, n] = op(A) op(B) (+ C) (+ bias[n]), with m, n, k > 0. Fields have
  * the same names as in fsdp_gemm_args. A and B are f32, or bf16 if fsdp_cpu_multiplies_bf16(). C is
- * f32 or has the dtype of A and B. oneDNN is faster on a panel whose leading dimension equals its
- * row length. */
+ * f32 or has the dtype of A and B. A leading dimension may be longer than a row, but oneDNN is
+ * faster with a dense matrix, whose leading dimension equals the length of a row. */
 typedef struct fsdp_cpu_product {
     int64_t m, n, k;
     int64_t lda, ldb, ldc;
@@ -32,19 +32,21 @@ void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
 /* Return true if the CPU has AVX512-BF16 and DNNL_MAX_CPU_ISA does not forbid it. */
 bool fsdp_cpu_has_bf16(void);
-/* Return true if oneDNN multiplies bf16 matrices directly. Otherwise they are widened first: if the
- * CPU has no AVX512-BF16, or if the context's ISA is below x86-64-v4. On plain AVX-512, oneDNN
- * would emulate bf16 and reach only 61 to 79 GFLOP/s, while products of f32 reach 200 to 217. */
+/* Return true if oneDNN multiplies bf16 matrices directly. This needs a CPU with AVX512-BF16 and a
+ * context whose ISA is x86-64-v4. In all other cases, bf16 is widened to f32 before oneDNN
+ * multiplies it. oneDNN could also multiply bf16 on plain AVX-512, but it would emulate bf16 and
+ * reach only 61 to 79 GFLOP/s, while products of f32 reach 200 to 217. */
 bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
-/* Return true if DNNL_MAX_CPU_ISA permits AMX and oneDNN finds it. Builds without oneDNN always
- * return true. */
+/* Return true if oneDNN may use AMX, that is, if the CPU has it and DNNL_MAX_CPU_ISA permits it.
+ * Builds without oneDNN always return true. */
 bool fsdp_cpu_may_use_amx(void);
-/* Products with fewer rows than this go to oneDNN, because our tiles would lose more time by
- * packing B than they save. Two kinds of products go to our tiles even with fewer rows. (1)
- * Products of bf16 that AVX-512 tiles widen: oneDNN would also widen it or be slow (17 rows of 3072
- * x 768: our tiles take 1.3 ms, oneDNN 2.4 ms). (2) Products with AMX: our tiles are as fast as
- * oneDNN (8 rows: 0.27 ms and 0.26 ms), and they give a row the same bits in every batch. In builds
- * without oneDNN, the value is 0. */
+/* Products with fewer rows than this go to oneDNN, unless few_rows.h computes them. Our tiles would
+ * lose more time by packing B than they save. Two kinds of products go to our tiles with any number
+ * of rows. The first kind are products of bf16 that the AVX-512 tiles widen. oneDNN would also
+ * widen bf16, or be slow: for 17 rows and a B of 3072 x 768, our tiles take 1.3 ms and oneDNN takes
+ * 2.4 ms. The second kind are products with AMX. Our tiles are as fast as oneDNN (for 8 rows, 0.27
+ * ms and 0.26 ms), and they give a row the same bits in every batch. In builds without oneDNN, the
+ * value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
 /* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of

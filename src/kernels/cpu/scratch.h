@@ -15,6 +15,7 @@ typedef struct fsdp_scratch_block { /* zero-filled: empty */
 void *fsdp_scratch_reserve(fsdp_scratch_block *block, size_t bytes);
 void fsdp_scratch_free(fsdp_scratch_block *block);
 
-/* Compute the layout of several parts in one block. *end is the end of the parts so far, at first
- * 0. Return the offset of a new part of `bytes` bytes, and move *end to the part's end. */
+/* Give several parts their places in one block. Call this once for each part, with the same *end,
+ * which must be 0 before the first call. Return the offset of a new part of `bytes` bytes, and move
+ * *end to the end of this part. */
 size_t fsdp_scratch_part(size_t *end, size_t bytes);

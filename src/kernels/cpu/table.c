@@ -25,8 +25,9 @@ static fsdp_kernels tables[FSDP_CPU_ISA_COUNT]; /* each is built once and is con
         fsdp_cpu_fill_clamp_infinite_##isa(table);                                                 \
     } while (0)
 
-/* A table is built when it is first requested. The code that fills a table is compiled for the
- * table's ISA, so it may use instructions that this CPU lacks. */
+/* A table is built only when it is first requested, because the code that fills a table is compiled
+ * for the ISA of the table. On a CPU without this ISA, that code could use instructions that the
+ * CPU lacks. */
 #define DEFINE_BUILD(id, isa, text)                                                                \
     static void build_##isa(void)                                                                  \
     {                                                                                              \

@@ -1,7 +1,8 @@
-/* Our own matrix products. They are computed in tiles, parts of C whose sums stay in registers.
- * Unlike oneDNN's, they need no primitive for each shape, and they prefetch. There are four tables
- * of functions. isa/tile.c has two for AVX-512; one of these widens bf16. isa/tile_avx2.c has one
- * for AVX2, which also widens bf16. isa/tile_amx.c has one for bf16 with AMX.
+/* Our own matrix products. A product is computed in tiles: parts of C whose sums stay in registers.
+ * Unlike the products of oneDNN, our products need no primitive for each shape, and they prefetch.
+ * There are four tables of functions. isa/tile.c has two tables for AVX-512, and one of these
+ * widens bf16. isa/tile_avx2.c has one table for AVX2, which also widens bf16. isa/tile_amx.c has
+ * one table for bf16 with AMX.
  *
  * Note [Lanes]. Along k, everything is counted in lanes of 4 bytes. A lane is one f32 or two
  * neighbouring bf16. The instruction vdpbf16ps multiplies and adds two bf16 at once. So packing and
@@ -18,10 +19,11 @@
  * Note [Panels for AMX]. An AMX register has 16 rows of 16 lanes. An instruction multiplies two
  * registers and adds the product to a third. Panels of B are two registers wide: 32 columns. Depths
  * are padded with zeros to a multiple of 16 lanes. Packed A is stored as registers
- * [16 rows][16 lanes]: for each group of 16 rows, its registers in the order of k. Values below the
- * last row of A are undefined. If only a part of B's depth is multiplied (b_lane), the zeros that
- * pad A are multiplied with the lanes of B after that part. A NaN in these lanes becomes a NaN in
- * C. */
+ * [16 rows][16 lanes]: for each group of 16 rows, its registers in the order of k. If the last
+ * group has fewer than 16 rows of A, the rest of its registers is undefined. A product may use only
+ * a part of B's depth (fsdp_tile_block.b_lane). The zeros that pad A are then multiplied with the
+ * lanes of B that follow this part. If one of these lanes is NaN, the product with 0 is NaN, and C
+ * gets a NaN. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -46,9 +48,9 @@ typedef struct fsdp_tile_block {
     const void *a;
     int64_t a_stride;   /* 0: `a` is packed */
     const void *b;      /* packed by pack_b */
-    int64_t b_columns;  /* number of columns passed to pack_b; 0: n */
+    int64_t b_columns;  /* number of columns of the whole packed B; 0: n */
     int64_t b_column;   /* the first column of B to multiply; a panel begins there */
-    int64_t b_depth;    /* number of lanes passed to pack_b; 0: depth */
+    int64_t b_depth;    /* number of lanes of the whole packed B; 0: `depth` */
     int64_t b_lane;     /* the first lane of B to multiply */
     void *c;            /* [m, n], leading dimension ldc */
     fsdp_dtype c_dtype; /* f32 or dtype */
@@ -65,15 +67,16 @@ typedef struct fsdp_cpu_tiles {
     int64_t rows; /* rows of a tile of C; each task begins at a multiple of this */
     int64_t columns;
     int64_t most_depth; /* the most lanes in a split of k */
-    /* Used instead of most_depth if k has at least FSDP_TILE_LONG_K elements. Such a k is split in
-     * any case, so sums are written and read again anyway. If splits have fewer lanes, more columns
-     * of B fit b_bytes, and a task gets more columns. The rows of A that are read from a cache are
-     * then multiplied with more columns. */
+    /* Used instead of most_depth if k has at least FSDP_TILE_LONG_K elements. Such a k has several
+     * splits even with most_depth, so sums are written and read again in any case. Splits with
+     * fewer lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns.
+     * Each row of A that the task reads is then multiplied with more columns. */
     int64_t most_long_depth;
-    /* The most elements in a split of k if A is packed. This is for the gradients of weights, in
-     * which A is stored as [k, m] with rows that are far apart. The second-level TLB has entries
-     * for this many pages. In these products C is usually f32, so the splits can be added to C
-     * directly. */
+    /* The most elements in a split of k if A is packed. The limit is for the gradients of weights,
+     * in which A is stored as [k, m]. There, a split reads one row of A for each of its elements of
+     * k. These rows are far apart, often each in a page of its own, and the second-level TLB has
+     * entries for this many pages. In these products C is usually f32, so each split can be added
+     * to C directly, and several splits cost little. */
     int64_t most_packed_k;
     /* Bytes of a block of rows of A. The block is read once for each group of panels of B. */
     int64_t a_bytes;
@@ -87,8 +90,8 @@ typedef struct fsdp_cpu_tiles {
     void (*pack_a)(void *tiles, fsdp_dtype dtype, const void *src, int64_t ld, bool k_is_row,
                    int64_t k, int64_t m);
     void (*multiply)(const fsdp_tile_block *block);
-    /* Return a column at which a panel begins and which is a multiple of 16: `column` or a column a
-     * little before it. n is the number of columns that was passed to pack_b. */
+    /* Return a column at which a panel begins. It is `column` or a little before `column`, and it
+     * is a multiple of 16. n is the number of columns that was passed to pack_b. */
     int64_t (*panel_first)(int64_t n, int64_t column);
 } fsdp_cpu_tiles;
 
@@ -107,10 +110,10 @@ const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype
 int64_t fsdp_tile_width(int64_t n);
 /* Return the number of lanes of `k` elements, rounded up. */
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);
-/* Return the distance in bytes from one packed tile of A to the next, without AMX. It is an odd
- * number of cache lines. Packing writes a row of k to many tiles in turn. The first-level cache has
- * room for only a few lines whose distances are multiples of 1024 bytes. The distance never
- * decreases if the depth grows. */
+/* Return the distance in bytes from one packed tile of A to the next, in the tables without AMX.
+ * Packing writes a row of k to many tiles in turn, to one cache line of each tile. The first-level
+ * cache has room for only a few lines whose distances are multiples of 1024 bytes. So the distance
+ * is an odd number of cache lines. The distance never decreases if the depth grows. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
     enum {

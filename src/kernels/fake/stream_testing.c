@@ -91,8 +91,8 @@ static const command *oldest(fsdp_fake_stream *s)
     return (const void *)(s->ring + s->tail % RING_BYTES);
 }
 
-/* Runs the oldest command. Called under the lock, which is released while the command sleeps and
- * runs. */
+/* Runs the oldest command. Called under the lock. This function releases the lock while it sleeps
+ * and while the command runs. */
 static void run_oldest(fsdp_fake_stream *s)
 {
     const command *c = oldest(s);

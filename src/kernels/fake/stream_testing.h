@@ -2,11 +2,12 @@
  * with the CPU's kernels. A launch copies its arguments, as on every device (Note [Streams] in
  * src/tensor/device.h).
  *
- * Note [Delays]. The worker sleeps before one command in eight, for up to the longest delay, and
- * before one in 512, for up to ten times as long. One command in sixteen is held: it waits until
- * some thread waits for it or for a later command, or until a hundred others are queued behind it.
- * If the host reads a result without waiting, the result of a held command is never there, even if
- * the host is slow. The seed and a command's number determine its delay. Even without delays,
+ * Note [Delays]. Before one command in eight, the worker sleeps for a random time, at most the
+ * longest delay. Before one command in 512, the random time is at most ten times the longest delay.
+ * One command in sixteen is held. A held command does not run until some thread waits for it or for
+ * a later command, or until a hundred other commands are queued behind it. So a host that reads a
+ * result without waiting never finds the result of a held command, even if the host is slow. The
+ * delay of a command depends only on the seed and on the command's number. Even without delays,
  * ThreadSanitizer reports a missing wait as a data race.
  *
  *     FSDP_FAKE_DELAY_US=200   the longest delay; 0: no delays, and nothing is held

@@ -207,8 +207,8 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN. So it is -infinity for a row that sees no key, but also for a
-         * row of only NaN. The sum is 0 only if the row sees no key. */
+        /* The maximum ignores NaN. So it is -infinity in two cases: the row sees no key, or all
+         * scores that it sees are NaN. The sum of the exponentials is 0 only in the first case. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);

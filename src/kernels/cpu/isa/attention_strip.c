@@ -12,8 +12,8 @@
 
 enum {
     ROWS = FSDP_TILE_ROWS,
-    /* Rows that are packed together. One column of them takes two lanes of 4 bytes in bf16, and
-     * four in f32. */
+    /* The number of rows that are packed together. One column of these rows takes two lanes of 4
+     * bytes in bf16, and four lanes in f32. */
     QUAD = 4,
     COLUMNS = FSDP_AMX_COLUMNS, /* columns of a panel for AMX */
     PANEL_ROW = FSDP_AMX_PANEL_ROW
@@ -22,8 +22,10 @@ enum {
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
 /* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit, as in
- * vec.h) computes 2 to the power of the fractional part of x. For bf16, where the result will be
- * rounded to bf16, its error is 2.6e-6. For f32, its error is 2e-9 before the rounding to f32. */
+ * vec.h) computes 2^r, where r is the fractional part of x. There is one polynomial for each dtype.
+ * The one for bf16 has an error of 2.6e-6, which is small enough because its callers round the
+ * result to bf16. The one for f32 has an error of 2e-9, not counting the rounding of the result to
+ * f32. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -178,7 +180,8 @@ FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, ch
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
 {
-    /* [tile][half of the four rows]; for bf16, out[tile][0] has all four */
+    /* In f32, out[tile][i] has rows 2 i and 2 i + 1 of the four rows. In bf16, out[tile][0] has all
+     * four rows, and out[tile][1] is not used. */
     __m512i out[2][2];
     int halves = dtype == FSDP_DTYPE_BF16 ? 1 : 2;
     if (dtype == FSDP_DTYPE_BF16) {
@@ -222,9 +225,10 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
 }
 
 /* Returns sixteen columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
- * belongs to entry j - r of the bias table. So after the shift, a lane belongs to the same entry in
- * all rows, and the rows can be added. `now` has the columns before the shift, and `before` has the
- * sixteen columns to the left of them. */
+ * belongs to entry j - r of the bias table, so the same column belongs to different entries in
+ * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
+ * be added. `now` has the sixteen columns before the shift. `before` has the sixteen columns to the
+ * left of these, the last of which are shifted in. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -237,10 +241,12 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Computes P and dS of columns [j, j + 16) and stores them as `g` says. If `biased` and g->d_bias
- * is not NULL, also adds dS to g->d_bias. A caller may pass part = false only if all rows exist,
- * all these columns are visible in all rows, and no element is dropped. before[r] is dS of row r in
- * the sixteen columns to the left; it is replaced by dS of these columns. */
+/* Computes P and dS of the sixteen columns [j, j + 16) and stores them where `g` says. A caller may
+ * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
+ * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
+ * g->d_bias. This uses `before`. When the function is called, before[r] is dS of row r in the
+ * sixteen columns to the left of column j. When it returns, before[r] is dS of row r in columns [j,
+ * j + 16). */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,

@@ -16,8 +16,9 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. The polynomial is the
- * one that attention_strip.c uses for f32. */
+/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. A polynomial computes 2
+ * to the power of the fractional part of x. It is the polynomial for f32 of exp2_of() in
+ * attention_strip.c. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -112,9 +113,10 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 /* --- backward --- */
 
 /* Returns eight columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
- * belongs to entry j - r of the bias table. So after the shift, a lane belongs to the same entry in
- * all rows, and the rows can be added. `now` has the columns before the shift, and `before` has the
- * eight columns to the left of them. */
+ * belongs to entry j - r of the bias table, so the same column belongs to different entries in
+ * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
+ * be added. `now` has the eight columns before the shift. `before` has the eight columns to the
+ * left of these, the last of which are shifted in. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -128,10 +130,12 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Computes P and dS of columns [j, j + 8) and stores them as `g` says. If `biased` and g->d_bias is
- * not NULL, also adds dS to g->d_bias. A caller may pass part = false only if all rows exist, all
- * these columns are visible in all rows, and no element is dropped. before[r] is dS of row r in the
- * eight columns to the left; it is replaced by dS of these columns. */
+/* Computes P and dS of the eight columns [j, j + 8) and stores them where `g` says. A caller may
+ * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
+ * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
+ * g->d_bias. This uses `before`. When the function is called, before[r] is dS of row r in the eight
+ * columns to the left of column j. When it returns, before[r] is dS of row r in columns [j, j +
+ * 8). */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])

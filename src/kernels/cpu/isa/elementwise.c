@@ -128,8 +128,10 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to [-bound, bound] for the computation of a slope. Beyond the bound, the slope is
- * constant in float32. Without the limit, one of its terms could be 0 * infinity. NaN stays NaN. */
+/* Limits x to [-bound, bound]. A function that computes a slope uses the limited x as a factor. The
+ * bound is so large that the slope is constant in float32 beyond it, so the limit does not change
+ * the slope. Without the limit, the slope could have a term infinity * 0, which is NaN. If x is
+ * NaN, the result is NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {
     return fsdp_vec_max(fsdp_vec_set(-bound), fsdp_vec_min(fsdp_vec_set(bound), x));

@@ -97,8 +97,9 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Loads a block as float64. `again` says that the caller will round the values to a narrower type.
- * int64 is then rounded to odd here. */
+/* Loads a block as float64. `again` is true if the caller will round the values to a narrower type.
+ * An int64 with more than 53 bits would then be rounded twice. To make this harmless, this function
+ * rounds the int64 to odd (see to_odd()). */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -205,8 +206,8 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
 }
 
 /* Casts the whole groups of sixteen elements in [begin, end) from float32 to bfloat16, and returns
- * the end of the last group. Whole master weights are cast in this way. So that memory is the only
- * limit, the function prefetches and uses vectors. */
+ * the end of the last group. Whole master weights, which are too large for the caches, are cast in
+ * this way. With prefetches and vectors, the speed of memory is the only limit. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -307,9 +308,10 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
     *cosine = fsdp_f32_from_bits(fsdp_bits_from_f32(fsdp_select(odd, s, c)) ^ cosine_sign);
 }
 
-/* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). Words 0 and 1 of a counter
- * give two values, and words 2 and 3 give two more. The radius is computed from a number in
- * [2^-32, 1], so the largest possible values are about 6.6 standard deviations. */
+/* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). The random bits are those of
+ * Philox for `counter` and the counters after it. Each counter gives four words: words 0 and 1 give
+ * two values, and words 2 and 3 give two more. The radius of two values is computed from a number
+ * in [2^-32, 1], so it is at most about 6.7 standard deviations. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];

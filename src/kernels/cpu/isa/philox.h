@@ -73,8 +73,8 @@ enum {
     FSDP_COUNTER_HALVES = 8
 };
 
-/* Store n random 16-bit halves, each in a 32-bit element of `halves`. They are the halves of the
- * words of `first` and the following counters. n is a multiple of 64. */
+/* Store n random 16-bit halves of words, each in a 32-bit element of `halves`. The words are those
+ * of the counter `first` and of the counters after it. n is a multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {

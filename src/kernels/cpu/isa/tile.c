@@ -74,8 +74,8 @@ static void pack_a_widened(void *tiles, fsdp_dtype dtype, const void *src, int64
 
 /* --- one tile --- */
 
-/* Returns acc plus, in each lane, the product of a and b (f32) or the sum of their two products
- * (bf16). */
+/* In f32, each lane of a and b has one element: returns acc + a * b. In bf16, each lane of a and b
+ * has two elements: returns acc plus the sum of the two products. */
 FSDP_INLINE BF16_TARGET __m512 multiply_add(bool bf16, __m512i a, __m512i b, __m512 acc)
 {
     return bf16 ? _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b)
@@ -97,8 +97,9 @@ typedef struct output {
     unsigned last_lanes; /* mask of the lanes that exist in the last vector of each row */
 } output;
 
-/* A function that computes one tile. The functions in tiles[kind][1] need a packed `a`. In those of
- * tiles[kind][0], rows of `a` are a_stride bytes apart. */
+/* A function that computes one tile. The functions in tiles[kind][1] are for a packed `a`. The
+ * functions in tiles[kind][0] are for an `a` that is not packed, with rows that are a_stride bytes
+ * apart. */
 typedef void tile_fn(int64_t depth, const char *a, int64_t a_stride, const char *b,
                      int64_t b_stride, const output *out);
 

@@ -52,9 +52,10 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies `rows` rows, at most 16, to a square, which is what one register of A will contain. `left`
- * elements of k are left in each row; at most 32 are copied. If there are fewer, zeros follow
- * them. */
+/* Copies `rows` rows, at most 16, to a square. A square is what one register of A will contain: 16
+ * rows of 32 elements. Each row of the source has `left` more elements of k. The function copies 32
+ * of them to each row of the square. If there are fewer than 32, it copies all of them and adds
+ * zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -62,8 +63,9 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes elements of A into two squares of 16 rows each (see copy_square()). src has `k` rows,
- * each with one element for each of `rows` rows of A. Both numbers are at most 32. */
+/* Transposes elements of A into two squares of 16 rows each (see copy_square()). In src, A is
+ * stored transposed: src has a row for each of `k` elements of k, and a column for each of `rows`
+ * rows of A. k and `rows` are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -175,10 +177,11 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
  * computed: a few rows after each step along k of the next tile. */
 typedef enum pending_kind {
     PENDING_ANY,
-    /* The tile has 32 columns and C is bf16. A bias is added, which may be zeros. */
+    /* The tile has 32 columns and C is bf16. C becomes the sums + bias. The bias is zeros if the
+     * block has none. */
     PENDING_BF16,
-    /* The tile has 32 columns and C is f32. A bias, which may be zeros, and the previous C are
-     * added. */
+    /* The tile has 32 columns and C is f32. C becomes the sums + bias + the previous C. The bias is
+     * zeros if the block has none. */
     PENDING_F32
 } pending_kind;
 
@@ -292,8 +295,9 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is prefetched while a tile is computed: `c`, the lines of its part of C, and the next `of_a`
- * lines of *a. *a has the lines of A that the next row of tiles will use. */
+/* What is prefetched while a tile is computed. `c` has the lines of C that the tile will write. *a
+ * has the lines of A that the next row of tiles will use. The next of_a lines of *a are prefetched
+ * while this tile is computed, and the others later. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;

@@ -22,8 +22,8 @@ enum {
     ROWS = 4,
     WIDTH = 24,
     VECTORS = WIDTH / 8,
-    /* pack_rows() packs this many elements of one row of its source, which are columns of B or rows
-     * of A. It then packs the same elements of the next row. */
+    /* pack_rows() packs this many neighbouring elements of one row of its source, then the elements
+     * at the same positions of the next row. Each position is a column of B or a row of A. */
     STRIP = 72,
     /* C is prefetched only if a tile has at least this many lanes of k. The prefetch then costs
      * little compared with the products. */
@@ -149,8 +149,8 @@ FSDP_INLINE void pack_contiguous(const target *to, const char *src, int64_t row_
     }
 }
 
-/* Packs k rows of `columns` neighbouring elements each. It reads along the rows, which is
- * fastest. */
+/* Packs k rows of `columns` neighbouring elements each. The elements are read along the rows of the
+ * source, because this order is the fastest. */
 FSDP_INLINE void pack_rows(const target *to, const char *src, int64_t row_bytes, bool bf16,
                            int64_t k, int64_t columns)
 {

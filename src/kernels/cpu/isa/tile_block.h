@@ -1,6 +1,6 @@
-/* The last step of a product with AVX-512 or AMX tiles: adds the sum, the bias and the previous C
- * of a block (tile.h) and stores the results to C. An ISA without AVX-512 has none of these
- * functions. */
+/* The last step of a product with AVX-512 or AMX tiles. It takes a tile of results, adds what the
+ * block asks for (fsdp_tile_block.sum, the bias, the previous C), and stores the tile to C. An ISA
+ * without AVX-512 has none of these functions. */
 #pragma once
 #include "src/kernels/cpu/isa/tile_pack.h"
 #include "src/kernels/cpu/isa/vec16.h"

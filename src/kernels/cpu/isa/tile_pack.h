@@ -11,8 +11,8 @@ enum {
     PACK_STRIP = 512,
     PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
-    /* If a row has at most this many bytes, pack_contiguous() prefetches the next sixteen rows
-     * instead. */
+    /* If a row has at most this many bytes, pack_contiguous() does not prefetch along the row. It
+     * prefetches the next sixteen rows. */
     PACK_SHORT_ROW = 2048
 };
 
@@ -27,7 +27,7 @@ typedef enum pack_form {
 typedef struct target {
     char *at;       /* address of lane 0 */
     int64_t stride; /* bytes from a lane of k to the next */
-    int64_t upper;  /* bytes from the first eight columns (or rows) to the other eight */
+    int64_t upper;  /* bytes from columns (or rows) 0 to 7 of a lane to columns (or rows) 8 to 15 */
 } target;
 
 FSDP_INLINE void store_lanes(const target *t, int64_t lane, __m512i x)
@@ -81,7 +81,9 @@ FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, i
 {
     __m512i r[16];
     const char *at = src + lane * lane_bytes(form);
-    __asm__("" : "+r"(at)); /* Forces one pointer: there are not enough registers for sixteen. */
+    /* This makes the compiler step one pointer through the rows. It would otherwise keep sixteen
+     * pointers, for which there are not enough registers. */
+    __asm__("" : "+r"(at));
     UNROLL
     for (int i = 0; i < 16; i++) {
         r[i] = i < rows ? load_lanes(form, at, left) : _mm512_setzero_si512();
@@ -120,8 +122,8 @@ static int64_t rows_ahead(int64_t columns)
     return PACK_AHEAD / columns < 8 ? 8 : PACK_AHEAD / columns;
 }
 
-/* Pack k rows of `columns` neighbouring elements each. It reads along the rows, which is
- * fastest. */
+/* Pack k rows of `columns` neighbouring elements each. The elements are read along the rows of the
+ * source, because this order is the fastest. */
 FSDP_INLINE void pack_rows(pack_form form, const target *to, const char *src, int64_t row_bytes,
                            int64_t k, int64_t columns)
 {

@@ -159,7 +159,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_copysign(fsdp_vec magnitude, fsdp_vec sign)
     return (fsdp_vec)(((fsdp_vecu)magnitude & 0x7fffffffu) | ((fsdp_vecu)sign & 0x80000000u));
 }
 
-/* Return the largest lane. NaN is ignored, except in lane 0: then the result is NaN. */
+/* Return the largest lane. If lane 0 is NaN, the result is NaN. NaN in any other lane is
+ * ignored. */
 FSDP_INLINE float fsdp_vec_max_lane(fsdp_vec x)
 {
     float most = x[0];
@@ -185,8 +186,8 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
-    /* Round x / ln 2 to an integer. `magic` is so large that the low bits of the sum are this
-     * integer. */
+    /* Round x / ln 2 to an integer, k. `shifted` is x / ln 2 + magic. `magic` is so large that this
+     * sum has no bits for a fraction, and its low bits are k. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
     /* k ln 2 is subtracted in two parts, because ln 2 is not exact in float. The first part of ln 2
