@@ -5,11 +5,11 @@
  * which its roots depend. Then it sweeps the tape from the newest node to the oldest. pre_backward
  * is called when the sweep reaches the first marked node of a region, for outer regions before
  * inner ones. post_backward is called when the sweep has passed all nodes of the region, for inner
- * regions before outer ones. Its argument `last` is true if no marked region with the same hooks
- * object remains. These rules also cover modules that are used twice, two forwards before one
- * backward, unused outputs, forwards of modules other than the root, and nested units. end_backward
- * is called at the end of the sweep, not at the end of a region, because there may be no region
- * that encloses all others. */
+ * regions before outer ones. The argument `last` of post_backward is true if no other marked region
+ * with the same hooks object remains. These rules also cover modules that are used twice, two
+ * forwards before one backward, unused outputs, forwards of modules other than the root, and nested
+ * units. end_backward is called at the end of the sweep, not at the end of a region, because there
+ * may be no region that encloses all others. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -38,10 +38,10 @@ typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
     /* How operations have read the leaf since the owner of `target` last reset these three fields.
-     * looked_up: an operation has read only some of the rows (fsdp_op.reads_rows). lookups: number
-     * of rows that all such operations have read. read_whole: an operation has read the whole leaf.
-     * For a checkpointed part, the first run sets these fields, although only the second run
-     * records nodes. */
+     * looked_up: some operation has read only a part of the rows (fsdp_op.reads_rows). lookups: the
+     * sum of the numbers of rows that such operations have read. read_whole: some operation has
+     * read the whole leaf. For a checkpointed part, the first run sets these fields, although only
+     * the second run records nodes. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run yet. This includes nodes
@@ -66,8 +66,9 @@ struct fsdp_grad_sink {
 FSDP_MUST_CHECK fsdp_status fsdp_grad_sink_default_target(fsdp_grad_sink *self, fsdp_tensor *leaf,
                                                           fsdp_tensor **dst, float *beta);
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target(fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-/* Call the leaf's target in forward, for an operation that writes the leaf's gradient before it
- * records its node. During the call, this future node counts as a reader of the leaf. */
+/* Get the leaf's target in forward, for an operation that writes the leaf's gradient before it
+ * calls fsdp_record(). During the call of target(), sink->n_readers already counts the node that
+ * the operation will record. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_target_of_next_node(const struct fsdp_scope *s,
                                                           fsdp_tensor *leaf, fsdp_tensor **dst,
                                                           float *beta);
@@ -101,19 +102,20 @@ typedef struct fsdp_op {
     fsdp_op_kind kind;
     /* Compute the gradients of the inputs. `s` has no tape and owns the tensors that are created in
      * it. grad_out[i] is NULL if output i got no gradient. For each input i that needs a gradient,
-     * the function sets grad_in[i] (owned by s). If the input is a leaf, it may instead write the
-     * gradient to the leaf's target. */
+     * the function sets grad_in[i] (owned by s). If input i is a leaf, the function may instead
+     * write the gradient to the leaf's target. */
     void (*backward)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                      fsdp_tensor **grad_in);
-    /* Compute the part of backward that reads saved[0]. This runs before `backward`. saved[0] is
-     * released in between, so the results of `backward` may use the memory of saved[0]. NULL: all
-     * of backward is in `backward`. */
+    /* Compute the gradients for which saved[0] is needed. The sweep calls backward_first(), then
+     * releases saved[0], then calls backward(). So the results of backward() may use the memory of
+     * saved[0]. NULL: backward() computes all gradients. */
     void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in);
-    /* If true, `backward` itself adds to the gradients that its inputs already have. When it is
-     * called, grad_in[i] is the sum of the gradients that other readers of input i have given so
-     * far (owned by s; NULL: none). `backward` adds its own gradients in an order that it chooses,
-     * and stores the sum in grad_in[i]. */
+    /* True if backward() itself adds the gradients of an input that has several readers. Then, when
+     * backward() is called, grad_in[i] is the sum of the gradients that the other readers of input
+     * i have given so far (owned by s; NULL: none). backward() adds its own gradients to this sum
+     * in an order that it chooses, and stores the new sum in grad_in[i]. False: the sweep adds the
+     * gradients. */
     bool continues;
     void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() does */
     /* Forward already computes the gradients, and backward only passes them on. So the second run
@@ -145,8 +147,8 @@ struct fsdp_node {
         fsdp_tensor *leaf; /* the input, if it is a leaf that needs a gradient; retained */
     } in[FSDP_MAX_IN];
     fsdp_tensor *saved[FSDP_MAX_SAVED]; /* released during or directly after this node's backward */
-    /* Index + 1 of the node that recomputes saved[i]. Until it does, saved[i] is NULL. 0: saved[i]
-     * is kept. */
+    /* 0: saved[i] is kept. Otherwise, from[i] is the index + 1 of the node that recomputes saved[i]
+     * in backward, and saved[i] is NULL until then. */
     uint32_t from[FSDP_MAX_SAVED];
     /* For a node whose result can be recomputed: the state of the recomputation; else NULL. */
     fsdp_derived *derived;
@@ -177,8 +179,9 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* The leaf in `in` whose gradient forward has already added to the leaf's target; NULL: none.
-     * Backward fails if it does not reach the node, because the gradient would then be wrong. */
+    /* A leaf in `in`; NULL: none. Forward has already added the gradient of this leaf to the leaf's
+     * target. If backward does not reach the node, this gradient should not be in the target, so
+     * backward fails. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */
@@ -195,22 +198,23 @@ void fsdp_record(fsdp_scope *s, const fsdp_record_args *args);
 typedef struct fsdp_run {
     fsdp_device *device;
     fsdp_tape *tape; /* NULL: no gradients */
-    /* In the first run of a checkpointed part (Note [Recomputation] in checkpoint.h): the tape. It
-     * is hidden, that is, `tape` is NULL. At other times, hidden_tape is NULL. */
+    /* In the first run of a checkpointed part (Note [Recomputation] in checkpoint.h), the tape is
+     * hidden: `tape` is NULL, and hidden_tape is the tape. At other times, hidden_tape is NULL. */
     fsdp_tape *hidden_tape;
-    /* hidden_leaves: in the first run of a part, the leaves that its operations have read.
-     * expected_leaves: in the second run, those of these leaves that have not been read again yet.
-     * NULL at other times. */
+    /* hidden_leaves: in the first run of a part, the list of the leaves that operations of the part
+     * have read so far. expected_leaves: in the second run of the part, the same list, without the
+     * leaves that the second run has already read. Each of the two is NULL at other times. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
     /* keeping: where the first run of a part stores the results that it keeps. recalling: where the
      * second run of a part finds these results. NULL: none. */
     struct fsdp_kept *keeping, *recalling;
-    /* See Note [Early stop] in early_stop.h. counting: the state of the part whose first run is in
-     * progress. stopping: the state of the part whose second run is in progress. NULL: none.
-     * without_values: the second run has passed its stopping point. Backward reads nothing that
-     * comes later, so no values are computed. */
+    /* For Note [Early stop] in early_stop.h. counting: the state of the part whose first run is in
+     * progress. stopping: the state of the part whose second run is in progress. NULL: no such run
+     * is in progress. */
     struct fsdp_early_stop *counting, *stopping;
+    /* True if the second run has passed its stopping point. Backward reads nothing that the second
+     * run computes after this point, so operations compute no values. */
     bool without_values;
     fsdp_scope_options options;
     uint64_t rng_calls; /* number of dropout calls so far; a part of the key of random numbers */
@@ -293,7 +297,8 @@ typedef struct fsdp_region_hooks {
      * forward had a tape), also drop the step's gradients. */
     void (*cancel)(void *self, bool has_backward);
     void *self;
-    /* Used by backward: number of marked regions of this object that the sweep has not left yet. */
+    /* Used by backward: number of marked regions with these hooks that the sweep has not left
+     * yet. */
     uint32_t reached;
     bool ended; /* used by backward: end_backward has been called */
 } fsdp_region_hooks;

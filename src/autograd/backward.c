@@ -262,7 +262,7 @@ static fsdp_status run_node_backward(sweep *w, size_t i)
     else
         fsdp_error_context(status, "backward of %s", node->op->name);
     fsdp_scope_close(s);
-    release_grads(w, i); /* only now, because grad_in may contain one of these gradients */
+    release_grads(w, i); /* not earlier: a tensor in grad_in may be one of these gradients */
     fsdp_node_clear(w->tape, node);
     return status;
 }
@@ -300,8 +300,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add the hooks of an inner tape to the outer tape, in regions without nodes. So the backward of
- * the outer tape calls their end_backward. */
+/* Add the hooks of an inner tape to the outer tape, in regions without nodes. At its end, the
+ * backward of the outer tape then calls end_backward() of these hooks, too. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -444,7 +444,7 @@ fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
 {
     fsdp_status status = outer && n == 0 ? run_without_roots(tape, outer)
                                          : run_backward(tape, roots, grads, n, outer);
-    /* Cleaning up may set another last error, but the caller must get this one. */
+    /* Save the error of backward, because fsdp_tape_cancel() may set another error message. */
     fsdp_saved_error error;
     fsdp_error_save(status, &error);
     if (status != FSDP_OK)

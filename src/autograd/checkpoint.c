@@ -17,7 +17,8 @@ typedef struct fsdp_kept {
         const fsdp_op *op;
         /* Number of the operation in the first run (Note [Early stop] in early_stop.h). */
         uint32_t number;
-        /* The results before they are stored; used only in the last item. */
+        /* The results until stash_latest() stores them. Only the last item can have such results;
+         * in all other items, these pointers are NULL. */
         fsdp_tensor *latest[FSDP_MAX_RECALLED];
         /* The stored results; NULL if backward does not need them. */
         fsdp_stashed *results[FSDP_MAX_RECALLED];
@@ -40,12 +41,14 @@ typedef struct segment {
     fsdp_tape *tape;          /* the outer tape */
     int result[FSDP_MAX_OUT]; /* [n_out] for each output of the node, its index among the results of
                                  the part */
-    /* The stored inputs. NULL if there is no such input, or if the node itself saves it. Without
-     * offload, the node itself saves inputs that are derived results. */
+    /* inputs[i] is input i of the part, as stored. It is NULL if the part has no input i, or if the
+     * node itself saves input i. The node itself saves inputs that are derived results, unless
+     * activations are offloaded. */
     fsdp_stashed *inputs[FSDP_MAX_IN];
     fsdp_leaf_list leaves; /* leaves that the second run will read */
     bool keeps_results;
-    /* The kept results. The fields `offload` and `number` are used for `inputs`, too. */
+    /* The results that the first run keeps. The inputs are stored with the same `offload` and
+     * `number`. */
     fsdp_kept kept;
     fsdp_early_stop stop;
 } segment;
@@ -75,17 +78,19 @@ static void segment_destroy(void *host)
 
 /* --- kept results --- */
 
-/* Return true if the result of this operation is kept. As in torchtitan, all results of attention
- * are kept, and every second product, beginning with the first. *products is the number of products
- * before this operation. If this operation is a product, *products is incremented. */
+/* Return true if the first run keeps the results of this operation, which is an attention or a
+ * product. As in torchtitan, it keeps the results of every attention and of every second product:
+ * the first, the third, and so on. *products is the number of products before this operation. If
+ * this operation is a product, *products is incremented. */
 static bool is_kept(const fsdp_op *op, uint64_t *products)
 {
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the latest kept result. This is not called at once, but when the next result is kept or the
- * first run has ended. By then it is known whether backward needs the last result. If not,
- * stash_last() drops it, and it is never written to the file. */
+/* Store the results in `latest` of the last item. They are not stored as soon as they are computed,
+ * but only when the results of another operation are kept, or when the first run has ended. At the
+ * end of the first run it is known whether backward needs the last item. If not, stash_last() has
+ * dropped it before this call, so its results are never written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -115,8 +120,9 @@ void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *o
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create another tensor over t's memory. The node, generation and output of `t` belong to the first
- * run, and the second run needs a tensor with its own. */
+/* Create another tensor over t's memory, for the second run. The second run records nodes, and so
+ * sets the node, generation and output of its tensors. In `t`, these three fields must keep their
+ * values, so the second run needs another tensor. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -150,9 +156,9 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The `target` of an input of the part. In the second run, each input that needs a gradient is a
- * leaf of the inner tape. The part reads this leaf through a node (source_op), which copies
- * nothing. */
+/* The target() of a leaf of the inner tape. In the second run, the part has such a leaf for each
+ * input that needs a gradient. The part does not read the leaf itself, but the output of a node
+ * that reads the leaf (source_op). This node copies nothing. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -181,8 +187,10 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 
 /* An input of the part in the second run. */
 typedef struct inner_input {
-    fsdp_tensor *leaf; /* the leaf that collects the gradient; NULL: no gradient is needed */
-    fsdp_tensor *read; /* the tensor that the part reads */
+    /* The leaf of the inner tape in which the gradient is summed. NULL if no gradient is needed, or
+     * if an equal earlier input has the leaf. */
+    fsdp_tensor *leaf;
+    fsdp_tensor *read; /* the tensor that is passed to the part in place of the input */
 } inner_input;
 
 static inner_input add_input(fsdp_scope *s, fsdp_tensor *t, bool wants_grad)
@@ -226,8 +234,8 @@ typedef struct root_list {
     int n;
 } root_list;
 
-/* Add a root with its gradient. Do nothing if it has no gradient, or if it is not on the inner
- * tape: it then depends on nothing that needs a gradient. */
+/* Add `root` and its gradient `grad` to the list. Do nothing if `grad` is NULL. Also do nothing if
+ * `root` has no node on the inner tape: then `root` depends on nothing that needs a gradient. */
 static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, fsdp_tensor *grad)
 {
     if (!grad || !root->node || root->generation != tape->generation)
@@ -268,9 +276,10 @@ static int same_input(const fsdp_node *n, int i)
     return i;
 }
 
-/* Run the part again, and then the backward of the inner tape. The part's results are roots. An
- * input is a root, too, if operations after the part have read it: so_far[i] is the gradient that
- * these operations have given input i, and the part adds its own gradient to it. */
+/* Run the part again, and then the backward of the inner tape. The roots of this backward are the
+ * part's results, and also each input that operations after the part have read. so_far[i] is the
+ * sum of the gradients that these operations have given input i. The part adds its own gradient to
+ * this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -336,9 +345,9 @@ static const fsdp_op checkpoint_op = {.name = "checkpoint",
 
 /* --- the first run --- */
 
-/* Return true if result i is an output of the node. It is not if it is one of the part's inputs,
- * the same tensor as an earlier result, or a leaf, whose gradient always goes to the leaf's own
- * target. */
+/* Return true if result i of the part is an output of the part's node. A result that is one of the
+ * part's inputs is not an output, nor is a result that is the same tensor as an earlier result. A
+ * leaf is not an output either, because its gradient always goes to the leaf's own target. */
 static bool is_output(const fsdp_args *in, const fsdp_args *out, int i)
 {
     for (int k = 0; k < in->n; k++)
@@ -424,8 +433,9 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
-        /* If operations are being counted, this is the first run of an enclosing part. This call is
-         * checkpointed only in the second run of that part, and that run must not stop early. */
+        /* There is no tape, so this call is not checkpointed now. If operations are being counted,
+         * this is the first run of an enclosing part. Then this call will be checkpointed in the
+         * second run of the enclosing part, and that second run must not stop early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

@@ -12,20 +12,22 @@
  * by one in the input's dtype, in the same order as without checkpointing.
  *
  * The regions of the part's modules exist only on the inner tape. The hooks of these modules
- * recognise the second run by fsdp_run.recomputing. The backward of the outer tape calls their
- * end_backward. After the second run, the part's results are on the inner tape, but without values,
- * because nothing reads them.
+ * recognise the second run by fsdp_run.recomputing. Their end_backward functions are called by the
+ * backward of the outer tape. After the second run, the part's results are on the inner tape, but
+ * without values, because nothing reads the values.
  *
- * With selection by operation (torchtitan's "op"), the first run also keeps the results of
- * attention and of every second product, in the order in which they are computed. The second run
- * reuses them in that order and computes the rest. Keeping all products would need more memory than
- * no checkpointing at all: without checkpointing, a product that is only added to something is not
- * kept (Note [Derived results] in derived.h). Attention and products call fsdp_selective_reuse()
- * before their kernel and fsdp_selective_save() after it.
+ * With selection by operation (keeps_results; torchtitan's "op"), the first run also keeps the
+ * results of attention and of every second product, in the order in which they are computed. The
+ * second run reuses them in that order and computes the rest. Keeping all products would need more
+ * memory than no checkpointing at all. The reason is that without checkpointing, a product that is
+ * only added to something is not kept (Note [Derived results] in derived.h). Attention and products
+ * call fsdp_selective_reuse() before their kernel and fsdp_selective_save() after it.
  *
- * A part may contain another checkpointed call, which then runs three times. Its second run takes
- * place in the second run of the enclosing part. In this run, it reuses the results that the
- * enclosing part has kept, and keeps results of its own for its third run. */
+ * A part may contain another checkpointed call. This inner call runs three times. The first time is
+ * in the first run of the enclosing part, where the inner call is not checkpointed. The second time
+ * is in the second run of the enclosing part. There, the inner call reuses the results that the
+ * enclosing part has kept, and keeps results of its own. The third time is in the backward of the
+ * inner call, which reuses these. */
 #pragma once
 #include "src/autograd/autograd.h"
 #include "src/autograd/stash.h"

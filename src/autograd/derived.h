@@ -2,20 +2,24 @@
  *
  * Note [Derived results]. The result of a norm, a gelu or a gated activation can be recomputed in
  * one pass, from tensors that the operation keeps for its own backward anyway. So an operation that
- * reads such a result in backward does not keep it. It only refers to the node that made the
- * result, and the memory of the result is freed when forward no longer needs it. In backward,
- * before the first operation that reads the result, the node recomputes it with the same kernel, so
- * with the same bits. The recomputed result is released after the last operation that reads it. If
- * backward does not run all readers, it is released after the backward of the node that made it.
- * (In the second run of a checkpointed part, where memory matters more, it is released after each
- * reader and recomputed for the next one.)
+ * reads such a result in backward does not keep the result. The operation only refers to the node
+ * that made the result, and the memory of the result is freed when forward no longer needs it. In
+ * backward, before the first operation that reads the result, the node recomputes the result. It
+ * uses the same kernel, so the recomputed result has the same bits. The recomputed result is
+ * released after the last operation that reads it. If backward does not run all of these
+ * operations, the result is released after the backward of the node that made it. (In the second
+ * run of a checkpointed part, where memory matters more, the result is released after each reader
+ * and recomputed for the next one.)
  *
- * Two kinds of results are not recomputed. The first kind is a result that something still holds
- * when backward reads it. The second is the last result that the second run of a checkpointed part
- * computes before it stops (Note [Early stop] in early_stop.h). A result that is computed from a
- * derived result is kept. Otherwise backward would have to recompute a chain of results from its
- * beginning. torch.compile decides in the same way what backward recomputes. Operations whose
- * results can be recomputed have a `derive` function. */
+ * Three kinds of results are kept instead of being recomputed:
+ *   - a result that something else still holds when backward reads it;
+ *   - the last result that the second run of a checkpointed part computes before it stops (Note
+ *     [Early stop] in early_stop.h);
+ *   - a result that is computed from a derived result. Otherwise backward would have to recompute a
+ *     chain of results from its beginning.
+ *
+ * torch.compile decides in the same way what backward recomputes. Operations whose results can be
+ * recomputed have a `derive` function. */
 #pragma once
 #include "src/autograd/autograd.h"
 

@@ -53,8 +53,8 @@ static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    /* `t` has no mark, so an operation that is not counted may have made it. It then counts as made
-     * by the operation that was counted last. */
+    /* `t` has no mark. If `t` did not exist before the part ran, an operation that is not counted
+     * has made it. Then treat `t` as a result of the operation that was counted last. */
     return was_there ? 0 : stop->n;
 }
 
@@ -69,8 +69,9 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* Which inputs an operation saves may depend on which inputs need gradients. The first run does
-     * not know this. So if the operation saves anything, all of its inputs count as needed. */
+    /* The inputs that an operation saves may depend on which of its inputs need gradients. In the
+     * first run, it is not known which inputs need gradients. So if the operation saves anything,
+     * all of its inputs count as needed. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

@@ -1,22 +1,24 @@
 /* Decides where the second run of a checkpointed part may stop computing.
  *
- * Note [Early stop]. The second run is needed only for the tensors that backward reads. Operations
- * after the one that computes the last of these tensors need not be computed. In a transformer
- * block, these are the last product and the addition to the residual stream. This product is a
- * quarter to a third of the work of all products of the block. PyTorch's checkpoint leaves the part
- * with an exception after the last needed tensor (set_checkpoint_early_stop()). Here the part runs
- * to its end, so that its nodes are recorded and its modules' hooks are called. But from the
- * stopping point on, operations get no kernels and create tensors without memory, as on the meta
- * device.
+ * Note [Early stop]. The second run is needed only for the tensors that backward reads. The
+ * stopping point is directly after the operation that computes the last of these tensors.
+ * Operations after the stopping point need not be computed. In a transformer block, these
+ * operations are the last product and the addition to the residual stream. The last product is a
+ * quarter to a third of the work of all products of the block. In PyTorch, checkpoint() leaves the
+ * part with an exception at the stopping point (set_checkpoint_early_stop()). Here the part runs to
+ * its end, so that its nodes are recorded and its modules' hooks are called. But from the stopping
+ * point on, operations get no kernels and create tensors without memory, as on the meta device.
  *
  * The first run finds the stopping point. It numbers the operations and marks their results with
  * these numbers. It records the number of the last operation whose values backward might read; when
- * in doubt, it treats an operation as needed. Backward may read the operation's result, or only
+ * in doubt, it assumes that backward reads them. These values are the operation's result, or only
  * what the operation keeps besides its result (a norm's moments). The first run counts all
- * operations that the second run counts, and perhaps more. So if the two counts differ, the second
- * run stops later than it could. If the part computes something else in the second run, the run may
- * fail. A part may contain calls that are themselves checkpointed. They are checkpointed only in
- * the part's second run, and this run then does not stop early. */
+ * operations that the second run counts, and perhaps more. So if the two runs count differently,
+ * the second run stops too late rather than too early. If the part computes something else in the
+ * second run, the second run may fail.
+ *
+ * A part may contain calls that are themselves checkpointed. These calls are checkpointed only in
+ * the second run of the part. In that case, the second run does not stop early. */
 #pragma once
 #include "src/autograd/autograd.h"
 
@@ -26,8 +28,8 @@ typedef struct fsdp_early_stop {
     uint64_t mark;   /* value of fsdp_tensor.generation that marks results of the first run */
     uint32_t n;      /* number of operations counted so far */
     uint32_t needed; /* number of the last operation whose values backward reads; 0: none */
-    /* Backward reads the result of operation `needed`. If false, backward reads only what the
-     * operation keeps besides its result. */
+    /* True if backward reads the result of operation `needed`. False if backward reads only what
+     * this operation keeps besides its result. */
     bool result_is_needed;
 } fsdp_early_stop;
 
@@ -41,9 +43,10 @@ void fsdp_early_stop_end_second(fsdp_run *run);
 /* Count an operation, even if it has not computed values. Called by fsdp_record(), and by code in
  * which two operations share a node. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
-/* Return true if the operation that was counted last is also the last one whose values backward
- * needs. Its result is then worth keeping: backward begins with the last operations, so it would
- * recompute the result almost at once. */
+/* Return true if the operation that was counted last is operation `needed`, the last one whose
+ * values backward reads. The caller then keeps the result of this operation, instead of recomputing
+ * it in backward. Backward begins with the last operations, so this result is needed again almost
+ * at once. */
 bool fsdp_early_stop_is_reached(const fsdp_run *run);
 /* Return true if the second run will stop after the next operation, but backward does not read the
  * result of that operation. The values of the result then need not be computed. */

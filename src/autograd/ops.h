@@ -42,11 +42,12 @@ typedef struct fsdp_grad_destination {
     float beta;          /* 0: overwrite, 1: add */
 } fsdp_grad_destination;
 /* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
- * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i]. If
- * several inputs are leaves, call this for the largest one first. If its gradient does not fit in
- * the current section (Note [Sections] in src/fsdp/grad_buffer.h), a new section can begin. After a
- * call for another leaf of the node, no section can begin, because the gradient of that leaf is
- * incomplete. */
+ * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i].
+ *
+ * If several inputs are leaves, call this for the largest of them first. Its gradient may not fit
+ * in the current section of the gradient buffer (Note [Sections] in src/fsdp/grad_buffer.h). In the
+ * first call, a new section can then begin. In a later call it cannot, because the current section
+ * then contains the incomplete gradient of another leaf of this node. */
 fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
                                                   fsdp_dtype dtype, int ndim, const int64_t *shape,
                                                   fsdp_tensor **grad_in);
@@ -54,11 +55,11 @@ fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node
  * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                                   fsdp_tensor **grad_in);
-/* Like fsdp_input_grad_like(), for kernels that work element by element. `t` is the gradient of an
- * output, or the input as this node saved it. If nothing else refers to `t`, the result is `t`
- * itself, and the kernel overwrites it. There are other references if `add` passed the gradient on
- * to two inputs, if `t` is the gradient of a root and belongs to the caller, or if `t` is a
- * leaf. */
+/* Like fsdp_input_grad_like(), but for kernels that work element by element and can overwrite `t`.
+ * `t` is the gradient of an output, or input i as this node saved it. If nothing else refers to
+ * `t`, the result is `t` itself; otherwise, it is a new tensor. For example, something else refers
+ * to `t` if `add` has passed the same gradient on to both of its inputs, if `t` is the gradient of
+ * a root and belongs to the caller, or if `t` is a leaf. */
 fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                                       fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)

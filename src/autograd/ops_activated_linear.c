@@ -150,8 +150,8 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 /* --- forward --- */
 
 /* Return the number of parts into which the rows of the activation are split. Both runs of a
- * checkpointed part use the same number. The lengths of the parts differ by at most one row. This
- * avoids a part of only a few rows, whose product might add in another order. */
+ * checkpointed part use the same number. The lengths of the parts differ by at most one row, so no
+ * part has only a few rows. For a few rows, a product might add its terms in a different order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -297,8 +297,9 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
     if (!check_activated(s, &linear_op, in, false, &o.shape) ||
         !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
-    if (fsdp_grad_is_leaf(s, x)) { /* relu_dropout needs a node of its own: x is a leaf and has no
-                                      node to which the linear operation could pass its gradient */
+    if (fsdp_grad_is_leaf(s, x)) {
+        /* Usually, the node of the linear operation passes the gradient of x to the node that made
+         * x. A leaf has no such node, so record a node for relu and dropout. */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {

@@ -55,7 +55,8 @@ typedef struct loss_run {
     /* rows [n]: indices of the labelled rows of x. labels [n]: their labels, in the same block of
      * host memory. */
     int32_t *rows, *labels;
-    int64_t n, chunk;             /* n: labelled rows; chunk: most rows of a chunk */
+    /* n: number of labelled rows. chunk: rows of a chunk; the last chunk may have fewer. */
+    int64_t n, chunk;
     float factor;                 /* the sum of the losses is multiplied by this */
     bool gradient;                /* d_logits are needed */
     bool in_place;                /* dx may overwrite x */
@@ -187,8 +188,8 @@ static void run_chunk(loss_run *r, const fsdp_kernels *k, int64_t begin, int64_t
         chunk_gradients(r, k, x_chunk, begin, rows);
 }
 
-/* Return the sum of the losses of all labelled rows. They are added in double, in the order of
- * rows. */
+/* Return the sum of the losses of all labelled rows. The losses are added in double, in the order
+ * of the rows. */
 static double sum_losses(const loss_run *r)
 {
     void *losses;
@@ -285,8 +286,8 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Return true if dx may use x's memory, that is, if nothing else refers to x or its memory. The
- * caller will not read x again. */
+/* Return true if nothing else refers to x or to its memory. If the caller does not need x any more
+ * (in_place), dx may then overwrite x. */
 static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -296,8 +297,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    /* x's memory stays allocated as long as dx uses it. So dx uses this memory only if it needs
-     * more than half of it. */
+    /* If dx uses x's memory, all of this memory stays allocated until dx is freed. So dx uses it
+     * only if dx needs more than half of it. */
     const bool is_most = 2 * r->n > r->x->shape[0];
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);

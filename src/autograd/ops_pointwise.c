@@ -60,9 +60,10 @@ static fsdp_tensor *add_into(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y, bool
 {
     if (!check_pair(s, "add", x, "x", y, "y"))
         return NULL;
-    /* Reuse x's memory only in the second run of a checkpointed part. In other runs, a new tensor
-     * does not increase the peak of memory. Reuse even increased the peak by 39 MiB (bert-base,
-     * bf16), because results that are kept for a long time then occupied the memory of products. */
+    /* Write the sum to x's memory only in the second run of a checkpointed part. In other runs,
+     * this would save nothing, because a new tensor does not increase the peak of memory. Using x's
+     * memory even increased the peak by 39 MiB (bert-base, bf16), because results that are kept for
+     * a long time then occupied the memory of products. */
     fsdp_tensor *out = in_place && s->run->recomputing && x != y && fsdp_is_sole_user(x)
                            ? fsdp_tensor_alias(s, x)
                            : fsdp_new(s, x->dtype, x->ndim, x->shape);
@@ -105,7 +106,8 @@ static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return out;
 }
 
-/* Convert x and y to a common dtype, and apply the operation `of` to them. */
+/* Convert x and y to a common dtype, call of() with the converted tensors, and return its
+ * result. */
 static fsdp_tensor *apply_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
                                    fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x,
                                                       fsdp_tensor *y))

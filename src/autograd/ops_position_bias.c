@@ -1,7 +1,9 @@
 /* T5's relative position bias by distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1). The
- * bias that every layer adds to its scores depends only on key - query. So one row of 2 * span - 1
- * values per head is enough for all sequences of a batch. The table is small, so loops on the host
- * compute it, after a wait for the device. */
+ * distance is the position of the key minus the position of the query. The bias that every layer
+ * adds to its scores depends only on the distance. In sequences of up to `span` tokens, distances
+ * range from 1 - span to span - 1. So one row of 2 * span - 1 values per head is enough for all
+ * sequences of a batch. The table is small, so loops on the host compute it, after a wait for the
+ * device. */
 #include <math.h>
 #include <string.h>
 
@@ -87,8 +89,9 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
         fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
         scatter_gradient(o, from, to);
-    grad_in[0] = sum; /* if the weight is a leaf, the caller adds this to the leaf's target and
-                         converts it */
+    /* If the weight is a leaf, the caller converts this sum to the dtype of the leaf's target and
+     * adds it there. */
+    grad_in[0] = sum;
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;
     grad_in[0] = fsdp_new(s, o->dtype, 2, shape);

@@ -140,8 +140,8 @@ void fsdp_drop(fsdp_scope *s, fsdp_tensor *t)
     }
 }
 
-/* Check that the tensor has data. On meta, check that it would have data on another device. If not,
- * the scope fails. */
+/* Let the scope fail if the tensor has no data. On meta, tensors never have data. There, let the
+ * scope fail if the tensor would have no data in a real run. */
 static void check_data(fsdp_scope *s, const char *op, const fsdp_tensor *t, int i)
 {
     if (!fsdp_tensor_numel(t))

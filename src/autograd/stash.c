@@ -255,8 +255,8 @@ void fsdp_stash_drop(fsdp_stashed *item)
     if (!item || --item->refs > 0)
         return;
     if (item->offload) {
-        /* Wait, because the worker thread may still use the tensor's memory. An error of its
-         * request no longer matters. */
+        /* The worker thread may still use the tensor's memory, so wait for its last request. If the
+         * request has failed, its error no longer matters. */
         fsdp_status ignored = item->tensor ? wait_for_file(item) : FSDP_OK;
         (void)ignored;
         remove_item(item->offload, item);

@@ -15,12 +15,14 @@
 
 #include "src/tensor/tensor.h"
 
-/* Begin a call. *number is set to its number, for fsdp_stash_put(), or to 0 if offload is NULL. The
- * memory of tensors that were stored before the previous call is released. Returns FSDP_ERR_IO if
- * writing one of them to the file failed. */
+/* Begin a call, and set *number to its number, which the caller passes to fsdp_stash_put(). If
+ * offload is NULL, set *number to 0. Release the memory of the tensors that were stored before the
+ * previous call began. Returns FSDP_ERR_IO if one of these tensors could not be written to the
+ * file. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload,
                                                     uint64_t *number);
-/* Start reading from the file the tensors of the call before call `number`. No effect if offload is
+/* Call this when call `number` runs again in backward. It starts to read from the file the tensors
+ * of the call before call `number`, because backward needs them next. No effect if offload is
  * NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload,
                                                     uint64_t number);

@@ -166,8 +166,8 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* Record that a node reads a leaf. If the leaf is in expected_leaves, this is the second run of a
- * checkpointed part, and its first run has already called record_read(). */
+/* Record that a new node reads `leaf`. In the second run of a checkpointed part, do not call
+ * record_read() for leaves in expected_leaves, because the first run has already done this. */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -210,9 +210,11 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* While the tape is hidden, record the leaves that an operation reads. The second run of the
- * checkpointed part will record the nodes. If this run is also a part of the second run of an
- * enclosing part, the first run of that part has already called record_read() for these leaves. */
+/* While the tape is hidden, an operation records no node; the second run will record it. Instead,
+ * add the leaves that the operation reads to hidden_leaves, and call record_read() for them. Do not
+ * call record_read() for leaves in expected_leaves. For them, this first run is inside the second
+ * run of an enclosing part, and the first run of the enclosing part has already called
+ * record_read(). */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

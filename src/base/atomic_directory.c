@@ -360,8 +360,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of the old directory for which is_stale() has been called. Its folder is not kept as a
- * whole, because the folder is stale or exists in both directories. */
+/* An entry of a folder of the old directory. The folder is kept entry by entry, not as a whole,
+ * because the folder is stale or exists in the new directory, too. is_stale() has been called for
+ * the entry. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;
@@ -396,8 +397,9 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale() for all entries of the folder before any of them is kept. Otherwise is_stale()
- * would find kept entries in the new directory and mistake them for new ones. */
+/* Call is_stale() for all entries of the folder. Only after this may an entry of the folder be
+ * kept: is_stale() looks for entries in the new directory, and would mistake a kept entry for a new
+ * one. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -481,9 +483,9 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* Rename the old directory to `aside`. After exchange_names(), its name is `temporary`, so
- * discard() would remove it, together with files that other programs may just have created in
- * it. */
+/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`.
+ * Otherwise discard() would remove it, together with files that other programs may just have
+ * created in it. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -512,7 +514,7 @@ static fsdp_status exchange_directories(const fsdp_atomic_directory *d)
 
 static fsdp_status move_into_place(const fsdp_atomic_directory *d)
 {
-    if (is_empty(d->path)) /* false if the directory is missing */
+    if (is_empty(d->path)) /* false if there is no directory at `path` */
         FSDP_TRY(take_permissions(d));
     /* This rename succeeds if the directory at `path` is missing or empty. */
     if (rename(d->temporary, d->path) == 0)
@@ -551,9 +553,9 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* The caller may be about to return an earlier error. Restore the message of that error after
-     * the removal. Only the message matters, so any status other than FSDP_OK can be saved with
-     * it. */
+    /* The caller may be about to return an earlier error, whose message the removal may overwrite.
+     * So save the message before the removal and restore it afterwards. Only the message matters
+     * here. The status that is saved with it may be any status other than FSDP_OK. */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

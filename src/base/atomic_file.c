@@ -18,8 +18,8 @@ enum {
     MAX_NAME_TRIES = 100,
     MAX_WRITE = 1 << 30, /* bytes per call of write(); Linux writes at most 2 GiB per call */
     COPY_BYTES = 1 << 20,
-    /* An append is written in pieces of this size. The observer gets each piece once it is
-     * written. */
+    /* An append writes its data in pieces of this size. After it has written a piece, it passes the
+     * piece to the observer. */
     PIECE_BYTES = 256 << 10,
     /* once a block of this size has been appended, the kernel begins to write it to the disk */
     SYNC_BYTES = 8 << 20,
@@ -248,9 +248,10 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* Start writing to the disk the blocks of SYNC_BYTES that the last piece has completed; `before` is
- * the offset at which this piece begins. This leaves little work for the final sync. Errors are
- * ignored, because the final sync reports them. */
+/* The file consists of blocks of SYNC_BYTES. An append has just written a piece that begins at
+ * offset `before`. Start writing those blocks to the disk that this piece has completed. This
+ * leaves little work for the final sync. Errors are ignored, because the final sync reports
+ * them. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,
@@ -268,10 +269,11 @@ static fsdp_status append_piece(fsdp_atomic_file *file, const void *data, size_t
     return file->see ? file->see(file->context, data, bytes) : FSDP_OK;
 }
 
-/* The pieces are small enough to stay in the processor's cache until the observer reads them. With
- * pieces of 8 MiB, writing a checkpoint of 1 GiB took three times as long. A likely reason: Linux
- * makes the folios of the page cache as large as a write. A folio under writeback accepts no more
- * bytes until it has reached the disk. */
+/* Write `data` in pieces of PIECE_BYTES. Such a piece is small enough to stay in the processor's
+ * cache until the observer has read it. With pieces of 8 MiB, writing a checkpoint of 1 GiB took
+ * three times as long. A likely reason is that Linux keeps the data of a large write in large units
+ * of the page cache (folios). While a folio is being written to the disk, no more bytes can be
+ * added to it. */
 fsdp_status fsdp_atomic_file_append(fsdp_atomic_file *file, const void *data, size_t bytes)
 {
     const char *from = data;

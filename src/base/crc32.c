@@ -2,8 +2,8 @@
  * Building High Performance Software-based CRC Generators, 2005). On x86-64, long pieces of data
  * are folded by carry-less multiplication (V. Gopal et al., Fast CRC Computation for Generic
  * Polynomials Using PCLMULQDQ Instruction, Intel, 2009). Folding is about ten times as fast as
- * slicing. Processors that can multiply four pairs with one instruction fold another three times as
- * fast. */
+ * slicing. Some processors multiply four pairs of numbers with one instruction. On these, folding
+ * is three times as fast as on others. */
 #include <stdbool.h>
 
 #include "src/base/crc32.h"
@@ -38,7 +38,8 @@ void fsdp_crc32_init(fsdp_crc32_table *table)
 #if defined(__x86_64__)
 #define FOLDING __attribute__((target("pclmul,sse4.1")))
 
-/* Return `x`, shifted by the distance that the constants `k` encode, xor `next`. */
+/* Shift `x` by the distance that the constants `k` encode, and return the xor of the result and
+ * `next`. */
 FOLDING static __m128i fold(__m128i x, __m128i k, __m128i next)
 {
     return _mm_xor_si128(
@@ -64,8 +65,8 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* Fold the `bytes` bytes at `p`, the rest of a piece of data, into the state `x` of the blocks
- * before them. Return the inverted checksum. `bytes` is a multiple of 16. */
+/* `x` is the state after all blocks before `p`. Fold the remaining `bytes` bytes, which begin at
+ * `p`, into it, and return the inverted checksum of all bytes. `bytes` is a multiple of 16. */
 FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);

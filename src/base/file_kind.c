@@ -10,9 +10,13 @@
 enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
-    SHOWN_ZEROS = 64,  /* no valid file begins with this many zero bytes */
-    CERTAIN_MAGIC = 4, /* for FSDP_WANTED_NUMBERS: a shorter magic may be numbers by chance */
-    CERTAIN_TEXT = 32, /* for FSDP_WANTED_NUMBERS: a shorter text may be numbers by chance */
+    SHOWN_ZEROS = 64, /* no valid file begins with this many zero bytes */
+    /* For FSDP_WANTED_NUMBERS: a magic of fewer bytes is ignored, because numbers may contain it by
+     * chance. */
+    CERTAIN_MAGIC = 4,
+    /* For FSDP_WANTED_NUMBERS: a text of fewer characters is ignored, because numbers may look like
+     * it by chance. */
+    CERTAIN_TEXT = 32,
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */
 };

@@ -1,13 +1,17 @@
 /* Stores a float32 in two halves of 16 bits, one value at a time; src/kernels/cpu/isa/halves.h does
  * the same for vectors.
  *
- * Note [Halves]. `hi` is the value as bfloat16, rounded to nearest even as in every cast (bf16.h).
- * `lo` is the lower half of the float32's bits. The upper half of the bits is `hi` or, if the value
- * was rounded up, `hi` - 1. A value is rounded up if `lo` is above 0x8000, and down if `lo` is
- * below 0x8000. If `lo` is 0x8000 (a tie), the value is rounded to the even one of its two
- * neighbours, and the bit `mark` is set if that was upward. Rounding up always adds one to the
- * upper half; the result may be infinity or, if the upper half was 0, the smallest denormal. A NaN
- * is not rounded but made quiet, and its `mark` is set if the original was not quiet. */
+ * Note [Halves]. A float32 is stored as `hi`, `lo` and a bit `mark`. `hi` is the value as bfloat16,
+ * rounded to nearest even as in every cast (bf16.h). `lo` is the lower half of the float32's bits.
+ * If the value was rounded down, `hi` is the upper half of the bits. If it was rounded up, `hi` is
+ * the upper half plus 1; this may be infinity or, if the upper half was 0, the smallest denormal.
+ *
+ * `lo` shows how the value was rounded: up if `lo` is above 0x8000, and down if `lo` is below
+ * 0x8000. If `lo` is 0x8000, the value is halfway between two bfloat16 values, and was rounded to
+ * the even one of them. In this case, `mark` is set if it was rounded up.
+ *
+ * A NaN is not rounded. `hi` is then a quiet NaN, and `mark` is set if the float32 was a signaling
+ * NaN. */
 #pragma once
 #include <stdbool.h>
 

@@ -24,8 +24,9 @@ size_t fsdp_path_length(const char *path);
 char *fsdp_path_stripped(const char *path);
 bool fsdp_path_is_file(const char *path);      /* true only for a regular file; follows links */
 bool fsdp_path_is_directory(const char *path); /* follows links */
-/* Return true if anything exists at `path`, even a dangling link. fsdp_path_is_file() returns false
- * for a dangling link, although opening it gives an error that explains the problem. */
+/* Return true if anything exists at `path`. For a dangling link, this returns true and
+ * fsdp_path_is_file() returns false. A caller that opens every path that exists thus gets an error
+ * that explains the dangling link. */
 bool fsdp_path_exists(const char *path);
 /* Return true if `dir` contains a regular file `name` or a link to one. Return false if the joined
  * path is longer than PATH_MAX. */
@@ -139,14 +140,15 @@ bool fsdp_atomic_directory_is_unfinished(const char *name);
 bool fsdp_atomic_directory_is_pending(const char *path, int pid);
 /* Return the path of the temporary directory, where the caller writes until commit(). */
 const char *fsdp_atomic_directory_path(const fsdp_atomic_directory *directory);
-/* Return true if an old file or folder is stale: it belongs to what the new directory replaces.
- * Examples are an old shard, or an index of another format. A stale file is not kept, even if the
- * new directory has no file of the same name.
+/* Return true if a file or folder of the old directory is stale. It is stale if it is a part of
+ * what the new directory replaces, for example an old shard, or an index of another format. A stale
+ * file is not kept, even if the new directory has no file of the same name.
  *
  * `old` and `fresh` are the paths of the old and the new directory. `name` is the path of a file or
  * folder relative to `old`. If a folder is stale or also exists in `fresh`, the function is called
- * for each entry of that folder, too. It is called for all entries of a folder before any of them
- * is kept in `fresh`. (Entries that other programs add during commit() are checked later.) */
+ * for each entry of that folder, too. It is called for all entries of a folder before any of these
+ * entries is kept in `fresh`. (Entries that other programs add during commit() are checked
+ * later.) */
 typedef bool fsdp_is_stale_fn(void *context, const char *old, const char *fresh, const char *name);
 void fsdp_atomic_directory_drop(fsdp_atomic_directory *directory, fsdp_is_stale_fn *is_stale,
                                 void *context);

@@ -16,6 +16,7 @@ fsdp_status fsdp_io_sync_path(const char *path);
 char *fsdp_unfinished_name(const char *path, const char *infix);
 /* If `name` is a temporary name of `base` with this infix, return the process id in it, else 0. */
 int fsdp_unfinished_owner(const char *name, const char *base, const char *infix);
-/* Return true if `name` is a temporary name of `base` with this infix and process `pid` made it. If
- * `pid` is 0, return true if the process that made it has ended. */
+/* Return false if `name` is not a temporary name of `base` with this infix. Otherwise, if `pid` is
+ * not 0, return true if process `pid` made the name. If `pid` is 0, return true if the process that
+ * made the name has ended. */
 bool fsdp_unfinished_is_abandoned(const char *name, const char *base, const char *infix, int pid);

@@ -165,7 +165,8 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* Convert a position in the copy with replaced literals to a position in the original text. */
+/* `at` is a position in the copy of the text, in which literals have been replaced. Return the same
+ * position in the original text. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;

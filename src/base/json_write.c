@@ -25,7 +25,8 @@ static json_t *make_string(fsdp_json *doc, const char *value)
     if (made)
         return made;
     json_t *empty = json_string("");
-    /* If there is memory for an empty string, `value` was not UTF-8. */
+    /* Either `value` is not UTF-8, or memory has run out. In the second case, an empty string
+     * cannot be created, either. */
     record_failure(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM);
     return empty;
 }
@@ -42,7 +43,9 @@ static void set_value(fsdp_json_node object, const char *key, json_t *value)
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
         return;
-    json_decref(make_string(object.doc, key)); /* records an error if the key is not UTF-8 */
+    /* If the key is not UTF-8, make_string() records FSDP_ERR_INVALID. The call after it then has
+     * no effect, because only the first failure is recorded. */
+    json_decref(make_string(object.doc, key));
     record_failure(object.doc, FSDP_ERR_NOMEM);
 }
 
@@ -210,8 +213,9 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print what precedes entry `i` of a container: a comma unless `i` is 0, and a line break if the
- * style is FSDP_JSON_PRETTY. `i` = 0 also serves for the line break after the last entry. */
+/* Print what comes before entry `i` of a container: a comma, unless `i` is 0, and then a line
+ * break, if the style is FSDP_JSON_PRETTY. To print only the line break after the last entry,
+ * callers pass 0 for `i`. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

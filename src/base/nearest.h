@@ -8,9 +8,13 @@
  * equals an underscore. Only the first 63 bytes of `a` and `b` are compared. */
 int fsdp_edit_distance(const char *a, const char *b);
 
-/* Return the index of the near name with the smallest distance from `word`, or the first of
- * several. A name is near if at most a third of the letters of `word` or of the name, whichever is
- * longer, must be edited. It is also near if `word` is its beginning, or if only the case differs.
+/* Return the index of the name that is nearest to `word`, among the names that are near. If several
+ * of these are equally near, return the first.
+ *
+ * A name is near if it becomes `word` by few edits: at most a third of the number of letters of the
+ * longer of the two. A name is also near if it begins with `word` (at least 2 letters), or if it
+ * differs from `word` only in case.
+ *
  * If no name is near, return the index of the shortest name that has `word` as a part: "dtype" is a
- * part of "param-dtype". If there is none, return -1. */
+ * part of "param-dtype". If there is no such name, return -1. */
 int fsdp_nearest_name(const char *word, const char *const *names, size_t count);

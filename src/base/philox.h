@@ -33,10 +33,11 @@ static inline float fsdp_uniform_from_bits(uint32_t bits)
     return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* Return the threshold for dropout with probability p (Srivastava et al. 2014). For element e, the
- * generator is called with counter e / 8. Its four words have eight halves of 16 bits; half 2 * w
- * is the lower half of word w. Element e is kept if half e % 8 is at least the threshold. p is thus
- * rounded to a multiple of 2^-16, and only p = 1 drops all elements. */
+/* Return the threshold for dropout with probability p (Srivastava et al. 2014). Each element has a
+ * random number of 16 bits, and is kept if this number is at least the threshold. To get the number
+ * of element e, call the generator with counter e / 8. The four words of the result have eight
+ * halves; half 2 * w is the lower half of word w. The number is half e % 8. Since the numbers have
+ * 16 bits, p is in effect rounded to a multiple of 2^-16. Only p = 1 drops all elements. */
 static inline uint32_t fsdp_drop_threshold(float p)
 {
     const float halves = p * 65536.0f + 0.5f;

@@ -1,8 +1,8 @@
 /* Implements the pool: how workers wait for jobs and share the tasks of a job. Workers sleep on a
  * condition variable. The caller of fsdp_parallel_for() opens a job, and a worker that wakes enters
- * the job. Each of these threads takes its next task from an atomic counter. When no tasks are
- * left, the caller closes the job and waits for the workers that have entered it. A worker that
- * wakes later finds the job closed and sleeps again.
+ * the job. The caller, and each worker in the job, take one task after another from an atomic
+ * counter. When no tasks are left, the caller closes the job and waits for the workers that have
+ * entered it. A worker that wakes later finds the job closed and sleeps again.
  *
  * Waking up takes as long as a short job. So threads spin for a moment before they sleep, but only
  * if each thread can have a processor of its own. */

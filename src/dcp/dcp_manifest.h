@@ -42,10 +42,10 @@ typedef struct fsdp_dcp_tensor {
      * first FSDP_DCP_BOX_NDIM dimensions may be split among the ranks. NULL: the box consists of
      * rows [begin, end). */
     const int64_t *offsets, *sizes;
-    /* `rank` is another rank of the group that saves. Set `offsets` [ndim] and `sizes` [ndim] to
-     * the box of that rank. The box is computed from `owner`, without communication. Return false
-     * if this rank cannot compute it. The ranks exchange their boxes if part_of is NULL, or if it
-     * returns false on any rank. */
+    /* `rank` is a rank other than this one. Set `offsets` [ndim] and `sizes` [ndim] to the box that
+     * `rank` has. The box is computed from `owner`, without communication. Return false if this
+     * rank cannot compute it. If part_of is NULL, or if it returns false on any rank, the ranks
+     * exchange their boxes instead. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     /* Argument of part_of(). It must be valid until fsdp_dcp_job_create() returns. */
@@ -81,8 +81,10 @@ typedef struct fsdp_dcp_manifest {
     size_t n, cap;
     bool is_sparse; /* set by the caller: write blocks of zeros as holes in the files, and do not
                        check free disk space */
-    const char *companion; /* set by the caller, borrowed: name of another file in the folder, which
-                              .metadata records; NULL: none */
+    /* Name of the companion, a further file in the folder of the checkpoint
+     * (fsdp_dcp_metadata_companion()); NULL: none. The name is written to .metadata. Set by the
+     * caller; borrowed. */
+    const char *companion;
 } fsdp_dcp_manifest;
 
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_create(fsdp_dcp_manifest **manifest);
@@ -100,8 +102,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_value(fsdp_dcp_manifest *manifest,
                                                     fsdp_pickle_writer *value);
 /* Return FSDP_ERR_INVALID if two entries have the same fqn; the message contains this fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_manifest_check(const fsdp_dcp_manifest *manifest);
-/* Set *box to the part of the entry that `rank`, another rank, has. Return false if this rank
- * cannot compute it (fsdp_dcp_tensor.part_of). */
+/* `rank` is a rank other than this one. Set *box to the part of the entry that `rank` has. Return
+ * false if this rank cannot compute it (fsdp_dcp_tensor.part_of). */
 bool fsdp_dcp_entry_part(const fsdp_dcp_entry *entry, const fsdp_group *group, int rank,
                          fsdp_dcp_box *box);
 /* Return the number of rows of a tensor, which is the size of dimension 0, or 1 for a scalar. */

@@ -156,7 +156,9 @@ static void put_storage_meta(fsdp_pickle_writer *w, const char *companion)
     fsdp_pickle_put_str(w, FSDP_DCP_SAVE_ID);
     fsdp_pickle_put_str(w, "load_id");
     fsdp_pickle_put_none(w);
-    fsdp_pickle_put_str(w, "modules"); /* torch ignores this field; here it holds the companion */
+    /* torch ignores the field `modules`. This library stores the name of the companion in it
+     * (fsdp_dcp_metadata_companion()). */
+    fsdp_pickle_put_str(w, "modules");
     fsdp_pickle_begin(w, FSDP_PICKLE_LIST);
     if (companion)
         fsdp_pickle_put_str(w, companion);

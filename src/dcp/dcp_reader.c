@@ -23,7 +23,7 @@ typedef struct data_file {
     char *path;
     fsdp_mapping map;
     fsdp_block_check *blocks; /* checksums of blocks; NULL: the file has none */
-    fsdp_block_check *check;  /* same as `blocks`; NULL: reads do not verify blocks */
+    fsdp_block_check *check;  /* `blocks`, or NULL if reads do not verify blocks */
     int fd; /* descriptor for reads that verify blocks; -1: such reads use the mapping */
 } data_file;
 
@@ -73,7 +73,8 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         const data_file *file = file_of(reader, chunk);
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
-        /* A file that begins with "PK" is an archive, which is then truncated. */
+        /* A file that begins with "PK" is of the right kind, an archive. It is too short because it
+         * is truncated. For any other file, report its kind if it is known. */
         if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0)
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
@@ -368,9 +369,9 @@ static bool is_in_file(const data_file *file, const fsdp_dcp_chunk *chunk,
     return from >= chunk->offset && from < chunk->offset + chunk->length;
 }
 
-/* Copy bytes [begin, end) of the chunk's data, which are a single run, and verify the blocks that
- * contain them. Whole blocks are read with a descriptor, because the kernel then reads ahead and
- * uses large pages. Page faults on the mapping would read single pages. */
+/* The overlap is a single run: bytes [begin, end) of the chunk's data. Copy them, and verify the
+ * blocks that contain them. Whole blocks are read with a descriptor, because the kernel then reads
+ * ahead and uses large pages. Page faults on the mapping would read single pages. */
 static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entry *entry,
                                const wanted *w, const overlap *o, size_t begin, size_t end)
 {
@@ -410,7 +411,9 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
 {
     const data_file *file = file_of(reader, chunk);
     fsdp_checkpoint_entry entry;
-    if (!file->check && o->n * o->run == chunk->numel) /* verify a chunk that is read as a whole */
+    /* If reads do not verify blocks, the checksum in the archive is verified instead. It covers the
+     * whole chunk, so this is only done if the whole chunk is read. */
+    if (!file->check && o->n * o->run == chunk->numel)
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));
     if (file->check) {

@@ -21,8 +21,9 @@ void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
  * without checksums of blocks are skipped. FSDP_ERR_FORMAT if a block is damaged; the message
  * contains the file and the range of the first such block. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_files(const fsdp_dcp_reader *reader);
-/* Return FSDP_ERR_NOT_FOUND if .metadata names a companion (fsdp_dcp_metadata_companion()) and
- * there is no such file. */
+/* A checkpoint may have a companion, a further file in its folder (fsdp_dcp_metadata_companion()).
+ * Return FSDP_ERR_NOT_FOUND if .metadata contains the name of a companion and this file is
+ * missing. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_companion(const fsdp_dcp_reader *reader);
 /* Return the metadata of the checkpoint, which list its items; borrowed. */
 const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader);
@@ -54,9 +55,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
  * fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
-/* Check chunks `first`, `first` + `step`, ... of tensor `item` as fsdp_dcp_reader_check() does.
- * Each rank of a group passes another `first`, and the number of ranks as `step`, so that the group
- * checks all chunks. Chunks whose blocks are verified by every read are skipped. */
+/* Check chunks `first`, `first` + `step`, ... of tensor `item` as fsdp_dcp_reader_check() does. To
+ * check all chunks together, each rank of a group passes the number of ranks as `step`, and a
+ * `first` below `step` that no other rank passes. Chunks whose blocks are verified by every read
+ * are skipped. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader,
                                                         const fsdp_dcp_item *item, size_t first,
                                                         size_t step);

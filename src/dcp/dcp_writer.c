@@ -62,9 +62,11 @@ static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
     return &run->claims[(size_t)rank * run->manifest->n + i];
 }
 
-/* Return true if `rank` writes entry `i`. If several ranks have equal boxes, only the lowest of
- * them writes. Torch does the same, even if the boxes are empty. No rank writes an empty part of a
- * scalar, because .metadata could not distinguish this part from the scalar. */
+/* Return true if `rank` writes entry `i`. Rank 0 writes the plain values. If several ranks have
+ * equal boxes of a tensor, only the lowest of these ranks writes. As in torch, empty boxes are
+ * written, too, so that one rank writes each of them. The only exception is an empty box of a
+ * scalar, which no rank writes: .metadata has no sizes for a scalar, so the empty box would look
+ * like the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -215,8 +217,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Return true if all ranks have computed the same claims. These claims are then correct, because
- * each rank knows its own claims for certain. */
+/* Return true if all ranks have computed the same claims. These claims are then correct. Each rank
+ * knows its own claims for certain, and all other ranks have computed the same ones for it. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)

@@ -10,14 +10,14 @@
  * Note [Ranks meet three times]. Every rank computes by itself which rank writes which entries. It
  * uses the placements of the tensors (fsdp_dcp_tensor.part_of). Then the ranks meet three times. A
  * meeting is one small all-gather. After it, either all ranks continue, or all ranks fail with the
- * message of the lowest rank that failed. The meetings are
+ * message of the lowest rank that failed. The meetings are:
  *
- *  1. before any rank writes. Before this meeting, rank 0 makes the directory, and checks that the
- *     disk has space for the files of all ranks. In the meeting, rank 0 sends the path of the
- *     directory. The ranks also compare checksums of what they have computed.
- *  2. when each rank has written its file. Each rank sends the positions of its entries in its
+ *  1. Before any rank writes: rank 0 first makes the directory, and checks that the disk has space
+ *     for the files of all ranks. In the meeting, rank 0 sends the path of the directory, and the
+ *     ranks compare checksums of what they have computed.
+ *  2. When each rank has written its file: each rank sends the positions of its entries in its
  *     file.
- *  3. when rank 0 has written .metadata and given the directory its final name.
+ *  3. When rank 0 has written .metadata and given the directory its final name.
  *
  * Without the first meeting, ranks would write although another rank refuses, and each rank could
  * count as free the space that another rank is about to fill. Without the second meeting, rank 0
@@ -62,15 +62,16 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* The positions of a rank's entries in its file, as bytes that can be sent. own_positions() returns
- * those of this rank. It sets *bytes to their size, which is the same on all ranks. On rank 0,
- * positions() returns the memory to which the caller copies the positions of `rank`. @{ */
+/* These functions are for sending the positions of each rank's entries in its file to rank 0, as
+ * bytes. own_positions() returns the positions of this rank's entries, and sets *bytes to their
+ * size, which is the same on all ranks. On rank 0, positions() returns the memory to which the
+ * caller copies the bytes that it has received from `rank`. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
-/* Write .metadata and the further files of the place (fsdp_group_place.write), and give the
- * directory its final name. Rank 0 calls this when all files are written and it has all
- * positions. */
+/* Complete the checkpoint: write .metadata, call fsdp_group_place.write(), which may write further
+ * files, and give the directory its final name. Rank 0 calls this when all ranks have written their
+ * files, and rank 0 has the positions of all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
 /* Abandon the job. On rank 0, this removes the directory that the job made, if it does not have its
  * final name yet. The job must still be destroyed. */

@@ -12,9 +12,9 @@ typedef struct fsdp_group_place {
     const char *path; /* must be visible to all ranks */
     /* What to do if the directory exists and is not empty. Default: an error. */
     fsdp_existing existing;
-    /* True: the directory exists already. Files are written directly into it, and the caller
-     * removes them if the call fails. This is for a directory inside a larger one that appears as a
-     * whole. False: the directory appears complete or not at all. */
+    /* True: the directory exists already, as a part of a larger directory that will appear as a
+     * whole. Files are written directly into it. If the call fails, the caller removes these files.
+     * False: the directory appears complete or not at all. */
     bool is_there;
     /* Selects files to remove from an existing directory (fsdp_atomic_directory_drop()). NULL:
      * fsdp_is_stale_dcp_file(). */
@@ -30,10 +30,11 @@ typedef struct fsdp_group_place {
 
 /* Writes this rank's files into `dir`. Collective. */
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
-/* Make a temporary directory on rank 0, and call `write` for it on every rank. When all ranks are
- * done, the directory gets its final name; if one rank fails, it is removed. Collective; if one
- * rank fails, all fail. `write` must fail on all ranks or on none, because the ranks do not compare
- * its results. The ranks meet twice, not counting meetings in `write`.
+/* Make a temporary directory on rank 0, and call `write` for it on every rank. When `write` has
+ * succeeded on all ranks, give the directory its final name. If any rank fails, remove the
+ * directory. Collective; if one rank fails, all fail. `write` must fail on all ranks or on none,
+ * because the ranks do not compare its results. The ranks meet twice, not counting meetings in
+ * `write`.
  *
  * @param mine  status of what this rank did before the call
  * @param group NULL: this rank writes alone */

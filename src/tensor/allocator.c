@@ -53,7 +53,8 @@ typedef struct arena {
     fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 
-/* A set of arenas. A free block is reused only for allocations of its side. */
+/* A side is a set of arenas. An allocation from a side only gets memory of the arenas of this
+ * side. */
 struct side {
     fsdp_block free_list; /* sentinel */
     arena *arenas;        /* only the last arena grows */
@@ -64,9 +65,9 @@ struct side {
 enum {
     PASSING, /* allocated and freed within a step, or allocated before the first step */
     LASTING,
-    /* Small allocations that would belong to PASSING. They have a side of their own, because a
-     * small tensor that is freed late, such as a loss, would prevent large neighbours from
-     * coalescing. */
+    /* Allocations like those of PASSING, but of at most SMALL_BYTES. They have a side of their own,
+     * because a small tensor that is freed late, such as a loss, would separate large free blocks
+     * on its two sides and so prevent them from coalescing. */
     SMALL,
     SIDES
 };
@@ -285,10 +286,12 @@ static size_t free_bytes(const fsdp_block *b)
     return b && b->free ? b->bytes : 0;
 }
 
-/* Add memory at the low or the high end of the last arena, whichever needs less, and return a free
- * block of at least `wanted` bytes there. If that arena is full, add a new one. If the block
- * belongs high, the low end is used only if this saves at least half of `wanted`. The reason is
- * that a gradient at the low end keeps freed blocks on its two sides from coalescing. */
+/* Add memory to the last arena, at its low or its high end. Return the free block at this end,
+ * which then has at least `wanted` bytes. Usually, the end with the larger free block is chosen,
+ * because less memory must be added there. But if the block is for a gradient (belongs_high), the
+ * low end is chosen only if this saves at least half of `wanted`: a gradient at the low end keeps
+ * freed blocks on its two sides from coalescing. If there are no addresses left at the chosen end,
+ * use the other end if possible, or else add a new arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {

@@ -1,26 +1,30 @@
 /* The caching allocator of one device. It uses best fit with coalescing in a range of addresses,
  * and counts memory by tag. Each rank has its own device, so there is no lock.
  *
- * Memory is added at the low or the high end of the range. The end with the larger free block is
- * chosen, because less must be added there. Memory is never returned to the system. Steps repeat
- * their allocations, so after the first step there are no page faults. Blocks of all sizes share
- * the range. PyTorch's allocators instead have a segment for each class of sizes. If batches differ
- * in length, a step leaves holes in such segments that the next step cannot use. An example is
- * fine-tuning T5 on texts of 10 to 512 tokens (30 steps, batch 16), where at most 80.7 MiB were
- * allocated at one time. An allocator with segments reserved 123 MiB for this, and this allocator
- * 81 MiB. Under AddressSanitizer each block is an allocation of its own, so that overruns are
- * detected.
+ * When no free block is large enough, memory is added at the low or the high end of the range. The
+ * end with the larger free block is chosen, because this block then needs the smaller addition.
+ * Memory is never returned to the system. Steps repeat their allocations, so after the first step
+ * there are no page faults.
+ *
+ * Blocks of all sizes share the range. PyTorch's allocators instead have a segment for each class
+ * of sizes. If batches differ in length, a step leaves holes in such segments that the next step
+ * cannot use. An example is fine-tuning T5 on texts of 10 to 512 tokens (30 steps, batch 16), where
+ * at most 80.7 MiB were allocated at one time. An allocator with segments reserved 123 MiB for
+ * this, and this allocator 81 MiB.
+ *
+ * Under AddressSanitizer each block is an allocation of its own, so that overruns are detected.
  *
  * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
- * first step and are kept from then on. If they took memory that the activations of the first step
- * have freed, the second step would need as much new memory for its activations, with page faults.
- * So lasting allocations have a range of their own, and each later step finds the other range as
- * free as the first step did. Two ranges are together no larger than a single range would be, since
- * the state also exists when the activations of later steps peak.
+ * first step and are kept from then on. Suppose that they took memory that the activations of the
+ * first step have freed. Then the second step would need as much new memory for its activations,
+ * with page faults. So lasting allocations have a range of their own. Each later step then finds
+ * the other range as free as the first step did. The two ranges together are no larger than a
+ * single range would be. In later steps, a single range would have to hold the lasting allocations
+ * and the peak of the activations at the same time.
  *
- * Gradients last until the optimizer has read them, while backward frees the activations that were
- * allocated before them. So gradients are placed as high as they fit, and the freed activations
- * below them coalesce. */
+ * Gradients are kept until the optimizer has read them. Before that, backward frees the activations
+ * that forward allocated before the gradients. So each gradient is placed as high in the range as
+ * it fits. The freed activations below the gradients can then coalesce. */
 #pragma once
 #include <fsdp/tensor.h>
 

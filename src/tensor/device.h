@@ -14,11 +14,12 @@
  *   of rows are copied out by fsdp_device_to_host(). The host copies data in by
  *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
- *   stream. The stream does not order users outside the device. These are another rank (at the end
- *   of a phase, or in a collective), another thread, a file, and the heap. Before memory is given
- *   to one of them, the rank waits (fsdp_device_synchronize()), or the other thread waits for an
- *   event while the rank continues. Before and after a kernel that uses memory of another device,
- *   the rank waits for both devices: fsdp_devices_synchronize().
+ *   stream. Some users of memory are outside the device: another rank (at the end of a phase, or in
+ *   a collective), another thread, a file, and the heap. The stream does not order their accesses.
+ *   Before memory is given to such a user, the rank waits for the device
+ *   (fsdp_device_synchronize()). If the user is another thread, this thread may wait for an event
+ *   instead, while the rank continues. Before and after a kernel that uses memory of another
+ *   device, the rank waits for both devices: fsdp_devices_synchronize().
  * - If a kernel fails after its call has returned, the next wait and all waits after it return the
  *   error. As with CUDA, the device is then unusable: results that were computed after the failure
  *   must not be used, and fsdp_tensor_data() returns NULL.

@@ -14,8 +14,9 @@ struct fsdp_halved {
     int64_t numel;
     const void *together;
     int users; /* number of open reads and writes; a joined copy exists while there are any */
-    /* True if the halves may have been written. While it is false, they are not read: reading a
-     * page before it is written causes two page faults instead of one. */
+    /* True if the halves may have been written. While it is false, open_copy() does not read the
+     * halves, but fills the joined copy with zeros. Reading a page before it is written would cause
+     * two page faults instead of one. */
     bool written;
 };
 

@@ -51,7 +51,8 @@ struct fsdp_offload {
     const fsdp_stage_ops *ops;
     void *impl; /* NULL on meta */
     char *dir;
-    /* all bytes of the stage before this offset have been assigned or are holes */
+    /* End of the used part of the stage. Each byte before this offset belongs to a part or to a
+     * hole. */
     uint64_t bytes;
     hole *holes;
     size_t n_holes, cap_holes;
@@ -210,9 +211,10 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading or (if `out`) writing all parts of the set. Earlier kernels may still write this
- * memory, or may still use it for other data, so the first request waits for them. Requests run in
- * order, so the others wait, too. */
+/* Start reading or (if `out`) writing all parts of the set. Kernels that were started earlier may
+ * still write the data that is to be written, or may still use the memory into which the data is to
+ * be read. So the first request waits for these kernels. Requests run in order, so the other
+ * requests wait, too. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -235,9 +237,9 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
     return s != set && s->is_param == set->is_param && !s->users;
 }
 
-/* Make room for `set`. Only idle sets of the same kind (parameters, or other data) are affected.
- * Start writing to the stage those of them that are dirty. Then free their memory, except that of
- * the `keep` most recently used ones. */
+/* Make room for `set`, by freeing the memory of idle sets of the same kind (parameters, or other
+ * data). First, start writing each of these sets that is dirty to the stage. Then free the memory
+ * of these sets, except the `keep` most recently used ones. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -333,8 +335,9 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
     if (!set || set->state != SET_OUT)
         return FSDP_OK;
     fsdp_status status = bring_in(set);
-    return status == FSDP_ERR_NOMEM ? FSDP_OK
-                                    : status; /* the next use of the tensor will try again */
+    /* Without enough memory, nothing is read ahead. The next use of the tensor then reads the
+     * data. */
+    return status == FSDP_ERR_NOMEM ? FSDP_OK : status;
 }
 
 static const void *key_of(const fsdp_storage *st)
@@ -381,9 +384,10 @@ static fsdp_status write_zeros(const fsdp_offload *o, const fsdp_staged *part)
     return ticket ? o->ops->wait(o->impl, ticket) : FSDP_OK;
 }
 
-/* Give the part a place in the stage: a hole of its size, or new bytes at the end. Data other than
- * parameters must begin as zeros. New bytes are zeros already, and a hole is filled with them.
- * Parameters are always written before they are read. */
+/* Give the part a place in the stage: a hole of its size or, if there is none, new bytes at the
+ * end. Data other than parameters must begin as zeros. New bytes are zeros already, but a hole
+ * contains old data, so zeros are written to it. Parameters may begin with any values, because they
+ * are always written before they are read. */
 static fsdp_status take_place(fsdp_offload *o, const offload_set *set, fsdp_staged *part)
 {
     if (take_hole(o, part)) {
@@ -406,8 +410,9 @@ static void remove_part(fsdp_storage *st)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* The storage is being released, so its data does not matter. If the error affects other
-         * storages of the set, the next use of the set reports it. */
+        /* A pending read or write of the set has failed. The data of this storage no longer
+         * matters, because the storage is being released. If other storages of the set still need
+         * the read or write, it is repeated later, and its error is reported then. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)

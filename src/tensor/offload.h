@@ -77,9 +77,9 @@ static inline bool fsdp_tensor_has_own_key(const fsdp_tensor *t)
 {
     return !t->storage->kind && t->storage->refs == 1;
 }
-/* Get the tensor's key. Tensors with the same key share a storage, are staged in one set, or are
- * halved tensors of one unit. They should be used one after the other, without other tensors
- * between them. */
+/* Get the tensor's key. Tensors have the same key if they share a storage, if they are staged in
+ * one set, or if they are halved tensors of one unit. A caller that uses many tensors should use
+ * those with the same key one after the other, without other tensors between them. */
 const void *fsdp_tensor_key(const fsdp_tensor *tensor);
 
 /* For snapshot.c. fsdp_staged_flush() writes the current values of the set to the stage.

@@ -2,13 +2,13 @@
  * the run continues.
  *
  * Note [Copy on write]. A snapshot puts a guard on each storage that it watches. Before the first
- * write to the storage (fsdp_storage_begin_write()), the guard saves the storage's blocks one by
- * one. If the reader has already read a block, nothing needs to be done. Otherwise the writer
- * copies the block. If the copy does not fit into the snapshot's pool, the writer waits until the
- * reader has read the block or has freed another copy. The reader locks a block only while it
- * copies the block, and not while it writes the copy to the disk. So a writer that waits for a
- * locked block does not wait for the checkpoint's disk. A storage that is never written is never
- * copied.
+ * write to the storage (fsdp_storage_begin_write()), the guard makes sure that the snapshot does
+ * not lose the old values. It handles the storage's blocks one by one, in the thread of the writer.
+ * If the reader has already read a block, there is nothing to do. Otherwise the block is copied to
+ * the snapshot's pool. If the pool has no room for the copy, the writer waits until the reader has
+ * read the block or has freed another copy. If the reader is reading the block at this moment, the
+ * writer waits for the end of this read. Such a wait is short, because the reader only copies the
+ * block, and writes the copy to the disk later. A storage that is never written is never copied.
  *
  * A write to one part of a storage may copy all watched blocks of the storage. For example, if
  * operations read the master weights of a unit directly, all master weights of the unit are one

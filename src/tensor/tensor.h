@@ -140,13 +140,14 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* The state of writing a series of tensors one after the other. For the guards, consecutive tensors
- * that share a storage are one write. So are consecutive halved tensors with the same
- * fsdp_tensor_key(): the guards see the end of a write only after the next write has begun.
- * Initialize with {0}. */
+/* The state of a series of writes, in which tensors are written one after the other. Consecutive
+ * tensors that share a storage are one write for the guards of this storage. Consecutive halved
+ * tensors with the same fsdp_tensor_key() have different storages. There, the write of the next
+ * storage begins before the guards of the last storage see the end of its write. So the unit that
+ * owns these storages sees no gap between the writes. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the tensor that is being written */
-    bool in_halves;    /* true if the caller writes halves directly; no joined copy is made then */
+    bool in_halves;    /* true if the caller writes halves directly, without a joined copy */
 } fsdp_writing;
 FSDP_MUST_CHECK fsdp_status fsdp_writing_next(fsdp_writing *writing, fsdp_tensor *tensor);
 void fsdp_writing_end(fsdp_writing *writing);

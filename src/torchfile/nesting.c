@@ -53,8 +53,8 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* A run is a sequence of items that have the same key at `level`. Set *next to the end of the run
- * that begins at item i. This is the index after its last item, and is at most `end`. */
+/* Consecutive items with the same key at `level` are a run. Item i is the first item of a run. Set
+ * *next to the index after the last item of this run. *next is at most `end`. */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

@@ -10,10 +10,10 @@
 enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
-    /* Limit of the memory for values, in bytes per byte of the pickle. One byte of a pickle makes
-     * at most one value and one item of a container, which together need less than this limit. Only
-     * a pickle that converts one text to bytes, or one list to a set, many times could need
-     * more. */
+    /* Limit of the memory for all values, in bytes per byte of the pickle. One byte of a pickle
+     * makes at most one value and one item of a container. Both together need less than this limit.
+     * A pickle could need more only if it converted the same text to bytes, or the same list to a
+     * set, many times. */
     MEMORY_FACTOR = 256
 };
 
@@ -46,7 +46,9 @@ typedef struct row {
 static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
-    return FSDP_ERR_FORMAT; /* a constant: otherwise the compiler warns that outputs may be unset */
+    /* Return the constant, not the result of fsdp_error(). Otherwise the compiler could not see
+     * that this is an error, and would warn that outputs may be unset. */
+    return FSDP_ERR_FORMAT;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -132,8 +134,8 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 
 /* ---- values that hold other values ----------------------------------------------------------- */
 
-/* Record that `holder` holds `value`. FSDP_ERR_FORMAT if `holder` is itself held already, or if
- * `value` is nested too deeply. */
+/* Record that `holder` holds `value`. This changes `holder`, so return FSDP_ERR_FORMAT if `holder`
+ * is already held by another value. Also return FSDP_ERR_FORMAT if `value` is nested too deeply. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -694,8 +696,8 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD: set the state of a RECORD. A BUILD of a DICT, which is an OrderedDict, sets attributes,
- * which are ignored. A BUILD of an OPAQUE value is ignored too. */
+/* BUILD: set the state of a RECORD. For a DICT that OrderedDict() made, BUILD would set attributes;
+ * they are ignored. For an OPAQUE value, BUILD has no effect. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;

@@ -35,8 +35,9 @@ typedef enum fsdp_pickle_kind {
     FSDP_PICKLE_DICT, /* dict or OrderedDict */
     FSDP_PICKLE_NAME, /* a class, function or constant that is in the caller's list */
     FSDP_PICKLE_RECORD,
-    FSDP_PICKLE_OPAQUE, /* a name that is not in the caller's list, or the result of a call of this
-                           name, such as a NumPy number or a Path; `name` is the name */
+    /* A name that is not in the caller's list, or the result of a call of such a name, such as a
+     * NumPy number or a Path. fsdp_pickle_value.name is this name. */
+    FSDP_PICKLE_OPAQUE,
     FSDP_PICKLE_PERSISTENT /* a reference to an object outside the pickle, such as a storage; its
                               only item is the persistent id */
 } fsdp_pickle_kind;
@@ -53,9 +54,10 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_ENCODE,   /* BYTES; the argument is a text with characters up to U+00FF; empty BYTES
                              if there is no argument */
     FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
-    FSDP_PICKLE_TYPE,     /* like CONSTANT, but the name may be the TYPE of a REBUILD call */
-    FSDP_PICKLE_REBUILD   /* a RECORD of function(*arguments), if the call has the arguments
-                             (function, TYPE, arguments, attributes) */
+    FSDP_PICKLE_TYPE,     /* like CONSTANT, but may be the argument `type` of a REBUILD call */
+    /* The call must have four arguments: function, type, arguments and attributes. It makes a
+     * RECORD of the call function(*arguments). The name `type` must have the meaning TYPE. */
+    FSDP_PICKLE_REBUILD
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {

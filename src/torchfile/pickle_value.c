@@ -46,8 +46,9 @@ const char *fsdp_pickle_describe(const fsdp_pickle_value *value, char *text, siz
     return text;
 }
 
-/* Each step descends one level, into a single value that is OPAQUE or contains an OPAQUE value. So
- * the loop ends after at most FSDP_PICKLE_MAX_DEPTH steps. */
+/* Each turn of the loop goes from a value to one of the values that it holds: one that is OPAQUE or
+ * contains an OPAQUE value. No other values are visited. So the loop ends after at most
+ * FSDP_PICKLE_MAX_DEPTH turns. */
 const fsdp_pickle_value *fsdp_pickle_find_opaque(const fsdp_pickle_value *value)
 {
     while (value && value->opaque && value->kind != FSDP_PICKLE_OPAQUE) {

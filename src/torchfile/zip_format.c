@@ -6,8 +6,8 @@
 #include "src/torchfile/zip_format.h"
 
 enum {
-    FLAGS_EMPTY = 0x0800,         /* flags of a record without data: its name is UTF-8 */
-    FLAGS = FLAGS_EMPTY | 0x0008, /* flags of a record with data: a descriptor follows the data */
+    FLAGS_EMPTY = 0x0800,         /* flags of a record without data; bit 11: the name is UTF-8 */
+    FLAGS = FLAGS_EMPTY | 0x0008, /* flags of a record with data; bit 3: a descriptor follows */
     PADDING_ID = 'F' | 'B' << 8,  /* id of the extra field that aligns the data */
     EXTRA_HEADER_BYTES = 4,       /* id and length of an extra field */
     END64_REST_BYTES = 44,        /* bytes of the zip64 end record that follow its size field */
@@ -74,9 +74,11 @@ void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, FSDP_ZIP_LOCAL);
     put(out, 2, 0);
     put(out, 2, flags(entry));
-    put(out, 8, 0); /* method, time, date, half of the checksum */
-    put(out, 8, 0); /* other half of the checksum, stored size, half of the size */
-    put(out, 2, 0); /* other half of the size */
+    /* 18 bytes of zeros: method, time and date with 2 bytes each; checksum, stored size and size
+     * with 4 bytes each. */
+    put(out, 8, 0);
+    put(out, 8, 0);
+    put(out, 2, 0);
     put(out, 2, name_bytes);
     put(out, 2, extra64 + EXTRA_HEADER_BYTES + padding);
     fsdp_str_append(out, entry->name, name_bytes);
@@ -110,8 +112,10 @@ void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry)
     put(out, 4, at_most(entry->bytes, FSDP_ZIP_OVERFLOW));
     put(out, 2, name_bytes);
     put(out, 2, extra64_bytes(entry));
-    put(out, 8, 0); /* comment, disk, internal attributes, half of the external ones */
-    put(out, 2, 0); /* other half of the external attributes */
+    /* 10 bytes of zeros: length of the comment, number of the disk and internal attributes with 2
+     * bytes each; external attributes with 4 bytes. */
+    put(out, 8, 0);
+    put(out, 2, 0);
     put(out, 4, at_most(entry->at, FSDP_ZIP_OVERFLOW));
     fsdp_str_append(out, entry->name, name_bytes);
     put_extra64(out, entry, entry->bytes);

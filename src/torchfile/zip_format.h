@@ -52,8 +52,9 @@ typedef struct fsdp_zip_entry {
 /* Put the local header of a record, with padding that aligns the data after it. The checksum is not
  * in this header but in the descriptor. */
 void fsdp_zip_put_local(fsdp_str *out, const fsdp_zip_entry *entry);
-/* Put the descriptor of a record, which has its checksum and size. It follows the data. Nothing is
- * put for an empty record, which has no descriptor. */
+/* Put the descriptor of a record, after the data of the record. The descriptor contains the
+ * checksum and the size of the record. An empty record has no descriptor, so nothing is put for
+ * it. */
 void fsdp_zip_put_descriptor(fsdp_str *out, const fsdp_zip_entry *entry);
 /* Put the record's entry in the central directory. */
 void fsdp_zip_put_central(fsdp_str *out, const fsdp_zip_entry *entry);

@@ -50,8 +50,8 @@ static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
 
 /* ---- the end of the archive ------------------------------------------------------------------ */
 
-/* Return the last end record with a comment that does not reach beyond the archive. Return NULL if
- * there is none. */
+/* Return the end record, or NULL if there is none. It is the last place in the archive that looks
+ * like an end record and has a comment that ends within the archive. */
 static const unsigned char *find_end(const fsdp_zip_reader *zip)
 {
     if (zip->bytes < FSDP_ZIP_END_BYTES)
@@ -105,8 +105,9 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read the zip64 extra field. It has only those of the three `values` whose 32-bit fields have
- * overflowed, in this order. */
+/* Read the zip64 extra field. A 32-bit field of the entry that is FSDP_ZIP_OVERFLOW has its real
+ * value in the extra field. The real values are in the order of `values`, without gaps for fields
+ * that have not overflowed. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -168,9 +169,9 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* Return true if a structure of the archive begins at `end`, where the data of a record should end.
- * The position of the data was computed from lengths in the record's local header. If no structure
- * begins at `end`, this header is damaged. The data are not read. */
+/* Check the local header of a record without reading the data of the record. `end` is the end of
+ * the data, computed from lengths in the local header. At `end`, another structure of the archive
+ * must begin. Return false if none does: then the local header is damaged. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -179,8 +180,9 @@ static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *e
     return next == FSDP_ZIP_DESCRIPTOR || next == FSDP_ZIP_LOCAL || next == FSDP_ZIP_CENTRAL;
 }
 
-/* Find the data of a record. The data follow the local header, which repeats the name. Its extra
- * field may differ from the one in the directory. */
+/* Find the data of a record. They follow the local header of the record. The local header repeats
+ * the name that is in the directory, but its extra field may differ from the extra field in the
+ * directory. */
 static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint64_t end,
                           const unsigned char **data)
 {
