@@ -11,7 +11,8 @@
  *
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns. A panel is an array
  * [depth][width] of lanes. The last panel is padded with zeros to a multiple of 16 columns. A is
- * read in place if the k elements of a row are contiguous. Otherwise A is packed into an array
+ * read in place if the k elements of a row are contiguous and the tiles do not widen them to
+ * float32. Otherwise A is packed into an array
  * [depth][FSDP_TILE_ROWS] of lanes for each tile of rows. An element of C sums over k in order, in
  * one accumulator. Its bits depend on its row of A, its column of B and where k is split. They do
  * not depend on its place in C or on m and n. The packing follows Goto & van de Geijn 2008.
