@@ -49,10 +49,10 @@ typedef struct fsdp_accelerate_state {
     size_t n_schedulers;                   /**< at most n_optimizers */
     fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
                                    has no scaler.pt. */
-    /** Seed for the files random_states_<rank>.pkl, to which save_state writes the states that
-     * Python's, NumPy's and PyTorch's generators have after set_seed(seed). This library's random
-     * numbers are functions of seed and step, so it has no random generator whose state could be
-     * saved. */
+    /** The files random_states_<rank>.pkl contain the states of the random generators of Python,
+     * NumPy and PyTorch. This library has no random generator, because its random numbers are
+     * functions of seed and step. So save_state writes the states that those generators have after
+     * accelerate's set_seed(seed), with this seed. */
     uint64_t seed;
 } fsdp_accelerate_state;
 
@@ -85,8 +85,9 @@ fsdp_accelerate_save_state(const fsdp_accelerate_state *state, const char *dir, 
 
 /**
  * Accelerator.load_state(): load a folder that Accelerate or fsdp_accelerate_save_state() wrote,
- * sharded or full, on any number of ranks. The files random_states_<rank>.pkl are not read, because
- * this library does not use these random generators.
+ * sharded or full, on any number of ranks. The files random_states_<rank>.pkl, with the states of
+ * Python's, NumPy's and PyTorch's random generators, are not read, because this library has no
+ * random generator.
  *
  * Collective. Each part (a model, an optimizer) is checked on all ranks before its first value
  * changes. If a part fails, the parts before it stay loaded.

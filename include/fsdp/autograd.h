@@ -43,12 +43,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tape_create(fsdp_tape **tape);
  * NULL. */
 FSDP_API void fsdp_tape_destroy(fsdp_tape *tape);
 /**
- * Remove all nodes and release the tensors that they saved. This cancels a forward whose backward
- * has not run. Sharded modules then drop what they keep for that forward. They also drop all
- * gradients of the unfinished step: the sums of earlier micro-steps, and the gradients that
- * fsdp_linear_cross_entropy() has added in forwards on other tapes. A later backward on one of
- * those other tapes returns FSDP_ERR_STATE. The values of parameters do not change. A module call
- * that fails resets the tape itself.
+ * Remove all nodes and release the tensors that the nodes saved. This cancels a forward whose
+ * backward has not run. Units that took part in that forward drop what they kept for its backward.
+ * They also drop all gradients of the unfinished step: the sums of earlier micro-steps, and
+ * gradients that fsdp_linear_cross_entropy() has added in a forward on another tape. If gradients
+ * of another tape were dropped, a later backward on that tape returns FSDP_ERR_STATE. The values of
+ * parameters do not change. A module call that fails calls this function itself.
  */
 FSDP_API void fsdp_tape_reset(fsdp_tape *tape);
 /** @} */
@@ -112,11 +112,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_backward(fsdp_tape *tape, fsdp_tensor 
 
 /**
  * @name Activation offload
- * With activation checkpointing, calls of a module keep some tensors for backward, and backward
- * runs the calls again, the last one first. An activation offload is a file for these tensors
- * (fsdp_activation_checkpointing_options.offload). A background thread writes them to the file.
- * While one call runs again, the thread already reads the tensors of the call that comes next. The
- * file has no name in the file system, so nothing remains after the process has ended. @{
+ * With activation checkpointing, each call of a module keeps some tensors for backward. Backward
+ * runs the calls again, the last one first. An activation offload is a temporary file for the kept
+ * tensors (fsdp_activation_checkpointing_options.offload). In forward, a background thread writes
+ * the tensors of a call to the file. In backward, while one call runs again, the thread already
+ * reads the tensors of the call that will run again next. The file has no name in the file system,
+ * so it disappears when the process ends. @{
  */
 typedef struct fsdp_activation_offload fsdp_activation_offload;
 
@@ -305,11 +306,12 @@ FSDP_API int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectio
  * The output embedding and the loss of a language model in one operation. The logits are x w^T. The
  * result is `factor` times the sum, over the rows of x, of -log softmax(x w^T)[label].
  *
- * At most 352 rows of logits are in memory at a time. If gradients are needed, forward already
- * computes the gradients of x and w. So the gradient of the result must be 1: use `factor` to scale
- * the loss, and do not scale the result. If w is a sharded parameter, forward adds w's gradient to
- * those of its unit. A later fsdp_backward() must then have a root that depends on the result. To
- * compute only the loss, use a scope without a tape, or call fsdp_tape_reset() afterwards.
+ * At most 352 rows of logits are in memory at a time. If gradients are needed, forward computes the
+ * gradients of x and w together with the loss, and assumes that the gradient of the result will be
+ * 1. So use `factor` to scale the loss, and do not scale the result. If w is a sharded parameter,
+ * forward also adds w's gradient to the gradients of w's unit. After such a forward, the program
+ * must call fsdp_backward() with a root that depends on the result, or call fsdp_tape_reset(). A
+ * scope without a tape computes only the loss.
  *
  * @param x      [T, D]; nothing is computed for ignored rows
  * @param w      [V, D]

@@ -55,14 +55,16 @@ typedef struct fsdp_batch {
      * The id pad_token_id replaces FSDP_IGNORE_INDEX. */
     const int32_t *decoder_input_ids;
     /** SEQ2SEQ: [Tt], without the ignored labels at the end of each sequence. CAUSAL_LM: [Ts],
-     * shifted: the label of a token is the next token. If a row came with one label more than
-     * tokens, that label belongs to its last token. The last token of any other sequence has
-     * FSDP_IGNORE_INDEX. CLASSIFICATION: [n] classes. */
+     * shifted by one token: the label of token i is what fsdp_batch_row.labels has for token i + 1.
+     * No token follows the last token of a sequence, so its label is FSDP_IGNORE_INDEX. There is
+     * one exception: if a row has one label more than tokens, the last token of the row gets this
+     * label. CLASSIFICATION: [n] classes. */
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
 
-    /** [Ts] for the source and [Tt] for the target: position of each token in the padded array,
-     * column + row * width. Both are NULL if fsdp_batch_create() created the batch. */
+    /** [Ts] for the source and [Tt] for the target: where each token was in its padded array. The
+     * token of row r and column c has the index r * width + c. Both are NULL if fsdp_batch_create()
+     * created the batch, because there is no padded array then. */
     const int64_t *source_positions, *target_positions;
 
     /** Identity of the batch, for dropout and reports. `seed` is the seed of the run. `epoch`
@@ -111,17 +113,20 @@ typedef struct fsdp_padded {
 /**
  * Pack rows without padding.
  *
- * SEQ2SEQ: FSDP_IGNORE_INDEX labels at the end of a row are removed. The decoder is causal, so no
- * earlier position depends on them. All other labels keep their positions. If all labels of a row
- * are ignored, its decoder sequence has length 0.
+ * SEQ2SEQ: labels at the end of a row that are FSDP_IGNORE_INDEX are removed. This does not change
+ * the results for the labels before them, because the decoder is causal. All other labels keep
+ * their places in the row. If all labels of a row are FSDP_IGNORE_INDEX, its decoder sequence has
+ * length 0.
  *
  * @param rows   [count]
  * @param count  may be 0
  * @param format NULL: SEQ2SEQ with decoder_start_token_id 0 and pad_token_id 0, as for T5
  * @param out    new reference; release with fsdp_batch_release()
- * @return FSDP_ERR_INVALID in three cases: a length is negative or does not fit the task; a
- *         position is neither 0 nor one more than the position before it; there are more than
- *         INT32_MAX tokens. In the first two cases, the message names the row
+ * @return FSDP_ERR_INVALID if a row is invalid: a length is negative or does not fit the task; a
+ *         label is negative but not FSDP_IGNORE_INDEX; an entry of position_ids is neither 0 nor
+ *         one more than the entry before it; or there are several documents in a row, and the task
+ *         is not CAUSAL_LM. The message names the row. FSDP_ERR_INVALID also if `count` is negative
+ *         or the batch has too many tokens for int32
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *rows, int32_t count,
                                                        const fsdp_batch_format *format,

@@ -28,12 +28,13 @@ typedef enum fsdp_reduce_op {
  * started several processes.
  *
  * In a collective, a rank waits at most FSDP_TIMEOUT_S seconds (default 600) for a peer that does
- * not arrive. It waits at most FSDP_STALL_S seconds (default 4; 0: no limit) for a peer whose
- * process is stopped, e.g. by SIGSTOP or a debugger. Each rank that is a process has a thread that
- * sends a heartbeat to the peers twice a second.
+ * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
+ * at most FSDP_STALL_S seconds (default 4; 0: FSDP_TIMEOUT_S applies). A rank knows that a peer is
+ * stopped because it gets no heartbeats: each process has a thread that sends a heartbeat to the
+ * peers twice a second.
  *
- * @param backend "shm" or NULL, which have the same effect. In a world of one, the transport is
- *                always "local"
+ * @param backend "shm" or NULL, which have the same effect. A world of one always uses the
+ *                transport "local"
  * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if an environment variable is wrong; FSDP_ERR_UNSUPPORTED if another
  *         launcher started the ranks; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a
@@ -63,15 +64,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
 
 /**
  * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: split `parent` into new
- * groups. The ranks that pass the same color form one group. In it they are ordered by key, and
- * ranks with equal keys by their rank in `parent`. Collective over `parent`. If `parent` or a new
- * group fails, the other one fails, too. Error messages always give the rank in the world.
+ * groups. The ranks that pass the same color form one group. Their order in the new group is the
+ * order of their keys. Ranks whose keys are equal are in the order of their ranks in `parent`.
+ * Collective over `parent`. If `parent` or one of the new groups fails, all of these groups fail.
+ * Error messages always give the rank in the world.
  *
  * @param color >= 0; negative: this rank joins no group, and *group is set to NULL
  * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
  *              `parent`
- * @return FSDP_ERR_UNSUPPORTED if `parent` has already been split 15 times, or if four nested
- *         splits have led to it
+ * @return FSDP_ERR_UNSUPPORTED if `parent` has already been split 15 times, or if `parent` is
+ *         itself the result of four nested splits
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_group_split(fsdp_group *parent, int color, int key,
                                                       fsdp_group **group);
@@ -142,16 +144,18 @@ FSDP_API const char *fsdp_comm_kind_name(fsdp_comm_kind kind);
 typedef struct fsdp_comm_counters {
     uint64_t calls[FSDP_KIND_COUNT];         /**< number of collectives; an all-gather is counted
                                                   when its result is read */
-    uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of the whole tensors of these collectives.
-                                                FSDP2 would communicate them; here they may be in
-                                                shared memory */
+    uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of the whole tensors that the counted
+                                                collectives have gathered or reduced. FSDP2
+                                                communicates these bytes; this library does not copy
+                                                those that are in shared memory */
     int64_t wait_ns[FSDP_KIND_COUNT];        /**< nanoseconds that this rank has waited for peers */
     uint64_t moved_bytes; /**< bytes that were copied between ranks; a unit whose ranks are on one
                              host adds nothing */
 } fsdp_comm_counters;
 
-/** Get a copy of the counters. To measure a part of a program, subtract the copy from before it
- * from the copy after it. In a group of one rank, all counters stay 0. */
+/** Get a copy of the counters. To measure a part of a program, get one copy before that part and
+ * another one after it; the differences are what the part has done. In a group of one rank, all
+ * counters stay 0. */
 FSDP_API fsdp_comm_counters fsdp_group_get_counters(const fsdp_group *group);
 /** Return the sum of wait_ns over all kinds. */
 FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
@@ -164,11 +168,13 @@ FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
 
 /**
- * Compute a default for fsdp_device_options.threads: the number of cores that this rank may use,
- * divided by the number of ranks that may use the same cores. If a container limits the CPU time,
- * it is at most this rank's share of the limit. It is at least 1. Collective.
- * @param group NULL: one rank. The number is also stored in the group: a rank that waits for a peer
- *              spins only if there is a core for each thread of all ranks
+ * Compute a default for fsdp_device_options.threads, the number of threads of this rank: the number
+ * of cores that this rank may use, divided by the number of ranks that may use the same cores. If a
+ * container limits the CPU time, the result is at most this rank's share of that limit. The result
+ * is at least 1. Collective.
+ * @param group NULL: one rank. The call also changes how ranks of the group wait: from now on, a
+ *              rank that waits for a peer spins only if there is a core for every thread of every
+ *              rank
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

@@ -85,11 +85,11 @@ typedef enum fsdp_cleaning {
 /**
  * Which rows of a file the dataset has: datasets.load_dataset(..., split=...).
  *
- * WikiHow's authors published the lists all_train.txt and all_val.txt, which Hugging Face's dataset
- * script downloads. If the folder of a CSV file has these lists, a row is for training if its
- * `title`, without spaces, is a line of all_train.txt, and for validation if it is a line of
- * all_val.txt. If there are no lists, or if the file has another format, the last sixth of the
- * rows, rounded up, is for validation, and the rest is for training.
+ * If the folder of a CSV file has the lists all_train.txt and all_val.txt, they decide. A row is
+ * for training if its `title`, without spaces, is a line of all_train.txt. It is for validation if
+ * that is a line of all_val.txt. (WikiHow's authors published these lists, and Hugging Face's
+ * dataset script downloads them.) If there are no lists, or if the file is not CSV, the last sixth
+ * of the rows, rounded up, is for validation, and all other rows are for training.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -112,21 +112,23 @@ typedef struct fsdp_span_corruption {
  * tokens. Also compute how many tokens the piece's target has. The same is done by T5's
  * random_spans_helper and by compute_input_and_target_lengths in run_t5_mlm_flax.py.
  *
- * A piece of n tokens has n * noise_density noise tokens. The number of spans is the number of
- * noise tokens or the number of other tokens, whichever is smaller, divided by
- * mean_noise_span_length. The numbers of noise tokens and of spans are rounded half to even and are
- * at least 1. The two Python functions have no such minimum, so they give other results for small
- * lengths. The input has the tokens that are not noise, a sentinel for each span, and </s>. The
- * target has the noise tokens, the sentinels, and </s>.
+ * In a piece of n tokens, noise_density * n tokens are replaced. They are called noise tokens. Let
+ * m be the number of noise tokens or the number of other tokens, whichever is smaller. Then the
+ * number of spans is m / mean_noise_span_length. The numbers of noise tokens and of spans are
+ * rounded half to even and are at least 1. The two Python functions do not have the minimum of 1,
+ * so their results differ from this function's for small lengths. The input has the tokens that are
+ * not noise, a sentinel for each span, and </s>. The target has the noise tokens, a sentinel for
+ * each span, and </s>.
  *
  * @param noise          NULL: defaults
  * @param inputs_length  number of tokens that the input shall have, including </s>
- * @param tokens_length  out: number of tokens of the piece. If several numbers give such an input,
- *                       it is the largest of them. At density 0.5, it is one less if the target
- *                       would otherwise be longer than the input
+ * @param tokens_length  out: number of tokens of the piece. If several numbers give an input of
+ *                       inputs_length tokens, this is the largest of them. There is one exception:
+ *                       at density 0.5, if the target of such a piece would be longer than the
+ *                       input, this is one less
  * @param targets_length out: number of tokens of the piece's target, including </s>; may be NULL
- * @param spans          out: number of spans, and so of sentinels in the input; the target has as
- *                       many. May be NULL
+ * @param spans          out: number of spans, which is also the number of sentinels in the input
+ *                       and in the target. May be NULL
  * @return FSDP_ERR_INVALID if the density is not in (0, 1), if the mean length is below 1, or if no
  *         piece gives an input of exactly inputs_length tokens
  */
@@ -150,9 +152,9 @@ typedef struct fsdp_dataset_options {
     int max_target_length; /**< SEQ2SEQ: the largest number of tokens of a target, including </s>;
                                 longer targets are cut. 0 means 150 for texts, and no limit for rows
                                 of ids */
-    /** SEQ2SEQ, rows of ids: the model's id of </s>. A list of ids that ends with </s> still ends
-     * with </s> after it has been cut, like a text. 0: the tokenizer's </s>, if there is a
-     * tokenizer. */
+    /** SEQ2SEQ, rows of ids: the model's id of </s>. If a list of ids ends with this id and is too
+     * long, it is cut, and its last remaining id is then replaced by </s>. So it ends with </s>, as
+     * a cut text does. 0: the tokenizer's </s>, if there is a tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
     /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows are cut. 0
@@ -195,9 +197,10 @@ typedef struct fsdp_dataset_options {
     bool validation; /**< true: from a folder of token files, use the validation files; false: use
                           all other files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
-     * other. Files of other kinds: setting this is an error if `validation` is false. If
-     * `validation` is true, it has no effect, because validation data may be of another kind than
-     * training data. */
+     * other. If the file is not a token file and `validation` is false, setting this is an error.
+     * If the file is not a token file and `validation` is true, this has no effect: a program may
+     * train on token files, pass the same options for validation, and validate on a file of another
+     * kind. */
     bool split_documents;
     int32_t document_token;
     /** SEQ2SEQ: make examples from plain texts by span corruption, with inputs of max_source_length
@@ -207,7 +210,8 @@ typedef struct fsdp_dataset_options {
 
 /**
  * Open a file of examples. Every row up to max_samples is checked at this time, so bad rows are
- * reported before training. Rows of CSV files are read again and tokenised on access.
+ * reported before training. A row of a CSV file is read again, and tokenised, each time its example
+ * is requested.
  *
  * CSV (.csv), SEQ2SEQ and CAUSAL_LM: RFC 4180, UTF-8 with or without byte order mark. Lines end
  * with LF, CRLF or CR; blank lines are skipped. A header names the columns, in any order; columns
@@ -215,11 +219,12 @@ typedef struct fsdp_dataset_options {
  * (overview,headline,text,sectionLabel,title) have this form: the source is `text`, and the target
  * is `headline`.
  *
- * JSON lines (.jsonl, .json, .ndjson): one object per line. Unknown keys are ignored, and
- * fsdp_dataset_note() lists them. A key that would change the loss (another input of a model, a
- * weight of the loss) is an error, except if its value has no effect (e.g. a mask of ones). A row
- * of any task can have ids: "input_ids": [...], and optionally "attention_mask", which may have
- * zeros only at its ends. Tokens with 0 are left out. The other keys depend on the task:
+ * JSON lines (.jsonl, .json, .ndjson): one object per line. A key that this library does not use is
+ * ignored, and fsdp_dataset_note() lists it. But such a key is an error if it would change the loss
+ * (another input of a model, a weight of the loss), unless its value has no effect (e.g. a mask of
+ * ones). A row of any task can have ids: "input_ids": [...], and optionally "attention_mask":
+ * [...]. The mask may have zeros only at its ends. Tokens whose mask is 0 are left out. The other
+ * keys depend on the task:
  * - SEQ2SEQ: "labels": [...]. Optionally "position_ids", which must count up by one, and
  *   "decoder_input_ids" and "decoder_attention_mask", which must agree with the labels.
  *   source_prefix is not prepended to ids. Ids are cut only if the options set a length.
@@ -232,17 +237,18 @@ typedef struct fsdp_dataset_options {
  * - CLASSIFICATION: "label" or "labels": the class. Optionally "token_type_ids": [...], and
  *   "position_ids", which must count up by one from 0.
  *
- * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. Prompt
- * and completion are tokenised as one text. The prompt is also tokenised alone, and the ids with
- * which both results begin get no loss.
+ * A text of CAUSAL_LM becomes bos, the ids of the text, and eos, as in Llama's fine-tuning. If a
+ * row has a prompt and a completion, both are joined and tokenised as one text. To find the ids of
+ * the prompt in the result, the prompt is also tokenised alone. The ids with which both results
+ * begin count as the prompt and get no loss.
  *
  * Token files (.bin), CAUSAL_LM: the format of llm.c or that of nanoGPT. A file of llm.c has a
  * header of 256 int32: magic 20240520, version 1, number of tokens; the tokens are uint16. With
  * magic 20240801 and version 7, they are uint32. A file of nanoGPT has only tokens, as uint16. Row
  * i of a file has max_length tokens, beginning at token i * max_length. The label of each token is
- * the token after it, so a row also needs the token after its last one. A remainder that is too
- * short for a row is left out. Files are mapped. Ids of files above 64 MiB are checked only when
- * they are read.
+ * the token after it, so a row also needs the token that follows its last token. If the tokens at
+ * the end of a file are too few for a row, they are left out. Files are mapped. The ids of a file
+ * above 64 MiB are not checked when it is opened, but when they are read.
  *
  * A pattern ("data/fineweb_train_*.bin") or a folder selects several token files, in byte order of
  * their names. In a folder, files with the word "val", "valid" or "validation" in their name are
@@ -252,14 +258,15 @@ typedef struct fsdp_dataset_options {
  * whose name has none of the endings above is read as JSON lines if it begins like an object, else
  * as CSV.
  *
- * With span_corruption, the file is a token file, or has texts in source_column (default "text") of
- * CSV or JSON lines. Any other file is plain text with one document per line; blank lines are
- * skipped. Texts are tokenised when the file is opened. eos is appended to each text, and the ids
- * of all texts are joined and cut into pieces. fsdp_span_corruption_lengths() gives the length of a
- * piece. A remainder of a file that is shorter than a piece is left out. The tokenizer's last ids
- * are the sentinels; a piece uses them in descending order. Each epoch replaces other spans. They
- * are drawn as in T5's random_spans_noise_mask, but depend only on seed, epoch and index, because
- * there is no generator with a state.
+ * With span_corruption, the file is one of three kinds: a token file; a CSV or JSON lines file
+ * whose source_column (default "text") has texts; or plain text with one document per line, where
+ * blank lines are skipped. Texts are tokenised when the file is opened. eos is appended to each
+ * text, and the ids of all texts are joined and cut into pieces. fsdp_span_corruption_lengths()
+ * gives the length of a piece. If the ids at the end of a file are too few for a piece, they are
+ * left out. The tokenizer's last ids are the sentinels; a piece uses them in descending order. In
+ * each epoch, different spans of a piece are replaced. The spans are drawn as in T5's
+ * random_spans_noise_mask, but depend only on seed, epoch and index, because there is no generator
+ * with a state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
  * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
@@ -308,8 +315,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_draw(const fsdp_dataset *datas
 /**
  * Get example `index` as text: the source with its prefix, and the target (the reference for
  * ROUGE). The texts are cleaned (fsdp_dataset_options.cleaning) but not cut. CAUSAL_LM: the source
- * is the prompt (empty if there is none), and the target is the text after it. JSON lines with ids:
- * the texts are the decoded ids, if there is a tokenizer.
+ * is the prompt (empty if there is none), and the target is the text after it. If a row of JSON
+ * lines has ids instead of texts and there is a tokenizer, the ids are decoded.
  *
  * @param source out: freed with fsdp_text_free(); may be NULL
  * @param target out: freed with fsdp_text_free(); may be NULL
@@ -329,11 +336,11 @@ typedef struct fsdp_mixture_part {
 /**
  * Create one dataset from several, each with its own rate (seqio's Mixture).
  *
- * An epoch of the mixture has as many examples as all parts together. Each part supplies the share
- * given by its weight, rounded to whole examples and spread evenly over the indices. Each part has
- * epochs of its own, each in a new order. So a part supplies all its examples before it supplies
- * one of them again. The example at an index of the mixture is a function of the index and the
- * draw.
+ * An epoch of the mixture has as many examples as all parts together. A part supplies the share of
+ * them that its weight determines, rounded to whole examples and spread evenly over the indices of
+ * the mixture. A part supplies all of its own examples once before it supplies one of them again.
+ * Each time it begins again, the order of its examples is a new one. The example at an index of the
+ * mixture is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: in every epoch of a part, its examples keep their order
@@ -366,11 +373,12 @@ typedef enum fsdp_sampler_kind {
 } fsdp_sampler_kind;
 
 /**
- * Decides which examples a rank uses at each step. It has no state: the functions below depend only
- * on the fields of this struct, so going to any step costs nothing. The order of an epoch is a
- * permutation of [0, samples) that depends on seed and epoch. The example at a position is computed
- * without a table: a Feistel network over a power of four is applied to the position until the
- * result is below `samples` (Black & Rogaway 2002).
+ * Decides which examples a rank uses at each step. A sampler has no state: the functions below
+ * depend only on the fields of this struct and on their arguments, so going to any step costs
+ * nothing. The order of an epoch is a permutation of [0, samples) that depends on seed and epoch.
+ * The example at a position is computed without a table. A Feistel network permutes [0, n), where n
+ * is a power of four that is not below `samples`. The network is applied to the position, and then
+ * to its own result, until the result is below `samples` (Black & Rogaway 2002).
  */
 typedef struct fsdp_sampler {
     fsdp_sampler_kind kind;
@@ -379,8 +387,9 @@ typedef struct fsdp_sampler {
     int rank, world_size; /**< 0 <= rank < world_size */
     int32_t accumulation; /**< A: micro-steps of a step; 0 means 1 */
     bool no_shuffle;      /**< in every epoch, use the examples in the order of their indices */
-    bool drop_last;       /**< leave out the last step of an epoch if it is incomplete; DISTRIBUTED:
-                               the last batch */
+    /** Leave out the last step of an epoch if it is incomplete. FSDP_SAMPLER_DISTRIBUTED: leave out
+     * each rank's last batch of an epoch if it is incomplete. */
+    bool drop_last;
     uint64_t seed;
 } fsdp_sampler;
 

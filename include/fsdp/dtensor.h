@@ -91,9 +91,10 @@ FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
  */
 /** Get the shape of the whole tensor. */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor);
-/** DTensor.device_mesh: get the mesh on which the tensor was created. The mesh must outlive the
- * tensor, unless the tensor was created on a group, without a mesh. Such a tensor has its own mesh
- * of one unnamed dimension. */
+/** DTensor.device_mesh: get the tensor's mesh. If the tensor was created on a mesh, this is that
+ * mesh, which must outlive the tensor. If the tensor was created on a group
+ * (fsdp_dtensor_from_local()), it owns a mesh of one unnamed dimension, and the result is that
+ * mesh. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** DTensor.placements: get the placements [mesh_ndim]. */
@@ -124,9 +125,9 @@ fsdp_dtensor_from_local_on_mesh(fsdp_tensor *local, const fsdp_device_mesh *mesh
                                 const fsdp_placement *placements, const int64_t *shape);
 /**
  * DTensor.to_local(): get this rank's part as an ordinary tensor that shares the DTensor's memory.
- * If `tensor` is an ordinary tensor, get `tensor` itself. To write a parameter, use
- * fsdp_parameter_local() and not this result, because only writes to fsdp_parameter_local() record
- * that the parameter has values.
+ * If `tensor` is an ordinary tensor, get `tensor` itself. Do not use the result to write a
+ * parameter. Write the tensor of fsdp_parameter_local() instead, because only a write of that
+ * tensor records that the parameter has values.
  *
  * @param tensor contiguous
  * @param local  out: new reference
@@ -156,7 +157,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_distribute_tensor(fsdp_tensor *tensor,
  *
  * @param tensor     a DTensor, contiguous
  * @param placements [mesh_ndim]
- * @param out        new reference; if the placements do not change, it is to `tensor` itself
+ * @param out        new reference, to `tensor` itself if the placements do not change, otherwise to
+ *                   a new tensor
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_redistribute(fsdp_tensor *tensor,
                                                        const fsdp_placement *placements,

@@ -26,13 +26,13 @@ extern "C" {
 /**
  * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
  *
- * Zero means float32 here, not PyTorch's None. In FSDP2, param_dtype=None means the parameter's own
- * dtype, and reduce_dtype=None means param_dtype. So there are two differences:
- * 1. Master weights in bfloat16. A zero-initialised policy computes and reduces in float32, but
- *    MixedPrecisionPolicy() computes and reduces in bfloat16. To do the same here, set param_dtype
- *    and reduce_dtype to bfloat16.
- * 2. Only param_dtype is set, to bfloat16. Gradients are reduced in float32 here, and in bfloat16
- *    in FSDP2.
+ * Zero means float32 here. In FSDP2, the default is None instead: param_dtype=None means the
+ * parameter's own dtype, and reduce_dtype=None means param_dtype. So defaults differ in two cases:
+ * 1. The master weights are bfloat16. FSDP2's MixedPrecisionPolicy() then computes and reduces in
+ *    bfloat16, but a zero-initialised fsdp_mp_policy computes and reduces in float32. To do what
+ *    FSDP2 does, set param_dtype and reduce_dtype to bfloat16.
+ * 2. The caller sets param_dtype to bfloat16 and does not set reduce_dtype. FSDP2 then reduces
+ *    gradients in bfloat16, but this library reduces them in float32.
  *
  * An input is a floating-point tensor that is passed to a module call, and an output is one that
  * the call returns. If an input or output is cast, backward casts its gradient back. Tables that
@@ -60,16 +60,18 @@ typedef struct fsdp_mp_policy {
  * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
-    /** If set_param_dtype is false, param_dtype is not set (None) and has its default. The others
-     * work in the same way. */
+    /** set_param_dtype says whether the field param_dtype is used. If it is false, the dtype is
+     * None in PyTorch's terms, and the default of param_dtype applies. set_reduce_dtype and
+     * set_buffer_dtype do the same for their fields. */
     bool set_param_dtype, set_reduce_dtype, set_buffer_dtype;
     fsdp_dtype param_dtype;  /**< default: the dtype of the master weights */
     fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
     fsdp_dtype buffer_dtype; /**< see fsdp_mp_policy; default: float32 */
     bool keep_low_precision_grads;    /**< must be false: sharded gradients are always float32 */
     bool cast_forward_inputs;         /**< true: every unit casts its inputs to param_dtype */
-    bool no_cast_root_forward_inputs; /**< default: the outermost unit casts its inputs to
-                                         param_dtype even without cast_forward_inputs */
+    bool no_cast_root_forward_inputs; /**< true: cast_root_forward_inputs=False in PyTorch. Default:
+                                         the outermost unit casts its inputs to param_dtype, even if
+                                         cast_forward_inputs is false */
 } fsdp_mixed_precision;
 
 /** Get one of the FSDP tutorials' policies by name: "bfSixteen", "fpSixteen", "fp32_policy" or
@@ -96,11 +98,12 @@ typedef enum fsdp_offload_kind {
 /**
  * Where master weights and optimizer state are while they are not used.
  *
- * With FSDP_OFFLOAD_DIR each rank has a file in `dir`. The file has no name, only the user who runs
- * the program can read it, and it disappears when the process ends. The allocation of a tensor also
- * reserves disk blocks, and fails if the disk is full. Two or three units are in memory at the same
- * time: a thread reads the next unit and writes the previous one back. Every unit is gathered into
- * a copy, even in float32. Results have the same bits as without offload.
+ * With FSDP_OFFLOAD_DIR, each rank stores its tensors in a temporary file on the disk of `dir`. The
+ * file has no name, so `dir` does not list it. Only the user who runs the program can read the
+ * file. It disappears when the process ends. When a tensor is allocated, its disk blocks are
+ * reserved, too; the allocation fails if the disk is full. Two or three units are in memory at the
+ * same time: a thread reads the next unit and writes the previous one back. Every unit is gathered
+ * into a copy, even in float32. Results have the same bits as without offload.
  */
 typedef struct fsdp_offload_policy {
     fsdp_offload_kind kind;
@@ -113,10 +116,10 @@ typedef enum fsdp_reshard {
     FSDP_RESHARD_TRUE,    /**< free the whole parameters after forward, and gather them again for
                              backward (ZeRO-3) */
     FSDP_RESHARD_FALSE,   /**< keep the whole parameters until after backward (ZeRO-2) */
-    /** FSDP2's reshard_after_forward with an integer: after forward, the parameters are sharded
-     * over only reshard_ranks ranks, from which backward gathers them. Here, the ranks of a host
-     * share one copy of the whole parameters and keep it until after backward. Parameters must not
-     * be read between forward and backward. */
+    /** FSDP2's reshard_after_forward with an integer. In FSDP2, the parameters are sharded over
+     * only reshard_ranks ranks after forward, and backward gathers them from these ranks. In this
+     * library, the ranks of a host share one copy of the whole parameters and keep this copy until
+     * after backward. Between forward and backward, the program must not read the parameters. */
     FSDP_RESHARD_TO_SMALLER,
 } fsdp_reshard;
 
@@ -151,24 +154,25 @@ typedef int fsdp_shard_placement_fn(const char *name, const fsdp_parameter *para
 typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     fsdp_reshard reshard_after_forward;
-    /** For FSDP_RESHARD_TO_SMALLER: a divisor of the number of ranks over which the parameters are
-     * sharded. That number itself has the effect of FSDP_RESHARD_TRUE. 1 has the effect of
-     * FSDP_RESHARD_FALSE. */
+    /** For FSDP_RESHARD_TO_SMALLER. If the parameters are sharded over N ranks, this must be a
+     * divisor of N. The divisor N has the effect of FSDP_RESHARD_TRUE, and the divisor 1 has that
+     * of FSDP_RESHARD_FALSE. */
     int reshard_ranks;
     /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
-     * a host share one copy of each frozen parameter. Writing a frozen parameter is collective: it
-     * gets the values that the first rank writes. */
+     * a host share one copy of each frozen parameter. So all ranks must write a frozen parameter
+     * together, and the values of the first rank are stored. */
     bool no_shard;
-    /** Borrowed; must outlive the module. 1-D: parameters are sharded over all ranks of the mesh.
-     * 2-D (replicate, shard): HSDP. Parameters are sharded along dimension 1. Ranks along dimension
-     * 0 hold the same shards, and gradients are also reduced over these ranks. NULL: parameters are
-     * sharded over all ranks of `group`. */
+    /** Borrowed; must outlive the module. A mesh of one dimension: parameters are sharded over all
+     * ranks of the mesh. A mesh of two dimensions (replicate, shard): HSDP. Parameters are sharded
+     * over the ranks along dimension 1. The ranks along dimension 0 hold the same shards, and
+     * gradients are summed over them, too. NULL: parameters are sharded over all ranks of `group`.
+     */
     const fsdp_device_mesh *mesh;
     /** Experimental. Chooses the dimension along which each parameter is sharded. NULL: Shard(0)
-     * for all. A parameter that is sharded along another dimension is gathered into a copy, even in
-     * float32. In fsdp_clip_grad_norm(), the parts of its gradient are added by rank instead of by
-     * row. So the last bits of the norm depend on the number of ranks. Adafactor needs whole rows
-     * and refuses such a parameter. */
+     * for all. A parameter that is not sharded along dimension 0 differs from others in three ways.
+     * It is gathered into a copy, even in float32. fsdp_clip_grad_norm() adds up its gradient rank
+     * by rank, and not row by row, so the last bits of the norm depend on the number of ranks.
+     * Adafactor needs whole rows and refuses the parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
     /** [n_ignored_params] parameters that no unit will have. Every rank holds these parameters
@@ -183,9 +187,10 @@ typedef struct fsdp_fully_shard_options {
     fsdp_backward_prefetch backward_prefetch;
     /** All units use the forward_prefetch of the outermost unit. */
     fsdp_forward_prefetch forward_prefetch;
-    /** Default: at most two units are gathered ahead of the one that computes. true: any number of
-     * units. One more buffer is then used for copies: a rank can gather a unit while its peers
-     * still compute the previous one. All units use the value of the outermost unit. */
+    /** false (the default): while a unit computes, at most two other units are gathered ahead of
+     * time. true: any number of units may be gathered ahead of time. With true, there is one more
+     * buffer for gathered copies, so that a rank can gather a unit while slower ranks still read
+     * the copy of the previous unit. All units use the value of the outermost unit. */
     bool no_limit_all_gathers;
     fsdp_offload_policy offload_policy; /**< default: nothing is offloaded */
 } fsdp_fully_shard_options;
@@ -199,12 +204,13 @@ typedef struct fsdp_fully_shard_options {
  * that fails changes nothing.
  *
  * After the call, fsdp_parameter_local() returns a DTensor with this rank's rows of the master
- * weights. The tensor of fsdp_parameter_data() has data only while the unit is gathered. If another
- * tree shares a parameter, the parameter may outlive the unit. It is then like a new parameter,
- * without memory, values or gradient.
+ * weights. The tensor of fsdp_parameter_data() has data only while the unit is gathered. If a
+ * module of another tree shares a parameter of the unit, that parameter may still exist when the
+ * unit is destroyed. The parameter then becomes like a new one, without memory, values or gradient.
  *
- * @param group   borrowed; must outlive the module. It is NULL or has one rank if there is no
- *                communication. With options->mesh, it has the ranks of the mesh or is NULL
+ * @param group   the ranks over which the module is sharded; borrowed, must outlive the module. A
+ *                single rank passes NULL or a group of one rank. With options->mesh, `group` is
+ *                NULL or has the ranks of the mesh
  * @param device  this rank's device; all units of a tree use the same device and group
  * @param options copied; NULL: all defaults
  * @return FSDP_ERR_INVALID if `module` is a unit already; if a unit that is not inside `module` has
@@ -246,8 +252,8 @@ typedef struct fsdp_unit_info {
     fsdp_group *replicate_group;
     const fsdp_device_mesh *mesh; /**< the mesh of the unit's options; may be NULL */
     int mesh_ndim;                /**< number of dimensions of `mesh`; 1 without a mesh */
-    /** [mesh_ndim] placements of those of the unit's parameters that are sharded along dimension
-     * 0. */
+    /** [mesh_ndim] The placement on each dimension of the mesh. This is for parameters that are
+     * sharded along dimension 0, as all are unless shard_placement_fn chooses otherwise. */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
     bool reshard_after_forward; /**< false with FSDP_RESHARD_FALSE; also false with
@@ -259,17 +265,19 @@ typedef struct fsdp_unit_info {
     /** `numel` is the number of elements of the whole parameters; local_numel is that of this
      * rank's rows. */
     int64_t numel, local_numel;
-    int reshard_ranks;  /**< that of the unit's options with FSDP_RESHARD_TO_SMALLER; otherwise 0 */
+    int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
+                           FSDP_RESHARD_TO_SMALLER, otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, but not yet fsdp_unit_reshard() */
-    fsdp_backward_prefetch backward_prefetch; /**< that of the outermost unit */
-    fsdp_forward_prefetch forward_prefetch;   /**< that of the outermost unit */
-    bool limit_all_gathers;                   /**< that of the outermost unit */
+    fsdp_backward_prefetch backward_prefetch; /**< option of the outermost unit, for all units */
+    fsdp_forward_prefetch forward_prefetch;   /**< option of the outermost unit, for all units */
+    bool limit_all_gathers;                   /**< option of the outermost unit, for all units */
     /** Numbers of modules that fsdp_set_modules_to_forward_prefetch() and
      * fsdp_set_modules_to_backward_prefetch() have set. */
     size_t n_forward_prefetch, n_backward_prefetch;
-    bool requires_gradient_sync; /**< of fsdp_set_requires_gradient_sync(); false within no_sync */
+    bool requires_gradient_sync; /**< value set by fsdp_set_requires_gradient_sync(); false within
+                                    no_sync */
     bool requires_all_reduce;
     bool reshard_after_backward, unshard_in_backward, is_last_backward;
     double gradient_divide_factor; /**< of fsdp_set_gradient_divide_factor() */
@@ -320,8 +328,9 @@ typedef bool fsdp_wrap_fn(const char *path, const fsdp_module *module, void *arg
 
 /**
  * A function that sets the options of one unit, as in fully_shard(layer, mp_policy=...).
- * fsdp_auto_wrap() calls it for the root (with path "") and for every module that the policy has
- * chosen, whatever its kind. It must set the same options on every rank.
+ * fsdp_auto_wrap() calls this function for the root (with path "") and for every module that the
+ * policy has chosen. This is the same for every kind of policy. The function must set the same
+ * options on every rank.
  * @param options in: the root's options; out: the options of this unit
  */
 typedef void fsdp_unit_options_fn(const char *path, const fsdp_module *module, void *arg,
@@ -341,8 +350,8 @@ typedef struct fsdp_wrap_policy {
     /** For FSDP_WRAP_SIZE: names of classes whose modules never become units, NULL-terminated.
      * NULL: ModuleList and ModuleDict. */
     const char *const *exclude_wrap_modules;
-    /** For FSDP_WRAP_SIZE: names of classes, NULL-terminated. Neither their modules nor modules
-     * inside these become units. NULL: MultiheadAttention. */
+    /** For FSDP_WRAP_SIZE: names of classes, NULL-terminated. A module of one of these classes does
+     * not become a unit, and no module inside it becomes one. NULL: MultiheadAttention. */
     const char *const *force_leaf_modules;
     fsdp_wrap_fn *custom; /**< for FSDP_WRAP_CUSTOM */
     void *custom_arg;
@@ -351,9 +360,10 @@ typedef struct fsdp_wrap_policy {
      * class. The unit has the options of its first module. 0 or 1: each module becomes its own
      * unit. */
     int modules_per_unit;
-    /** For all kinds; experimental: [n_joint_modules] modules that become one unit
-     * (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the
-     * options of its first module. Modules inside the joint modules are chosen as usual. */
+    /** For all kinds; experimental: [n_joint_modules] the joint modules. Together they become one
+     * unit (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the
+     * options of the first joint module. The policy chooses among the modules inside the joint
+     * modules as usual. */
     fsdp_module *const *joint_modules;
     size_t n_joint_modules;
     /** For all kinds. NULL: all units have the root's options. */
@@ -365,10 +375,11 @@ typedef struct fsdp_wrap_policy {
  * FullyShardedDataParallel(root, auto_wrap_policy=...): call fsdp_fully_shard() for the modules
  * that the policy chooses, children first, and then for `root`. Collective.
  *
- * Only a module with its own forward can be a unit. A Linear, a LayerNorm or an Embedding has none:
- * it only has parameters for the module around it. FSDP_WRAP_SIZE does not choose such a module.
- * With the other kinds it is an error to choose it. A model's head and its token embedding do have
- * their own forward, except for T5's embedding, which encoder and decoder read.
+ * Only a module that has a forward of its own can be a unit. A Linear, a LayerNorm or an Embedding
+ * has no forward: the module around it reads its parameters. FSDP_WRAP_SIZE never chooses a module
+ * without a forward. If a policy of another kind chooses one, that is an error. A model's head and
+ * token embedding do have a forward. The exception is the embedding of T5, which the encoder and
+ * the decoder read.
  *
  * If several modules share a parameter, as with T5's `shared`, the parameter belongs to the
  * innermost unit around all of these modules. FSDP_WRAP_SIZE counts the parameter there.
@@ -376,11 +387,11 @@ typedef struct fsdp_wrap_policy {
  * @param policy  NULL: only the root becomes a unit
  * @param options options of every unit; NULL: all defaults. output_dtype applies only to the root,
  *                because the other units pass their outputs to each other
- * @return FSDP_ERR_INVALID if transformer_layer_cls has a class of no module, or a class whose
- *         modules cannot be units; the message lists the possible classes. FSDP_ERR_INVALID also if
- *         a module is a unit already. In these cases nothing has changed. Otherwise the errors of
- *         fsdp_fully_shard(). After FSDP_ERR_NOMEM, some modules may be units already, and the tree
- *         can only be destroyed
+ * @return FSDP_ERR_INVALID if transformer_layer_cls names a class that no module has, or a class
+ *         whose modules cannot be units; the message lists the possible classes. FSDP_ERR_INVALID
+ *         if a module is a unit already. After these errors nothing has changed. Also the errors of
+ *         fsdp_fully_shard(). If fsdp_fully_shard() fails for one module, other modules may be
+ *         units already, and the tree can only be destroyed
  *
  * Source: torch/distributed/fsdp/wrap.py.
  */
@@ -413,18 +424,19 @@ FSDP_API extern const char *const fsdp_backward_prefetch_choices[];
  * like reset_parameters() in PyTorch. It may call fsdp_module_init(). Or it may write the tensors
  * of fsdp_parameter_local() between fsdp_tensor_begin_write() and fsdp_tensor_end_write().
  *
- * It is called on every rank, for each module that itself has a parameter without values. A
- * parameter has values if it was loaded, or taken from rank 0 (sync_module_states). Ignored
- * parameters do not count; they may have no memory.
+ * Every rank calls this function for each module that has a parameter without values, unless that
+ * parameter belongs to a module below it. A parameter has values if they were loaded, or if they
+ * came from rank 0 (sync_module_states). Ignored parameters do not count: a module is not
+ * initialised because of them, and they may have no memory.
  */
 typedef fsdp_status fsdp_param_init_fn(const char *path, fsdp_module *module, void *arg);
 
 /** The arguments of FullyShardedDataParallel(). A field that is 0 or NULL has its default. */
 typedef struct fsdp_fully_sharded_data_parallel_options {
     fsdp_sharding_strategy sharding_strategy;
-    bool cpu_offload; /**< CPUOffload(offload_params=True): without offload_dir, FSDP_OFFLOAD_CPU */
-    /** With cpu_offload: folder in which each rank offloads to a file (FSDP_OFFLOAD_DIR). NULL: no
-     * file. */
+    bool cpu_offload; /**< CPUOffload(offload_params=True). true: the policy is FSDP_OFFLOAD_DIR if
+                         offload_dir is set, else FSDP_OFFLOAD_CPU */
+    /** fsdp_offload_policy.dir. If cpu_offload is false, offload_dir must be NULL. */
     const char *offload_dir;
     const fsdp_wrap_policy *auto_wrap_policy; /**< default: only the module itself becomes a unit.
                                                  ModuleWrapPolicy is FSDP_WRAP_TRANSFORMER here */
@@ -455,10 +467,11 @@ typedef struct fsdp_fully_sharded_data_parallel_options {
  * @param group   process_group; borrowed
  * @param device  device_id: where the parameters are allocated
  * @param options NULL: all defaults; copied
- * @return the errors of fsdp_auto_wrap(). FSDP_ERR_INVALID if the mesh does not fit the strategy;
- *         nothing has changed. FSDP_ERR_INVALID if, without use_orig_params, a unit has both frozen
- *         and trainable parameters (the message names two of them). The failures of param_init_fn.
- *         After an error of the last two kinds, the tree can only be destroyed
+ * @return the errors of fsdp_auto_wrap(); FSDP_ERR_INVALID if the mesh does not fit the strategy,
+ *         in which case nothing has changed; FSDP_ERR_INVALID if use_orig_params is false and a
+ *         unit has both frozen and trainable parameters (the message names two of them); the
+ *         failures of param_init_fn. After a failure of param_init_fn, or after the error about
+ *         frozen and trainable parameters, the tree can only be destroyed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_fully_sharded_data_parallel(fsdp_module *module, fsdp_group *group, fsdp_device *device,
@@ -507,9 +520,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 
 /**
  * @name Control functions
- * A control function changes how a unit runs. `module` must be a unit. With `recurse`, it need not
- * be one, and the function applies to all units below it, too. If there is no unit, the function
- * returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same calls.
+ * A control function changes how a unit runs. Without `recurse`, `module` must be a unit, and the
+ * function applies to this unit. With `recurse`, the function applies to all units at and below
+ * `module`, and `module` itself need not be a unit. If there is no unit to which it applies, the
+ * function returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same calls.
  * fsdp_unit_unshard() and fsdp_unit_reshard() take effect at once, the other functions at the next
  * forward or backward. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
  * FullyShardedDataParallel. @{
@@ -542,10 +556,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_unshard_async(fsdp_module *module
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handle *handle);
 
 /**
- * Set the units that are gathered ahead of time, in this order, when forward enters `module`. These
- * units replace the unit that forward_prefetch would choose. n is not limited. But unless
- * no_limit_all_gathers is set, only two units are gathered ahead at a time, and the other units
- * wait. Units that were gathered and did not run are freed at the end of the forward.
+ * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
+ * array. They replace the unit that forward_prefetch would choose. `modules` may be long, but
+ * unless no_limit_all_gathers is set, only two units are gathered ahead at a time, and the others
+ * wait. If a unit was gathered ahead and did not run, it is freed at the end of the forward.
  * @param modules [n] units of the same tree; copied. n == 0: forward_prefetch chooses again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -555,33 +569,33 @@ FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_backward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
 
 /**
- * Choose whether backward communicates gradients. With false, it does not. The whole gradients of
- * this rank's micro-steps are then added up, one micro-step after another, in the unit's float32
- * gradient buffer, which stays allocated on every rank. The next backward with true reduces the
- * sums over the ranks and divides them.
+ * Choose whether backward communicates gradients. With false, backward communicates nothing. Each
+ * rank then adds up the whole gradients of its own micro-steps, one micro-step after another, in
+ * the unit's float32 gradient buffer. This buffer stays allocated on every rank. The next backward
+ * with true reduces these sums over the ranks and divides them.
  *
- * The buffer is as large as the unit, with one exception: after the first micro-step, it has only
- * those rows of an embedding's gradient that were looked up. It gets the other rows in the second
- * micro-step.
+ * The buffer is as large as the unit, with one exception. In the first micro-step, it has room only
+ * for those rows of an embedding's gradient that were looked up. In the second micro-step, it gets
+ * room for all rows.
  *
- * Results are the same in every run. They are rounded differently than if all backwards run with
- * true, which sum the gradients of all ranks and micro-steps as one tree.
+ * Results are the same in every run, but their last bits differ from those of a step whose
+ * backwards all run with true. Such backwards add the gradients of all ranks and micro-steps in the
+ * order of one binary tree.
  *
- * The sums are dropped when a forward or backward fails, and when fsdp_tape_reset() cancels a
- * forward. A forward with micro_step 0 drops them, too, if n_micro_steps is above 1. A forward
- * without a tape drops nothing. After a failure that dropped gradients, the step must start again:
- * a forward with a later micro_step returns FSDP_ERR_STATE, and so does the backward of a loss
- * whose gradients were dropped.
+ * The sums are dropped in three cases: a forward or backward fails; fsdp_tape_reset() cancels a
+ * forward; or a forward has micro_step 0 and n_micro_steps above 1. A forward without a tape never
+ * drops them. After a failure that dropped gradients, the step must start again. Until then, a
+ * forward with a micro_step above 0 returns FSDP_ERR_STATE. The backward of a loss returns
+ * FSDP_ERR_STATE if gradients that its forward had added were dropped.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module *module,
                                                                      bool requires_gradient_sync,
                                                                      bool recurse);
 /**
  * With HSDP, choose whether backward also sums gradients over the replicas. With false, backward
- * sums them only over the ranks over which a parameter is sharded. The sharded gradients of the
- * micro-steps are then added up, one micro-step after another. The next backward with true adds the
- * sums of the other replicas. The sums are dropped in the same cases as in
- * fsdp_set_requires_gradient_sync().
+ * sums gradients only within each replica. Each rank then adds up its rows of these sums, one
+ * micro-step after another. The next backward with true sums the results over the replicas. The
+ * sums are dropped in the cases that are listed at fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
@@ -590,8 +604,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *m
  * units at and below `root`, as with fsdp_set_requires_gradient_sync(false). FSDP_ERR_INVALID if
  * `root` is inside a unit. FSDP_ERR_STATE if no_sync has begun already. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_begin(fsdp_module *root);
-/** End no_sync(). Units then have the value again that fsdp_set_requires_gradient_sync() set.
- * FSDP_ERR_STATE if no_sync has not begun. */
+/** End no_sync(). From now on, the last fsdp_set_requires_gradient_sync() of each unit applies
+ * again. FSDP_ERR_STATE if no_sync has not begun. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 
 /** Replace fsdp_fully_shard_options.reshard_after_forward of a unit. */
@@ -604,24 +618,27 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
-/** With false, a backward does not reduce the gradients of the last unit that it runs; the next
- * backward reduces them. Use false for all backwards but the last one before the optimizer step.
- * Applies to all units of the tree. */
+/** Say whether the next backward is the last one before the optimizer step; true is the default.
+ * Backward reduces the gradients of a unit only when it has also run the next unit. So when
+ * backward has run its last unit, the gradients of that unit are not reduced yet. With true,
+ * backward then reduces them before it ends. With false, the next backward reduces them. Applies to
+ * all units of the tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
 /** With false, backward does not gather the unit's parameters. Use false for a unit whose
- * operations do not read parameters in backward, such as an embedding. If an operation reads them
- * nevertheless, it fails, also on the meta device. No effect while the module or a module below it
- * has activation checkpointing. */
+ * operations do not read their parameters in backward, such as an embedding. If an operation does
+ * read a parameter in backward, the operation fails. It fails on the meta device, too, where no
+ * parameter has data. This control has no effect while `module` or a module below it has activation
+ * checkpointing. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *module,
                                                                   bool unshard_in_backward);
 
 /**
  * Set the number by which gradients are divided. Gradients are summed over ranks and micro-steps,
  * and are divided once, at the last micro-step. Applies to all units at and below `root`.
- * @param factor 0 (the default): world_size, so gradients are those of the mean of the ranks'
- *               losses, as in FSDP2. To get the gradients of a mean over tokens, pass the number of
- *               label tokens of the whole step
+ * @param factor the divisor. 0 (the default) means world_size. The gradients are then those of the
+ *               mean of the ranks' losses, as in FSDP2. For the gradients of the mean over all
+ *               label tokens of the step, pass the number of these tokens
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
@@ -640,10 +657,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_all_reduce_hook(fsdp_module *modul
 /** @name summon_full_params (FSDP1): whole parameters between steps, to read or change @{ */
 /** The arguments of FSDP.summon_full_params(). A field that is false has its default. */
 typedef struct fsdp_summon_full_params_options {
-    bool no_recurse;     /**< recurse=False: no units that are inside other units of the module */
-    bool no_writeback;   /**< writeback=False: changes to the copies are lost at the end */
-    bool rank0_only;     /**< only the first rank of each unit's group gets the parameters, and the
-                            other ranks get NULL; requires no_writeback */
+    bool no_recurse;   /**< recurse=False: summon only the outermost units at and below the module,
+                          not the units inside them */
+    bool no_writeback; /**< writeback=False: changes to the copies are lost at the end */
+    bool rank0_only;   /**< only the first rank of each unit's group gets the parameters, and the
+                          other ranks get NULL; requires no_writeback */
     bool offload_to_cpu; /**< no effect: parameters are in host memory anyway */
     bool with_grads;     /**< true: gather gradients, too */
 } fsdp_summon_full_params_options;
@@ -677,9 +695,10 @@ FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
  * Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,
                                             const fsdp_parameter *parameter);
-/** Free the copies. Without no_writeback, each rank first writes its rows of the copies back to the
- * master weights and, with with_grads, to the gradients. Collective. Frees `full` even if it
- * fails. */
+/** End the summoning and free the copies. Unless no_writeback is set, each rank first writes its
+ * rows of the copied parameters back to the master weights. If with_grads is set, it also writes
+ * its rows of the copied gradients back to the gradients. Collective. Frees `full` even after a
+ * failure. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_end(fsdp_full_params *full);
 /** @} */
 

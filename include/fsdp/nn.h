@@ -122,10 +122,12 @@ FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
  * Freeze (`on` is false) or unfreeze (`on` is true) a parameter. All ranks must make the call,
  * between two steps. A frozen parameter gets no gradient.
  *
- * In a unit, a frozen parameter has no master weights: it is stored in the dtype in which it was
- * loaded. The unit changes the memory in its next forward. It creates master weights for an
- * unfrozen parameter from the stored values. It drops the master weights of a frozen one, unless
- * bits would be lost.
+ * A unit stores a trainable parameter in the dtype of the master weights. It stores a frozen
+ * parameter in the dtype in which the parameter was loaded, unless that dtype is wider than the
+ * dtype of the master weights. This call does not change the memory of a parameter in a unit; the
+ * next forward of the unit does. That forward converts an unfrozen parameter to the dtype of the
+ * master weights. It converts a frozen parameter to the dtype in which it was loaded, but only if
+ * no value changes.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
 /** Get the part of the parameter that fsdp_parameter_local() has: the entries [*begin, *end) of
@@ -141,9 +143,10 @@ FSDP_API fsdp_group *fsdp_parameter_group(const fsdp_parameter *parameter);
 /**
  * Allocate memory on `device` for all parameters that have no memory or are on the meta device. A
  * parameter without memory gets float32 memory for the whole parameter. A parameter on the meta
- * device moves to `device` with its dtype and its sharding, and so do the other parameters of its
- * unit. The contents of the new memory are undefined: load or initialise them. Parameters in real
- * memory stay there and keep their values, unlike with torch.nn.Module.to_empty().
+ * device moves to `device`, and keeps its dtype and its sharding. If it belongs to a unit, all
+ * parameters of the unit move. The contents of the new memory are undefined: load or initialise
+ * them. Parameters in real memory stay there and keep their values, unlike with
+ * torch.nn.Module.to_empty().
  *
  * Collective if parameters are sharded. Existing state dicts then refer to the new memory. The
  * gradients of parameters that move are dropped.
@@ -171,27 +174,29 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
-/** What a call of a module with activation checkpointing keeps in addition to its inputs. */
+/** What a call of a module with activation checkpointing keeps for backward. */
 typedef enum fsdp_activation_checkpointing_kind {
-    FSDP_CHECKPOINT_FULL, /**< nothing: torchtitan's mode "full" */
-    /** The results of attention and of every second linear layer, which backward does not compute
-     * again. This is torchtitan's selective_ac_option "op". */
+    FSDP_CHECKPOINT_FULL, /**< only its inputs; torchtitan's mode "full" */
+    /** Its inputs, the results of attention, and the results of every second linear layer. Backward
+     * does not compute the kept results again. This is torchtitan's selective_ac_option "op". */
     FSDP_CHECKPOINT_OP,
 } fsdp_activation_checkpointing_kind;
 
 /** A field that is 0 or NULL has its default. */
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
-    /** Used only by fsdp_apply_activation_checkpointing(). Only every `every`-th of the modules
-     * that check_fn selects gets activation checkpointing: 2 means the 2nd, the 4th and so on.
-     * Default: all of them. torchtitan's option for this is selective_ac_option. */
+    /** Used only by fsdp_apply_activation_checkpointing(). 2: of the modules that check_fn selects,
+     * the 2nd, the 4th, the 6th and so on get activation checkpointing. 3: the 3rd, the 6th and so
+     * on. Default: all of them. torchtitan's option for this is selective_ac_option. */
     int every;
     /** File to which calls move the tensors that they keep. NULL: these tensors stay in memory.
      * Borrowed. */
     fsdp_activation_offload *offload;
-    /** true: the run in backward computes everything again. Default: this run stops as soon as
-     * backward has all that it needs, as in torch.utils.checkpoint. Tensors that the module creates
-     * after that point have no data. The module's code must not read them. */
+    /** Backward runs a call of the module a second time. true: the second run computes everything
+     * that the first run has computed. Default: the second run stops computing as soon as backward
+     * has the tensors that it needs, as in torch.utils.checkpoint. From then on, the module's code
+     * still runs, but the tensors that it creates have no data, so the code must not read their
+     * elements. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 
@@ -216,7 +221,7 @@ fsdp_apply_activation_checkpointing(fsdp_module *root, fsdp_module_check_fn *che
 
 /**
  * @name Forwards of custom modules
- * The code of a model has nothing about sharding. The same code runs on one rank and on many:
+ * The forward of a module does not deal with sharding. The same code runs on one rank and on many:
  *
  *     static void block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
  *                               fsdp_args *out)
@@ -268,8 +273,9 @@ FSDP_API fsdp_tensor *fsdp_read(fsdp_scope *s, const fsdp_parameter *parameter);
 
 /**
  * @name Layers: modules with one or two parameters
- * A layer has no forward of its own. The module around it passes it to one of the functions below.
- * The layer's parameters belong to the unit of that module. @{
+ * A layer has no forward of its own. Instead, the forward of the module around the layer passes the
+ * layer to one of the functions below. The layer's parameters belong to the unit of the module
+ * around it. @{
  */
 /** Create a torch.nn.Linear with "weight" [out, in] and, if `bias` is true, "bias" [out]. `init` is
  * for the weight; the bias is initially zeros. */

@@ -105,14 +105,17 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
  * Like fsdp_adamw_create(), but for Adafactor (Shazeer & Stern 2018), as
  * transformers.optimization.Adafactor computes it.
  *
- * The state of a parameter with two or more dimensions has two averages of its squared gradients:
- * "exp_avg_sq_row" over the last dimension, and "exp_avg_sq_col" over the second to last. The state
- * of a vector has "exp_avg_sq". The state of every parameter has "RMS", the parameter's root mean
- * square before the latest step, and, with beta1, "exp_avg".
+ * A parameter with two or more dimensions counts as one or more matrices. Its state has
+ * "exp_avg_sq_row", the average of the squared gradients of each row of a matrix, and
+ * "exp_avg_sq_col", the average of the squared gradients of each column. The state of a vector has
+ * "exp_avg_sq" instead. The state of every parameter has "RMS", the parameter's root mean square
+ * before the latest step. With beta1, it also has "exp_avg".
  *
- * "exp_avg_sq_row" is sharded like the parameter. For a matrix, "exp_avg_sq_col" is the same on
- * every rank (Replicate). For a parameter with three or more dimensions, a rank has whole matrices,
- * and "exp_avg_sq_col" is sharded like the parameter. "RMS" is an ordinary scalar.
+ * "exp_avg_sq_row" is sharded like the parameter. "exp_avg_sq_col" depends on the number of
+ * dimensions. The ranks share the rows of a parameter with two dimensions, so its "exp_avg_sq_col"
+ * is the same on every rank (Replicate). If a parameter has three or more dimensions, each rank has
+ * some of its matrices as a whole, and "exp_avg_sq_col" is sharded like the parameter. "RMS" is an
+ * ordinary scalar.
  *
  * Means of whole tensors are computed in double. The order of the additions depends only on the
  * shapes, so the means have the same bits at any world size. A step needs two gathers for each
@@ -218,8 +221,9 @@ FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *optimizer);
 /**
  * Set the number of steps in which the parameter was updated. The bias correction of the next step
- * depends on this number. The state tensors do not change. After 0, the next step is the
- * parameter's first one, in which SGD sets "momentum_buffer" to the gradient.
+ * depends on this number. The state tensors do not change. If the number is 0, the next step counts
+ * as the parameter's first step, even if the parameter has been updated before. In a first step,
+ * SGD sets "momentum_buffer" to the gradient.
  * @return FSDP_ERR_INVALID if the number is negative or the optimizer does not have the parameter
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *optimizer,
@@ -241,9 +245,10 @@ typedef enum fsdp_lr_schedule_kind {
 
 /**
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
- * a linear warmup from 0: while s < warmup_steps, the rate is multiplied by s / warmup_steps. If
- * the warmup is longer than the run, the rate rises during the whole run. After the warmup, with N
- * = total_steps and x = (s - warmup_steps) / (N - warmup_steps), the rate is:
+ * a linear warmup from 0: while s < warmup_steps, the rate is lr * s / warmup_steps. (For
+ * FSDP_LR_STEP, it is the rate of the formula below, multiplied by s / warmup_steps.) If the warmup
+ * is longer than the run, the rate rises during the whole run. After the warmup, the rate is as
+ * follows, with N = total_steps and x = (s - warmup_steps) / (N - warmup_steps):
  *
  *     step            lr * gamma^floor(s / unit_steps / step_size)
  *     constant        lr
@@ -253,11 +258,11 @@ typedef enum fsdp_lr_schedule_kind {
  *     cosine restarts min_lr + (lr - min_lr) * (1 + cos(pi * (num_cycles * x mod 1))) / 2
  *     inverse sqrt    lr / sqrt(1 + (s - warmup_steps) / T)
  *
- * T is warmup_steps, or 10000 without a warmup. The kinds with min_lr reach min_lr at s = N and
- * stay there. Most kinds are functions of transformers:
+ * T is warmup_steps, or 10000 without a warmup. The kinds whose formula contains min_lr reach
+ * min_lr at s = N and stay there. Most kinds have an equivalent in transformers:
  *
  *     linear          get_linear_schedule_with_warmup
- *     cosine          get_cosine_with_min_lr_schedule_with_warmup, which rises again after N
+ *     cosine          get_cosine_with_min_lr_schedule_with_warmup; there, the rate rises after N
  *     polynomial      get_polynomial_decay_schedule_with_warmup, where lr_end is min_lr
  *     cosine restarts get_cosine_with_hard_restarts_schedule_with_warmup
  *     inverse sqrt    get_inverse_sqrt_schedule
@@ -265,11 +270,12 @@ typedef enum fsdp_lr_schedule_kind {
 typedef struct fsdp_lr_schedule {
     fsdp_lr_schedule_kind kind;
     double lr, min_lr;
-    double gamma;         /**< FSDP_LR_STEP: factor by which the rate is multiplied */
-    int64_t step_size;    /**< FSDP_LR_STEP: number of units between two multiplications */
-    int64_t unit_steps;   /**< number of optimizer steps in a unit of time: usually 1, or the steps
-                               of an epoch; 0 means 1. After the warmup the rate changes only
-                               between units. */
+    double gamma;       /**< FSDP_LR_STEP: factor by which the rate is multiplied */
+    int64_t step_size;  /**< FSDP_LR_STEP: number of units (see unit_steps) after which the rate is
+                           multiplied by gamma */
+    int64_t unit_steps; /**< number of optimizer steps in a unit. After the warmup, the rate changes
+                           only at the end of a unit. A unit is usually one step or one epoch. 0
+                           means 1. */
     int64_t warmup_steps; /**< number of optimizer steps in the warmup */
     int64_t total_steps;  /**< number of optimizer steps after which the rate is min_lr */
     double power;         /**< FSDP_LR_POLYNOMIAL; > 0 */
@@ -339,9 +345,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_value(const fsdp_parameter_l
  *     FSDP_TRY(fsdp_grad_scaler_step(g, optimizer, clip));
  *     FSDP_TRY(fsdp_grad_scaler_update(g));
  *
- * If any rank finds a gradient of an optimizer that is not finite, all ranks skip the step of this
- * optimizer: its parameters, state and numbers of steps do not change. The update then lowers the
- * scale. The steps of other optimizers are not skipped.
+ * If the gradients of an optimizer contain an infinity or NaN on any rank, all ranks skip the step
+ * of this optimizer: its parameters, state and numbers of steps do not change. Steps of other
+ * optimizers are not skipped because of it. fsdp_grad_scaler_update() then lowers the scale.
  */
 typedef struct fsdp_grad_scaler fsdp_grad_scaler;
 
@@ -385,12 +391,13 @@ FSDP_API bool fsdp_grad_scaler_is_enabled(const fsdp_grad_scaler *scaler);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_grad_scaler_unscale(fsdp_grad_scaler *scaler,
                                                               const fsdp_optimizer *optimizer);
-/** Return true if any rank has found an infinity or NaN in the gradients of an optimizer that was
- * unscaled since the last update. The result is the same on all ranks. */
+/** Return true if an unscale since the last update has found an infinity or NaN, on this rank or on
+ * another one. The result is the same on all ranks. */
 FSDP_API bool fsdp_grad_scaler_found_inf(const fsdp_grad_scaler *scaler);
 /**
- * Call fsdp_optimizer_step() if all gradients of the optimizer are finite on all ranks. If
- * fsdp_grad_scaler_unscale() was not called for this optimizer, call it first. Collective.
+ * Call fsdp_optimizer_step() if all gradients of the optimizer are finite on all ranks. If the
+ * caller has not called fsdp_grad_scaler_unscale() for this optimizer since the last update, this
+ * function first does what fsdp_grad_scaler_unscale() does. Collective.
  * @return the errors of fsdp_optimizer_step(); FSDP_ERR_STATE if this function was called for this
  *         optimizer since the last update
  */

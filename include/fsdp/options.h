@@ -24,27 +24,29 @@
  *
  * On the command line, an option is --name value, --name=value, or -n value if n is a one-letter
  * alias. In names, dashes and underscores are equivalent. A boolean is --name or --no-name, or has
- * a value (true/false/yes/no/on/off/1/0), which may be the next word. If an option is given several
- * times, its last value counts. The word -- ends the options. All other words are positional. A
- * word that begins with -- is a value only after =. Every program also has --help (-h),
- * --print-config, and --config FILE.yaml. If the value of --config begins with "{", it is not a
- * file name, but the YAML text itself.
+ * a value (true/false/yes/no/on/off/1/0), which may be the next word. A value that begins with --
+ * must be given as --name=value. If an option is given several times, its last value counts. The
+ * word -- ends the options. A word that is neither an option nor an option's value is positional.
+ * Every program also has --help (-h), --print-config, and --config FILE.yaml. If the value of
+ * --config begins with "{", it is not a file name, but the YAML text itself.
  *
  * Sources of a value, highest precedence first: flag, YAML file, environment variable, default. The
  * variable of an option is FSDP_<NAME>, in upper case and with underscores for dashes; an empty
  * variable counts as unset.
  *
- * A table may also have options that only other tools need. An option with `no_effect` never
- * changes anything in this program. If without_effect() returns a text for an option, the values of
- * other options leave it without effect. Options without effect are checked like all others, stored
- * if they have a place, and listed by --print-config. An option with `instead` is not supported:
- * any value but its default is an error.
+ * A table may also have options that only other tools need. An option can be without effect for two
+ * reasons. If its field `no_effect` is set, it never changes anything in this program. If
+ * fsdp_options_spec.without_effect() returns a text for it, it changes nothing now, because of the
+ * values of other options. An option without effect is nevertheless checked like all others, stored
+ * if it has a place, and listed by --print-config. An option whose field `instead` is set is not
+ * supported: any value but its default is an error.
  *
- * Errors are FSDP_ERR_INVALID, FSDP_ERR_UNSUPPORTED for an option with `instead`, or
- * FSDP_ERR_NOT_FOUND, _FORMAT or _IO for the YAML file. The message has the option, where it was
- * given, its value and the allowed values. For an unknown name, the message suggests the nearest
- * known one. The caller prints errors. It also prints the help or the configuration if
- * fsdp_options_requested_action() returns FSDP_OPTIONS_HELP or FSDP_OPTIONS_PRINT_CONFIG.
+ * Most errors are FSDP_ERR_INVALID. An option with `instead` gives FSDP_ERR_UNSUPPORTED. A YAML
+ * file that cannot be read gives FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT or FSDP_ERR_IO. The message
+ * has the option, where it was given, its value and the allowed values. For an unknown name, the
+ * message suggests the nearest known one. The caller prints errors. It also prints the help or the
+ * configuration if fsdp_options_requested_action() returns FSDP_OPTIONS_HELP or
+ * FSDP_OPTIONS_PRINT_CONFIG.
  */
 #pragma once
 #include <math.h>
@@ -147,8 +149,9 @@ typedef struct fsdp_option {
     bool required; /**< it is an error if no source gives the option */
     bool optional; /**< if the option is not given, it has no effect, and --print-config prints null
                         as its value */
-    /** BOOL: false in a file or environment variable counts as not given. This is for options that
-     * other tools always write, even if they are false. `no-name: true` gives false explicitly */
+    /** BOOL: if a file or an environment variable sets the option `name` to false, the option
+     * counts as not given. This is for options that other tools always write, even if they are
+     * false. A file that has `no-name: true` does give false */
     bool false_is_silence;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
@@ -220,10 +223,13 @@ FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, con
 /** Return true if a flag, a file or an environment variable gave the option. */
 FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
 /**
- * Return true if the user asks for what the option does. In a file, any value but the default asks
- * for it; the default does not, because files of other tools list every option. A flag asks for it
- * with any value but these: the default of a switch, and a default that is 0 or empty. An
- * environment variable never asks for it.
+ * Return true if the user asks for what the option does. This depends on where its value is from:
+ * - a file: true, unless the value is the option's default. Files of other tools list every option,
+ *   so a default in a file asks for nothing.
+ * - a flag: true, with one exception. If the value is the option's default, a flag asks for nothing
+ *   if the option is a switch, or if the default is 0 or empty and the type is neither CHOICE nor
+ *   DTYPE.
+ * - an environment variable: always false.
  */
 FSDP_API bool fsdp_options_asked_for(const fsdp_options *options, const char *name);
 /** Return where the option was given, e.g. "--batch_size", "run.yaml:7" or "FSDP_BATCH_SIZE"; NULL
@@ -235,16 +241,18 @@ FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count)
 /** Make the text of --help, at most `columns` characters wide (80 to 100 are readable). Free it
  * with fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
-/** Make the text of --print-config: YAML that gives the same values when --config reads it. Each
- * value has a comment that says where it came from. A value that was not given is only a comment
- * itself. If it were read back, it would count as given, and could contradict the option from which
- * it was derived. At the end, the text lists options that were given but have no effect. Free the
- * text with fsdp_text_free(). NULL when out of memory. */
+/** Make the text of --print-config: YAML that gives the same values when --config reads it. Behind
+ * each value, a comment says where the value came from. The line of an option that was not given is
+ * a comment as a whole, so that --config does not read it. If --config read it, the option would
+ * count as given, and could contradict another option from which it had been derived. At the end,
+ * the text lists options that were given but have no effect. Free the text with fsdp_text_free().
+ * NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
-/** List options that a flag or file gave but that have no effect, in one line for each reason:
- * "--machine-rank, --num-machines: ranks come from fsdp launch". The text is "" if there are no
- * such options. Environment variables are left out, because other tools export them for all
- * programs. Free the text with fsdp_text_free(). NULL when out of memory. */
+/** List the options that a flag or a file has given but that have no effect. Options that have no
+ * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp
+ * launch". If there are no such options, the text is "". Options from environment variables are
+ * left out, because other tools export these variables for all programs. Free the text with
+ * fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_notes(const fsdp_options *options);
 /** Make the text of an option's value in `target`, as a user would write it, e.g. "bfloat16". Free
  * it with fsdp_text_free(). NULL when out of memory. */

@@ -22,11 +22,12 @@ extern "C" {
 
 /** Zero means default. */
 typedef struct fsdp_load_options {
-    /** transformers' base_model_prefix: the name of the module that is the model without its head,
-     * e.g. "bert". Names in files of a model with a head begin with this prefix, and names in files
-     * of the bare model do not. So if the file has no tensor "bert.x", parameter "bert.x" is read
-     * from tensor "x". If the file has no tensor "x", parameter "x" is read from tensor "bert.x".
-     * NULL: no prefix. */
+    /** transformers' base_model_prefix, e.g. "bert". A model with a head has a submodule of this
+     * name, which is the model without its head. So a tensor that is called "bert.x" in the file of
+     * a model with a head is called "x" in the file of a model without a head. The module may be of
+     * one kind and the file of the other. Therefore, if the file has no tensor "bert.x", parameter
+     * "bert.x" is read from tensor "x". If the file has no tensor "x", parameter "x" is read from
+     * tensor "bert.x". NULL: no prefix. */
     const char *base_prefix;
     /** Paths of modules, e.g. "classifier" for a new head. If the file has no tensor for a
      * parameter of such a module, the parameter is drawn at random. NULL-terminated; NULL: none. */
@@ -54,19 +55,19 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 
 /**
  * Read every parameter of `module` from a checkpoint. Values are converted to the parameter's
- * dtype, but a frozen parameter gets the dtype that it has in the checkpoint. A rank reads only the
- * rows of which it holds a part. A parameter's tensor may have any of the parameter's names, with
- * or without options->base_prefix. As in transformers, LayerNorm's weight and bias may have their
- * old names, gamma and beta. If the file has several tensors for a tied parameter, they must be
- * equal.
+ * dtype. But a frozen parameter of a unit gets the dtype that it has in the checkpoint. A rank
+ * reads only the rows that it needs for its own part of a parameter. In the checkpoint, the tensor
+ * of a parameter may have any of the parameter's names, with or without options->base_prefix. As in
+ * transformers, the weight and the bias of a LayerNorm may have their old names, gamma and beta. If
+ * the checkpoint has several tensors for a tied parameter, their values must be equal.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all fail and the module is unchanged.
  *
  * @param group   the ranks that load; NULL: this rank alone
  * @param options NULL: all defaults
- * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. It does not list
- *                buffers that old versions of transformers saved with the weights.
+ * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. The report does not
+ *                list buffers that old versions of transformers saved with the weights.
  * @return FSDP_ERR_NOT_FOUND if the file has no tensor for a parameter; FSDP_ERR_FORMAT if a tensor
  *         has another shape than its parameter, or if the tensors of a tied parameter differ;
  *         FSDP_ERR_UNSUPPORTED if a tensor's dtype is not floating-point; FSDP_ERR_STATE if the
@@ -93,8 +94,9 @@ typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file; a larger tensor gets a file of its own; 0:
                                   50e9 */
-    const char *also_as;     /**< a second name of a tied parameter, which is then written under
-                                  both names; NULL: it is written under its first name only */
+    /** A further name of a tied parameter. The parameter is then written under its first name and
+     * under this name. NULL: every parameter is written under its first name only. */
+    const char *also_as;
 } fsdp_save_options;
 
 /**

@@ -120,8 +120,8 @@ typedef struct fsdp_state_dict_options {
                             effect, because tensors are in CPU memory anyway */
     bool broadcast_from_rank0; /**< set: use only rank 0's dict, whose tensors must be whole; the
                                   dicts of other ranks may be empty */
-    bool not_strict; /**< set: strict=False: ignore missing and unexpected items; default: they are
-                        an error */
+    bool not_strict; /**< set: true means strict=False: missing and unexpected items are ignored.
+                        Default: they are an error */
     /**
      * set: each tensor of the dict becomes the tensor of its parameter, as in
      * load_state_dict(assign=True). A tensor can be assigned to one parameter only, and must have
@@ -157,12 +157,13 @@ typedef struct fsdp_state_dict_options {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
 /**
- * Get the state of an optimizer and the options of its parameter groups. Items have these names:
- * "state.<fqn>.exp_avg"; "state.<fqn>.step", a float32 scalar that is a copy; "param_groups.0.lr"
- * or, with flatten_optimizer_state_dict, "param_groups.<fqn>.lr". <fqn> is the name of a parameter
- * in `module`; of a tied parameter, it is the first name. If the optimizer has taken no step yet,
- * this function creates its state with zeros, as PyTorch does. Values can then be loaded into the
- * state.
+ * Get the state of an optimizer and the options of its parameter groups. For example, these are
+ * names of items: "state.<fqn>.exp_avg", "state.<fqn>.step", and "param_groups.0.lr" or, with
+ * flatten_optimizer_state_dict, "param_groups.<fqn>.lr". <fqn> is the name of a parameter in
+ * `module`. If the parameter is tied, it is the first of its names. "step" is a float32 scalar, or
+ * an int for Adafactor. It is a copy: a change of the item does not change the optimizer. SGD has
+ * no "step". If the optimizer has taken no step yet, this function creates the optimizer's state
+ * with zeros, as PyTorch does, so that values can be loaded into the state.
  *
  * @return FSDP_ERR_INVALID if `module` does not have a parameter of the optimizer, or for
  *         rank0_only without full_state_dict
@@ -189,11 +190,11 @@ typedef struct fsdp_incompatible_keys {
 FSDP_API void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys);
 
 /**
- * Copy the values of `dict` into the module's parameters, and convert them to the parameters'
- * dtypes. Only a frozen parameter of a unit takes the dtype of the new values, as with
- * fsdp_module_load(). A tensor of the dict has either this rank's part of a parameter or the whole
- * parameter. From a whole tensor, each rank copies its part. If the dict has a parameter under
- * several names, the value of the last name is used.
+ * Copy the values of `dict` into the module's parameters. The values are converted to the
+ * parameters' dtypes, with one exception: a frozen parameter of a unit gets the dtype of the
+ * values, as with fsdp_module_load(). A tensor of `dict` is either this rank's part of a parameter
+ * or the whole parameter. From a whole parameter, each rank copies its part. If `dict` has a tied
+ * parameter under several names, the value of the last name is used.
  *
  * Collective over options->group. Every rank checks everything before the first value changes. If a
  * check fails on one rank, the call fails on all ranks and changes nothing.
@@ -209,15 +210,17 @@ fsdp_set_model_state_dict(fsdp_module *module, const fsdp_state_dict *dict,
                           const fsdp_state_dict_options *options, fsdp_incompatible_keys *keys);
 /**
  * Copy the state in `dict` into the optimizer, and the options in `dict` into the optimizer's
- * parameter groups. The optimizer may be new. A group gets the options that the dict has for the
- * group's first parameter. If the dict has no state for a parameter, the parameter's state is reset
- * to zeros. param_groups in the dict may have numbers or names of parameters as keys, whatever
- * options->flatten_optimizer_state_dict is. Collective over options->group.
+ * parameter groups. The optimizer may be new. A group gets the options that `dict` has for the
+ * group's first parameter. If `dict` has no state for a parameter, the parameter's state is reset
+ * to zeros. The keys of param_groups in `dict` may be numbers or names of parameters. This function
+ * accepts both, and does not use options->flatten_optimizer_state_dict. Collective over
+ * options->group.
  *
- * @return FSDP_ERR_NOT_FOUND if the dict has only a part of a parameter's state, or (without
- *         not_strict) state for a name that no parameter of the optimizer has; the message contains
- *         the name. FSDP_ERR_INVALID if a shape or a value does not fit. FSDP_ERR_UNSUPPORTED if
- *         the dict has an option that this library does not have (amsgrad, maximize)
+ * @return FSDP_ERR_NOT_FOUND if `dict` has only a part of a parameter's state. FSDP_ERR_NOT_FOUND
+ *         if not_strict is false and `dict` has state for a name, but no parameter of the optimizer
+ *         has that name. In both cases the message contains the name. FSDP_ERR_INVALID if a shape
+ *         or a value does not fit. FSDP_ERR_UNSUPPORTED if `dict` sets an option that this library
+ *         does not have (amsgrad, maximize)
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_optimizer_state_dict(fsdp_module *module, fsdp_optimizer *optimizer,
@@ -294,12 +297,13 @@ typedef struct fsdp_async_save fsdp_async_save;
  *     status = fsdp_async_save_wait(save);
  *     fsdp_async_save_destroy(save);
  *
- * The call itself copies nothing. A write of a tensor, e.g. by an optimizer, first copies a part of
- * the tensor's storage to the staging memory: what the save has not read yet. If the staging memory
- * is full, the write waits. A storage that is not written is never copied. The weights of a sharded
- * unit may share one storage, so frozen weights may be copied together with trained ones. If an
- * earlier save of the same tensors is still running, this call waits for it. The files get the
- * bytes that fsdp_dcp_save() would have written at the time of the call.
+ * The call itself copies nothing. If a tensor is written while the save runs, e.g. by an optimizer,
+ * some values of the tensor's storage may not be saved yet. The write first copies these values to
+ * the staging memory. If the staging memory is full, the write waits. A storage that is not written
+ * is never copied. The weights of a sharded unit may share one storage, so frozen weights may be
+ * copied together with trained ones. If an earlier save of the same tensors is still running, this
+ * call waits for the earlier save. The files get the bytes that fsdp_dcp_save() would have written
+ * at the time of the call.
  *
  * Collective: the call does one small all-gather. After that, the save does not communicate until
  * fsdp_async_save_wait().
@@ -341,12 +345,13 @@ typedef struct fsdp_dcp_load_options {
 
 /**
  * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` and replace the
- * plain values of `dict`. If `dict` is the sharded state dict of a module or an optimizer, its
- * tensors are those of the module or the optimizer, so these get the values. The number of ranks,
- * the meshes and the placements may differ from those of the save. Each rank reads only the parts
- * of the files that it needs. Items that only the checkpoint has are ignored. If an item of the
- * checkpoint is a plain value that fsdp_plain cannot represent (a dict, bytes), the item in `dict`
- * does not change. A frozen parameter of a unit is first changed to the dtype that it has in the
+ * plain values of `dict`. A sharded state dict refers to the tensors of its module or optimizer. So
+ * if `dict` is one, the values are read directly into the module or the optimizer. The number of
+ * ranks, the meshes and the placements may differ from those of the save. Each rank reads only the
+ * parts of the files that it needs. If the checkpoint has an item that `dict` does not have, the
+ * item is ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent
+ * (a dict, bytes), the item of `dict` with the same name does not change. Before values are read
+ * into a frozen parameter of a unit, the unit stores the parameter in the dtype that it has in the
  * checkpoint.
  *
  * For some values of an optimizer ("step" and the options), the dict has only copies. To load these
@@ -357,8 +362,8 @@ typedef struct fsdp_dcp_load_options {
  *
  * @return FSDP_ERR_NOT_FOUND if there is no checkpoint, or if it does not have an item of `dict`
  *         (the message names it); FSDP_ERR_INVALID if a shape does not fit (the message has the
- *         name and both shapes); FSDP_ERR_FORMAT if the checkpoint is damaged. If the damage is
- *         found only while values are read, some values have changed already
+ *         name and both shapes); FSDP_ERR_FORMAT if the checkpoint is damaged. Some damage is found
+ *         only while values are read; some values of `dict` have then changed already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -415,9 +420,10 @@ typedef enum fsdp_state_dict_type {
     FSDP_STATE_DICT_SHARDED, /**< SHARDED_STATE_DICT: a folder written by fsdp_dcp_save(), read by
                                 fsdp_dcp_load() */
     FSDP_STATE_DICT_FULL,    /**< FULL_STATE_DICT: one file with whole tensors, written by
-                                fsdp_torch_save(),    read by fsdp_torch_load_into() */
-    FSDP_STATE_DICT_LOCAL /**< LOCAL_STATE_DICT: a file for each rank, written by fsdp_local_save(),
-                             with the rank's parts, read by fsdp_local_load() */
+                                fsdp_torch_save(), read by fsdp_torch_load_into() */
+    /** LOCAL_STATE_DICT: one file for each rank, with the rank's parts of the tensors; written by
+     * fsdp_local_save(), read by fsdp_local_load(). */
+    FSDP_STATE_DICT_LOCAL
 } fsdp_state_dict_type;
 
 /**

@@ -67,9 +67,9 @@ FSDP_API bool fsdp_device_is_meta(const fsdp_device *device);
 FSDP_API bool fsdp_device_is_bf16_supported(const fsdp_device *device);
 /**
  * torch.cuda.synchronize(): wait until all work that was started on the device has ended. Functions
- * of this library that read elements wait by themselves. Call this function to measure time. Call
- * it also to learn whether a kernel failed that runs in the background. Returns immediately on cpu
- * and meta.
+ * of this library that read elements wait by themselves. So a program needs this function only to
+ * measure time, or to find out whether a kernel that ran in the background has failed. Returns
+ * immediately on cpu and meta.
  * @return the first failure of a kernel; later calls return it again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_synchronize(const fsdp_device *device);
@@ -157,10 +157,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor,
 
 /**
  * Begin a write, which fsdp_tensor_end_write() ends. Optimizers, initialisation, loaders and user
- * code may change a tensor's elements in place only within a write. Operations do not need it. The
- * two calls wait for peers that still read the memory, and inform the peers of the change.
- * Collective if ranks share the memory: every rank must make the same calls in the same order.
- * Writes of several tensors may overlap.
+ * code may change a tensor's elements in place only within a write. The operations of
+ * <fsdp/autograd.h> need no write for their results. Other ranks may read the memory of the tensor,
+ * so fsdp_tensor_begin_write() waits until they have finished, and fsdp_tensor_end_write() informs
+ * them of the change. Collective if ranks share the memory: every rank must make the same calls in
+ * the same order. Writes of several tensors may overlap.
  * @return FSDP_ERR_STATE for a parameter that is unsharded at present
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);

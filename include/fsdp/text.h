@@ -47,10 +47,11 @@ enum {
 /**
  * Open a tokenizer of T5 or Llama 2.
  *
- * The number of T5's sentinels is extra_ids in a tokenizer_config.json next to the model, or 100
- * without that file. Llama 3's tokenizer.model has another format and is not supported.
- * tokenizer_config.json or added_tokens.json may add tokens to the model. A text that contains such
- * a token cannot be encoded, except if the token is also a special token or a piece of the model.
+ * If the model is unigram (T5), the number of sentinels is extra_ids in a tokenizer_config.json
+ * next to the model, or 100 if that file or key is missing. Llama 3's tokenizer.model has another
+ * format and is not supported. Added tokens are tokens that a tokenizer_config.json or
+ * added_tokens.json adds to the model. A text that contains an added token cannot be encoded,
+ * unless that token is also a special token or a piece of the model.
  *
  * @param path a folder with a spiece.model or tokenizer.model (a Hugging Face model directory), or
  *             such a file

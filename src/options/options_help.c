@@ -235,8 +235,8 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append "name: value". Read back from a file, the line gives the option the same value. If
- * `by_default` is true, the line is a comment. */
+/* Append the line "name: value", without the newline. A file with this line gives the option the
+ * value that it has now. If `by_default` is true, turn the line into a comment. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {

@@ -50,8 +50,8 @@ struct fsdp_options {
  * character. */
 bool fsdp_option_same_name(const char *name, const char *known, size_t known_length);
 /* Return the index of the option that has `name` as its name or as an alias, or -1. A dash and an
- * underscore count as the same character. *negated is set to true if `name` is "no-" and the name
- * of a switch, else to false. */
+ * underscore count as the same character. If `name` is "no-" followed by the name of a switch,
+ * return the index of that switch and set *negated to true. Otherwise set *negated to false. */
 int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *negated);
 /* Return the error FSDP_ERR_INVALID for a name that no option has. The message suggests the nearest
  * name. */
@@ -63,8 +63,10 @@ void *fsdp_options_own(fsdp_options *options, void *p);
 
 /* Convert and check the value `given`, store it in `target`, and record its source. */
 fsdp_status fsdp_options_set(fsdp_options *options, void *target, const fsdp_option_given *given);
-/* Return the reason why option `i` has no effect, even if it was not given. Return NULL if the
- * option has an effect. */
+/* Return the reason why option `i` has no effect, or NULL if there is none. An option whose field
+ * `no_effect` is set always has a reason, even if it was not given. Any other option has a reason
+ * only if the user asks for the option (fsdp_options_asked_for()) and spec->without_effect() has
+ * returned a reason. */
 const char *fsdp_options_without_effect(const fsdp_options *options, size_t i);
 /* Store zero, false, NULL or NAN, depending on the type: the value of an option that has no default
  * and was not given. */

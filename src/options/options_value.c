@@ -144,7 +144,8 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If a CHOICE has `no_effect`, that text also explains why other words are refused. */
+    /* option->no_effect says why an option changes nothing. If a CHOICE has this text, add it to
+     * the message, because it also explains why the word is refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
@@ -404,8 +405,8 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Return true if the value `given` is the option's default. Its text may be another spelling of the
- * default. `place` contains the converted value. */
+/* Return true if the value `given` is the option's default, even if given->text spells it in
+ * another way than option->value. The value, already converted, is at `place`. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -466,10 +467,11 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
     return memcmp(&value, place, size) == 0;
 }
 
-/* Return true if the value at `place` asks for nothing; see fsdp_options_asked_for(). The default
- * in a file or environment variable asks for nothing, because files list all options. The default
- * given by a flag asks for nothing in two cases: the option is a switch, or the default is 0 or
- * empty. A flag of type CHOICE or DTYPE always asks for something. */
+/* Return true if the value at `place` asks for nothing (see fsdp_options_asked_for()). A value that
+ * is not the option's default always asks for something. If the default is in a file or an
+ * environment variable, it asks for nothing, because files list all options. If a flag gives the
+ * default, it asks for nothing in two cases: the option is a switch; or the default is 0 or empty,
+ * and the type is neither CHOICE nor DTYPE. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

@@ -1,9 +1,10 @@
 /* Converts text to ids and back as the fast tokenizers of transformers do for T5 and Llama 2.
  * Encoding first finds the special tokens in the raw text. Each part between them is encoded as a
  * separate text, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text
- * and splits it into words and pieces. If a word has several pieces and none of them is a byte
- * piece, unigram.c splits the word again; unigram.h explains why. For Llama's BPE model, the
- * library's pieces are used as they are. */
+ * and splits it into words, and each word into pieces. If a word has several pieces and none of
+ * them is a byte piece, unigram.c splits this word into pieces once more, and its result is used;
+ * unigram.h explains why. For Llama's BPE model, the pieces of libsentencepiece are used as they
+ * are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -174,9 +175,10 @@ enum {
     MODEL_BPE = 2
 };
 
-/* Read ModelProto.trainer_spec.model_type, because the library loads models of every type and does
- * not report the type. Return FSDP_ERR_UNSUPPORTED if the type is neither unigram nor BPE.
- * Malformed bytes are not an error here; the library will report them. */
+/* Read the type of a SentencePiece model, which is ModelProto.trainer_spec.model_type in its file.
+ * libsentencepiece loads models of every type and does not report the type. Return
+ * FSDP_ERR_UNSUPPORTED if the type is neither unigram nor BPE. Malformed bytes are not an error
+ * here, because libsentencepiece will report them when it loads the model. */
 static fsdp_status read_model_type(const unsigned char *p, size_t bytes, uint64_t *out)
 {
     enum {
@@ -278,8 +280,9 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 
 /* ---- other files in the model's folder ---- */
 
-/* Return true if encoding never produces the added token (text, id), that is, if it is neither a
- * special token nor a normal piece of the model. */
+/* Return true if fsdp_tokenizer_encode() never produces the added token (text, id). It produces
+ * only special tokens and normal pieces of the model, so the result is true if the added token is
+ * neither. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -314,9 +317,10 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
     return status;
 }
 
-/* Read tokenizer_config.json and added_tokens.json. The first has the number of sentinels and says
- * whether texts begin with <s>. If it has no number, a unigram model has 100 sentinels, as in T5.
- * (mT5's file has the number 0.) Both files may have added tokens. */
+/* Read tokenizer_config.json and added_tokens.json, if they exist. Both may list added tokens.
+ * tokenizer_config.json may also have the number of sentinels (extra_ids), and may say whether
+ * texts begin with <s> (add_bos_token). If it does not have the number of sentinels, a unigram
+ * model has 100 of them, as in T5. (mT5's file has the number 0.) */
 static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);

@@ -150,8 +150,9 @@ static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_
     return NULL;
 }
 
-/* Replace *at by the path (score, start, id) if that has a higher score. If the scores are equal,
- * keep *at, whose last piece is longer. */
+/* *at is the best path found so far that ends at a certain byte. Replace it by the path (score,
+ * start, id) if this path has a higher score. If both scores are equal, keep *at: it was found
+ * first, so its last piece starts earlier and is longer. */
 static void update_best(best *at, double score, size_t start, int32_t id)
 {
     if (at->id < 0 || score > at->score)
@@ -164,9 +165,10 @@ static size_t character_length(char first)
     return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/* Set ends[i] to the best path that ends at byte i, for every i. With a corrupted model, the
- * normaliser may end a word in the middle of a character. The remaining bytes then count as a
- * character, so that a path always reaches the end. */
+/* Set ends[i] to the best path that ends at byte i, for every i. If the model is corrupted, its
+ * normaliser may produce a word that ends in the middle of a character. The bytes of this
+ * incomplete character then count as a whole character, so that a path always reaches the end of
+ * the word. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {

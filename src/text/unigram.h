@@ -1,11 +1,12 @@
 /* Splits a word into its most probable pieces under a unigram model (Kudo, "Subword
  * Regularization", ACL 2018). Logarithms of probabilities are added in double.
  *
- * libsentencepiece does the same, but adds in float, and its versions round and break ties
- * differently. For example, one version splits "!!!!!!" into "!" and "!!!!!", and another into
- * "!!!!!" and "!", which are equally probable. The fast tokenizers of transformers add in double,
- * and choose the first of equally probable paths. So does this file, so that ids do not depend on
- * the installed version of libsentencepiece. */
+ * libsentencepiece also finds the most probable pieces, but it adds in float. Its versions round
+ * differently, and choose differently among equally probable results. For example, one version
+ * splits "!!!!!!" into "!" and "!!!!!", and another version splits it into "!!!!!" and "!". Both
+ * results are equally probable. The fast tokenizers of transformers add in double, and choose the
+ * result that they have found first. The code here does what those tokenizers do, so its ids do not
+ * depend on the installed version of libsentencepiece. */
 #pragma once
 #include <fsdp/text.h>
 
