@@ -98,7 +98,7 @@ static fsdp_status measure_rows(const fsdp_batch_row *rows, int32_t count, fsdp_
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "a batch of %" PRId64 " rows, %" PRId64 " source and %" PRId64
-                      " target tokens: at most 2^31 - 1 of each",
+                      " target tokens: at most 2^31 - 2 of each",
                       n->sequences, n->source_tokens, n->target_tokens);
 }
 
