@@ -296,9 +296,10 @@ static fsdp_status measure_products(run *r, const fsdp_model_work *work, double 
     return fsdp_all_reduce(r->group, gflops, 1, FSDP_DTYPE_F64, FSDP_REDUCE_AVG);
 }
 
-/* Measure the rate of matrix products. Products alone cannot be slower than a whole step. If a
- * measurement says so, other processes used the cores meanwhile, so it is repeated, RATE_TRIES
- * times in all. *gflops is set to the highest rate. */
+/* Measure the rate of matrix products, and set *gflops to the highest rate of all tries. Matrix
+ * products alone must have a higher rate than a whole step. If the measured rate is not higher,
+ * other processes used the cores during the measurement. Then measure again, up to RATE_TRIES times
+ * in all. */
 static fsdp_status measure_rate(run *r, const fsdp_model_work *work, double step_s, double *gflops)
 {
     double least = work->flops / (step_s * r->config->threads * 1e9), rate;

@@ -5,15 +5,19 @@
  * products, in the shapes of this run.
  *
  * Note [Model FLOP utilisation]. `flops` is the number of operations that one rank needs in a step
- * to compute the loss and its gradients, without recomputation. Each linear layer has three
- * products (forward, data gradient and weight gradient): 6 x tokens x in x out. For the head, only
- * tokens with a label count. For the keys and values of cross-attention, the source tokens count. A
- * result that is never used does not count. Attention has six products (q k^T, p v; dp, dv, dq,
- * dk): 12 x queries x keys x heads x head width. If it is causal, half of these operations count.
- * Each model type counts its own operations (fsdp_model_type.work).
+ * to compute the loss and its gradients. Operations that recompute a result are not counted, and
+ * neither are those for results that are never used. Each model type counts its own operations
+ * (fsdp_model_type.work).
  *
- * mfu = flops / (step_s x threads x gemm_gflops), where gemm_gflops is the highest rate of one
- * thread in the products of feed-forward and projection layers. */
+ * A linear layer has three products: forward, data gradient and weight gradient. They have 6 x
+ * tokens x in x out operations. Here, `tokens` is the number of tokens to which the layer is
+ * applied. For T5's head, these are the target tokens. For the keys and values of cross-attention,
+ * they are the source tokens. Attention has six products (q k^T, p v; dp, dv, dq, dk), with 12 x
+ * queries x keys x heads x head width operations. Causal attention needs only half of them.
+ *
+ * mfu = flops / (step_s x threads x gemm_gflops x 1e9). gemm_gflops is the rate of one thread in
+ * matrix products. Each rank takes its highest rate in the products of feed-forward and projection
+ * layers, and gemm_gflops is the mean of these rates over the ranks. */
 #pragma once
 #include <stdio.h>
 
@@ -76,7 +80,7 @@ typedef struct fsdp_bench_result {
      * last step. */
     double page_faults, page_faults_last;
     double tokens_per_s;     /* source and target tokens of all ranks per second */
-    double flops;            /* operations of one rank in one step; see the note below */
+    double flops;            /* operations of one rank in one step */
     double gemm_gflops, mfu; /* see Note [Model FLOP utilisation] */
     /* losses of this rank's rows, in the first and in the last timed step */
     double first_loss, last_loss;
@@ -87,7 +91,7 @@ typedef struct fsdp_bench_result {
     /* [n_names] the most expensive operations of the profiled steps on this rank */
     fsdp_profile_name names[FSDP_PROFILE_NAMES];
     size_t n_names;
-    fsdp_memory_stats memory; /* peaks up to the end of the memory steps, summed over the ranks */
+    fsdp_memory_stats memory; /* measured after the last step, summed over the ranks */
 } fsdp_bench_result;
 
 /* Run the benchmark. Collective. On each rank, *result has the times of this rank and what is

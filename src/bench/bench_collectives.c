@@ -214,7 +214,8 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    /* all_reduce_copied() reduces this buffer in place. */
+    /* `get` is not only the result of all_reduce_copied(), but also its input. No other collective
+     * reads it. */
     fill_buffer(b->get, held, (float)(b->rank + 1));
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);

@@ -8,18 +8,22 @@
  * it is the whole input of a rank. For an all-reduce or a broadcast, it is the buffer. Elements are
  * float32.
  *
- * In the shared all_gather, each rank copies its rows into the shared buffer, where all ranks may
- * then read them. Units do this when they cast parameters. For the shared reduce_scatter, the
- * gradients are in the shared buffer before the call, because backward writes them there. Each rank
- * sums its own rows over the lanes of all ranks. In the shared all_reduce, each rank copies its
- * whole input into its own lane and then sums over all lanes. Units do this between replicas. */
+ * The "shared" collectives use a shared buffer in the same way as units:
+ *
+ * - all_gather: each rank copies its rows into the shared buffer. All ranks may then read the rows
+ *   of all ranks there. Units do this when they cast parameters.
+ * - reduce_scatter: each rank has a part of the shared buffer, its lane, for the gradients of all
+ *   rows. The gradients are there before the call, because backward writes them there. Each rank
+ *   then sums its own rows over all lanes.
+ * - all_reduce: each rank copies its whole input into its lane, and then sums all rows over all
+ *   lanes. Units do this between replicas. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_bench_collectives_config {
     /* The smallest and the largest size, > 0. Each size is rounded down to a multiple of 64 bytes
-     * per rank, but not to 0. */
+     * per rank. A size below 64 bytes per rank becomes 64 bytes per rank. */
     int64_t min_bytes, max_bytes;
     int factor;      /* > 1; each size is the previous one times this factor */
     double seconds;  /* > 0; each collective is measured for about this long per size */

@@ -5,10 +5,10 @@
 #include "src/source/source.h"
 
 typedef enum fsdp_convert_format {
-    /* The name of the target decides. It is TORCH for .pt, .pth and .bin, and SAFETENSORS for
-     * .safetensors. A target with any other name becomes a directory. Its format is HF, or DCP if
-     * torch.save wrote the source: unlike HF, DCP can contain everything that such a source may
-     * contain. */
+    /* The name of the target decides. Names in .pt, .pth and .bin mean TORCH, and names in
+     * .safetensors mean SAFETENSORS. A target with any other name becomes a directory. If the
+     * source is a file of torch.save, the format of the directory is DCP, because such a file may
+     * contain more than a model, and HF cannot store that. Otherwise the format is HF. */
     FSDP_CONVERT_AUTO,
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
@@ -37,8 +37,8 @@ typedef struct fsdp_convert_options {
      * only if the target contains just a model. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    /* A change of the tensors' names, besides removing the parts that wrappers add. Allowed only if
-     * the target contains just a model. NULL: no change. */
+    /* What is removed from the names of tensors in addition to the parts that wrappers add. Allowed
+     * only if the target contains just a model. NULL: only the parts of wrappers are removed. */
     const fsdp_name_change *names;
     /* true: replace an existing target. false: an existing target is an error, except an empty
      * directory. */

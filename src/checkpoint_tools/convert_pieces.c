@@ -8,10 +8,11 @@
 #include "src/hf/stale_files.h"
 #include "src/tensor/device.h"
 
-/* Return the number of elements that are finite in `raw` but infinite in `halves`. `raw` has n
- * elements of the floating-point dtype `from`; the last two bytes of each contain its exponent.
- * `halves` has the same elements as float16. Only float16 needs this count: the other target dtypes
- * have a range that is large enough for weights. */
+/* Return how many elements became infinite when they were converted to float16. `raw` has the n
+ * elements before the conversion, in the floating-point dtype `from`. The last two bytes of each of
+ * them contain its exponent. `halves` has the same elements after the conversion. An element that
+ * is infinite or NaN in `raw` does not count. Only a conversion to float16 needs this check: the
+ * other target dtypes have a range that is large enough for weights. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {

@@ -68,9 +68,9 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* The source may have none of the usual keys of a model. Its tensors at the top are then taken as
- * the model, and tensors below keys are left out. Report these in a note, because one of the keys
- * may be the model's. */
+/* If the source has none of the usual keys of a model, the tensors at the top of the source are
+ * taken as the model, and tensors below keys are left out. Report the tensors that are left out in
+ * a note, because they may be those of the model that the user wants. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -92,8 +92,9 @@ static fsdp_status note_left_out(const fsdp_conversion *run)
                                 first->fqn, n == 1 ? "" : " the first of them"));
 }
 
-/* Find an object of a class in the value of `item`. The contents of such objects are not read.
- * *object is set to NULL if there is none. */
+/* Set *object to the first object of a class in the value of `item`, or to NULL if the value
+ * contains no such object. The contents of such objects are not read, so the caller leaves out
+ * items that contain one. */
 static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_item *item,
                                const fsdp_pickle_value **object)
 {
@@ -104,8 +105,9 @@ static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_ite
     return FSDP_OK;
 }
 
-/* Return true if `item` is in the part of the source that is converted. Items with values that
- * cannot be read also count. */
+/* Return true if `item` is in the part of the source that is converted: the model's state dict, or
+ * the whole source. This is also true for an item that leave_out_objects() removes, because
+ * note_objects() must report it. */
 static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const char *prefix = run->selection.prefix ? run->selection.prefix : "";
@@ -165,7 +167,8 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     FSDP_TRY(fsdp_select_model(run->source, &model));
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
-        /* Both selections are in the order of the source, so only model.items[k] can be equal. */
+        /* Both selections are in the order of the source. So it is enough to compare with
+         * model.items[k], the first tensor of the model that is not found yet. */
         if (to->from->item != model.items[k].item)
             continue;
         k++;
@@ -195,9 +198,10 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove two kinds of tensors from the selection, and report them in notes. One kind belongs to the
- * flat state of an optimizer (fsdp_selection_is_flat_optimizer()). The other kind is not in
- * options->used. The tensors that remain keep their order. */
+/* Remove from the selection the tensors of an optimizer that are next to those of the model
+ * (fsdp_selection_is_flat_optimizer()). If options->used is not NULL, also remove the tensors that
+ * it does not list. Report the removed tensors in notes. The tensors that remain keep their
+ * order. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

@@ -78,9 +78,10 @@ static double distance(double a, double b)
     return isnan(a) || isnan(b) ? (double)INFINITY : fabs(a - b);
 }
 
-/* Return true if elements are compared by their bits, and false if by their values. Bits are
- * compared if the dtypes are the same and there is no tolerance. Then 0.0 and -0.0 differ, and so
- * do large integers that would be equal as doubles. */
+/* Return true if elements are compared by their bits, and false if they are compared by their
+ * values. Bits are compared if both tensors have the same dtype and the user gave no tolerance. In
+ * this comparison, 0.0 and -0.0 differ. Two large integers that become the same double also
+ * differ. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
@@ -213,8 +214,9 @@ typedef struct place {
     size_t i, k; /* index of the next item of A (i) and of B (k) */
 } place;
 
-/* Compare the next names of A and B to find the one that comes first. Return a number < 0 if it is
- * that of A, > 0 if it is that of B, and 0 if both have the same name. */
+/* Compare the next name of A with the next name of B. Return a number < 0 if A's name comes first,
+ * > 0 if B's name comes first, and 0 if the names are equal. If only one of A and B has a next
+ * name, that name comes first. */
 static int order_at(const diff *d, place at)
 {
     const fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -293,16 +295,19 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* Return true if the first key of `item` begins with prefix [n] and is longer. If the key ends with
- * the prefix, it belongs to a dict around the tensors, and the result is false. */
+/* Return true if the first key of `item` begins with prefix [n] and continues after it. For the
+ * prefix "model.", the key "model.weight" gives true. A tensor "weight" in a dict with the key
+ * "model" gives false. Its name is also "model.weight", but no wrapper added "model." to this
+ * name. */
 static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
 {
     const char *key = item->keys[0].name;
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find a prefix that all names of `longer` have and without which they are the names of `shorter`.
- * change->prefix is set to it, or to "" if there is none. Both selections must be sorted. */
+/* Find a prefix by which the names of the two selections differ: every name in `longer` is this
+ * prefix, followed by the name at the same index in `shorter`. Set change->prefix to the prefix, or
+ * to "" if there is none. Both selections must be sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -321,8 +326,9 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     memcpy(change->prefix, name, all - n);
 }
 
-/* If the names in one selection have a prefix that those in the other lack, remove it. A
- * LightningModule, for example, adds such a prefix. Both selections must be sorted. */
+/* If every name in one selection is a name in the other selection with the same prefix before it,
+ * remove the prefix. A LightningModule, for example, adds such a prefix. Both selections must be
+ * sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

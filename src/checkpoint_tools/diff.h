@@ -36,8 +36,9 @@ typedef struct fsdp_diff_options {
     bool has_tolerance;
     double tolerance;
     bool ignore_dtype; /* true: different dtypes alone are not a difference */
-    /* true: compare only the models' tensors. false: compare everything. But if the models are
-     * below different keys, only the models' tensors are compared. */
+    /* true: compare only the models' tensors. false: compare all items. But if the models are below
+     * different keys in A and in B, only the models' tensors are compared, even if this is
+     * false. */
     bool model_only;
     fsdp_source_progress_fn *progress; /* may be NULL */
 } fsdp_diff_options;

@@ -53,9 +53,9 @@ static fsdp_status take_failure(verifying *v, fsdp_status status)
     return FSDP_OK;
 }
 
-/* Handle the result of checking one part of the checkpoint, as take_failure() does. But if this
- * library cannot read the form of the part, report this and return FSDP_OK. The other parts are
- * then still checked. */
+/* Handle the result of checking one part of the checkpoint. FSDP_ERR_UNSUPPORTED means that this
+ * library cannot read the form of the part. In this case, report the error and return FSDP_OK, so
+ * that the other parts are still checked. Handle any other result as take_failure() does. */
 static fsdp_status take_failure_of_part(verifying *v, fsdp_status status)
 {
     if (status != FSDP_ERR_UNSUPPORTED)
@@ -180,9 +180,9 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
     return FSDP_OK;
 }
 
-/* Verify the checksums of whole files, which also cover the bytes between items. Readers refuse a
- * file that is damaged there. Nothing is checked if damage was already found in an item, because it
- * would be reported again. */
+/* Verify the checksums of whole files. Unlike check_items(), this also checks the bytes between
+ * items: readers refuse a file if these bytes are damaged. Do nothing if check_items() has found
+ * damage, because the same damage would be reported again. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));

@@ -133,10 +133,11 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Compare the weights with the model of model_of(). *change is set to the parts that must be
- * removed from the names of the weights, besides those that wrappers add. *use is set to the
- * tensors that the model of --model uses. Weights that do not fit --model are an error. Weights
- * that do not fit the config.json in their own folder are accepted, and no parts are removed. */
+/* Compare the weights with the model that model_of() returns. *change is set to what must be
+ * removed from the names of the weights in addition to the parts that wrappers add. If
+ * options->model is not NULL, *use is set to the tensors that the model uses, and weights that do
+ * not fit the model are an error. If options->model is NULL, the model is that of the config.json
+ * next to the weights. Weights that do not fit it are accepted, and *change is then empty. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -271,8 +272,9 @@ static bool names_a_file(const char *to)
     return ends_with_one_of(to, endings, FSDP_LENGTH(endings));
 }
 
-/* Without --format, reject a target with the ending of a format that is not written, such as
- * model.gguf. The target would become a folder, and this cannot be what the user wants. */
+/* Without --format, reject a target whose name has an ending such as .gguf or .onnx. This program
+ * does not write files of these formats. It would write a folder with this name, which cannot be
+ * what the user wants. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {
     static const char *const endings[] = {".gguf", ".ggml", ".onnx", ".h5",  ".msgpack", ".npz",
@@ -287,8 +289,9 @@ static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format form
                       to);
 }
 
-/* Return the format to write: that of --format, or else a default. The default of merge-weights is
- * a Hugging Face folder if `to` does not have the ending of a file. All other defaults are AUTO. */
+/* Return the format to write: that of --format, or else a default. For convert, the default is
+ * AUTO. For merge-weights, the default is AUTO if `to` has the ending of a file, and a Hugging Face
+ * folder otherwise. */
 static fsdp_convert_format format_for(const char *command, const convert_config *config,
                                       const char *to)
 {

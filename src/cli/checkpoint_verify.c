@@ -91,8 +91,8 @@ static bool is_part(const fsdp_parts *parts, const char *path)
 }
 
 /* If `path` is the folder of a training checkpoint (checkpoint-<step>), check that it is complete.
- * Returns the exit code. If `path` is in `parts`, nothing is done, because verify_one() has checked
- * it. */
+ * Returns the exit code. Do nothing if `path` is one of `parts`, because verify_one() has already
+ * checked each of them. */
 static int verify_folder(const fsdp_parts *parts, const char *path)
 {
     fsdp_verify_result result = {0};

@@ -10,9 +10,10 @@
  * value. */
 #define FSDP_CLI_RUN (-1)
 
-/* Read the options of a command into `target`. Returns FSDP_CLI_RUN if the command must run. The
- * caller then frees *options with fsdp_options_destroy(). Any other result is an exit code: an
- * error, the text of --help or that of --print-config has been printed, and *options is NULL. */
+/* Read the options of a command into `target`. If the result is FSDP_CLI_RUN, the caller runs the
+ * command and then frees *options with fsdp_options_destroy(). Any other result is an exit code,
+ * which the caller returns without running the command. In this case, an error, the help text
+ * (--help) or the configuration (--print-config) has already been printed, and *options is NULL. */
 int fsdp_cli_options(const fsdp_options_spec *spec, int argc, char **argv, void *target,
                      fsdp_options **options);
 

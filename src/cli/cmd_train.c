@@ -7,9 +7,10 @@
 #include "src/plan/memory_limit.h"
 #include "src/train/trainer.h"
 
-/* Return true if `fsdp launch` restarted this run after a failure. Restarts by other launchers do
- * not count, because they also restart a run that refused its output folder. The files in the
- * folder may then be from any earlier run. */
+/* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
+ * files in its output folder, because the earlier attempt may have written them. If another
+ * launcher restarted the run, return false: such a launcher also restarts a run that refused a
+ * folder with files in it, and these files may be from any earlier run. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

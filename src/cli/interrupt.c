@@ -41,10 +41,10 @@ static void wait_for_save(const char *output)
     fsdp_atomic_directory_sweep(output, (int)getpid());
 }
 
-/* Wait until the run ends or a second signal comes. (`fsdp launch` sends a second signal after its
- * --shutdown-timeout.) A second signal within same_signal_s does not count. If Slurm or a service
- * manager signals all processes of a job, a rank gets the signal twice, because the launcher also
- * passes it on. */
+/* Wait until the run ends or a second signal comes. `fsdp launch`, for example, sends a second
+ * signal after its --shutdown-timeout. A signal that comes within same_signal_s of the first one is
+ * not a second signal, but a copy of the first. For example, if Slurm or a service manager signals
+ * all processes of a job, a rank gets the same signal from there and from the launcher. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {
     static const double same_signal_s = 1.0;

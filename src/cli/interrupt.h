@@ -6,19 +6,19 @@
 
 typedef struct fsdp_interrupt fsdp_interrupt;
 
-/* Change the effect of SIGINT, SIGTERM and SIGHUP: they still end the process, but a save into the
- * folder `output` may finish first. A save that takes longer than a few seconds is removed.
- * `output` is NULL if the run does not save the model. A SIGHUP that is ignored, as under nohup,
- * stays ignored.
+/* Let a save finish before SIGINT, SIGTERM or SIGHUP ends the process. If such a signal comes while
+ * the model is saved into the folder `output`, the process waits a few seconds for the end of the
+ * save. If the save takes longer, it is removed. `output` is NULL if the run does not save the
+ * model. If the process ignores SIGHUP, as under nohup, SIGHUP is still ignored.
  *
- * SIGPIPE is ignored, so that a save can finish although Ctrl-C also ends `tee` in `| tee log`.
- * Call this function once per process, before any thread is started.
+ * SIGPIPE is ignored from now on. So a save can finish although Ctrl-C also ends `tee` in
+ * `| tee log`. Call this function once per process, before any thread is started.
  *
- * @param to_the_end true if the run checks the flag of fsdp_cli_interrupted(), saves what it needs
- *   to resume, and then ends by itself. After a signal, the process then waits until the run ends
- *   or a second signal comes.
+ * @param to_the_end true if the run reacts to a signal itself: it checks the flag of
+ *   fsdp_cli_interrupted(), saves what it needs to resume, and then ends. After a signal, the
+ *   process waits until the run has ended, or until a second signal comes.
  * @return an object that is never freed; `output` must remain valid until the process ends. NULL
- *         when out of memory, or if the thread cannot be started. */
+ *   when out of memory, or if the thread cannot be started. */
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end);
 /* Return a flag that becomes true when a signal comes. If `to_the_end` is false, the run must not
  * begin to save the model after that. Returns NULL if `interrupt` is NULL. */

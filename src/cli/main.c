@@ -107,9 +107,10 @@ static int run_command(int argc, char **argv)
         return FSDP_EXIT_OK;
     }
     const command *c = find_command(name);
-    /* Disable oneDNN's cache of primitives. The matrix products have a cache of their own
-     * (kernels/cpu/product_onednn.c), so each primitive would be stored twice. `fsdp launch` does
-     * not set the variable, because the programs that it starts would inherit it. */
+    /* Disable oneDNN's own cache of primitives. This program caches the primitives of its matrix
+     * products itself (kernels/cpu/product_onednn.c), so oneDNN would store each of them a second
+     * time. `fsdp launch` does not set this environment variable, because the programs that it
+     * starts would inherit the setting. */
     if (strcmp(name, "launch") != 0)
         setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0", 0);
     return c ? c->run(argc - 1, argv + 1) : unknown_command(name);

@@ -220,7 +220,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* With a length of 0, texts are cut to the default length, and rows of ids are not cut. */
+        /* If the user gave no length, set the length to 0. Texts are then cut to the default
+         * length, and rows of ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -246,9 +247,11 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* Read references, prompts and candidates, for all models, while the first model is open. If the
- * rows are ids and there is no tokenizer, there are no texts, and only the loss is computed. Every
- * rank reads the references, so that it knows whether there are texts. Only rank 0 uses them. */
+/* Read the texts that are the same for all models: the references, the sources for --prompts, and
+ * the candidates for the best constant sentence. They are read while the first model is open. If
+ * the rows are ids and there is no tokenizer, there are no texts, and only the loss is computed.
+ * Every rank reads the references to find out whether there are texts, but only rank 0 uses
+ * them. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -564,7 +567,8 @@ static fsdp_status check_output(const char *flag, const char *path)
                  : fsdp_error(FSDP_ERR_NOT_FOUND, "%s %s: there is no such folder", flag, path);
 }
 
-/* Check that no output file is also an input, and that the output files differ. */
+/* Check that the output files can be written, that no output file is also an input, and that
+ * --predictions and --prompts are not the same file. */
 static fsdp_status check_files(const fsdp_evaluate_config *c)
 {
     const struct {

@@ -34,8 +34,9 @@ typedef struct fsdp_evaluate_config {
     int64_t max_samples;   /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
     /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets if the
-     * user gave --max-target-length. Without such an option, texts are cut to the default length,
-     * and rows of token ids are not cut. With the option, both are cut to its length. */
+     * user gave --max-target-length. If the user gave the option, texts and rows of token ids are
+     * both cut to its length. Otherwise, texts are cut to the default length, and rows of token ids
+     * are not cut. */
     bool cut_sources, cut_targets;
     /* Not options. A flag is true if the user asked for the option of the same name
      * (fsdp_options_asked_for()). It is an error to ask for an option that would have no effect. */

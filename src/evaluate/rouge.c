@@ -231,9 +231,10 @@ static void lcs_end(lcs *l)
 
 /* Return the length of the longest common subsequence of l->reference and `prediction`. The dynamic
  * programming table has a row for each token of the prediction and a column for each token of the
- * reference. Bit j of l->state is 0 if the entry of the current row in column j is one more than
- * the entry to its left. After the last row, the number of zeros is the last entry of that row,
- * which is the length. */
+ * reference. An entry is equal to the entry to its left, or one more. So l->state has only one bit
+ * for each entry of the current row: bit j is 0 if the entry in column j is one more than the entry
+ * to its left. The length is the last entry of the last row. It is equal to the number of zeros in
+ * the last row. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
     memset(l->state, 0xff, l->words * sizeof *l->state);

@@ -86,8 +86,8 @@ static bool is_full(const fsdp_beam_search *s)
 }
 
 /* Candidate c has ended. Insert it into the finished beams, after those with an equal score. If
- * num_beams beams have already finished, it replaces the worst of them, or is dropped if it is not
- * better. */
+ * num_beams beams have already finished, there is no room for another one. The candidate then
+ * replaces the worst finished beam if its score is better, and is dropped otherwise. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);

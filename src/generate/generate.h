@@ -48,10 +48,11 @@ typedef struct fsdp_setting_flag {
 /* Return the flag of the first setting that the user asked for, or "" if there is none. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
 /* Check that each setting that the user asked for has an effect. `config` is the result of applying
- * `settings` to the model's configuration. If one has no effect, returns FSDP_ERR_INVALID with a
- * message that names the flag. Such settings are options of beam search if num_beams is 1 and
- * options of sampling if do_sample is false. A length that is given in two ways is an error,
- * too. */
+ * `settings` to the model's configuration. Returns FSDP_ERR_INVALID if the user asked for an option
+ * of beam search although num_beams is 1, or for an option of sampling although do_sample is false.
+ * Options with a neutral value, such as a length penalty of 1, are allowed. Also returns
+ * FSDP_ERR_INVALID if the user gave the same limit in two ways, as --max-length and as
+ * --max-new-tokens. The message names the option. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
                                                            const fsdp_generation_config *config);
 

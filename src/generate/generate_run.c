@@ -61,9 +61,10 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the tokenizer that the user gave, or else the model's. A run that only has ids works without
- * the model's tokenizer. So for such a run, it is not an error if this tokenizer is missing. If it
- * exists but is unusable, this is reported as a note. */
+/* Open the tokenizer that the user gave, or else the model's tokenizer. If the user gave no
+ * tokenizer and all prompts are ids, the run can do without a tokenizer. Then it is not an error if
+ * the model's tokenizer cannot be opened. If the tokenizer is damaged or does not fit the model,
+ * this is reported as a note. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;

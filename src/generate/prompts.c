@@ -160,8 +160,8 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* Check the keys of a row. The file may have been made for training. So its keys for targets are
- * ignored, but the note lists them. */
+/* Check the keys of a row. Keys for targets, such as "labels", are ignored, because a file that was
+ * made for training may have them. The note lists them. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};
@@ -248,9 +248,9 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
     return FSDP_OK;
 }
 
-/* Set *open to true if the text is one JSON document that spans several lines, and to false if each
- * line is a document. The first line that is not blank decides: the text is one document if this
- * line is not a complete document and more lines follow. */
+/* Set *open to true if the whole text is one JSON document that spans several lines. Set it to
+ * false if each line is a document of its own. The first line that is not blank decides. If this
+ * line alone is not a complete document, and more lines follow, the whole text is one document. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

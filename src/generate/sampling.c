@@ -14,8 +14,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` the ids whose score is `best`, all with the same new score. Returns their
- * number. */
+/* Write to `left` the ids whose score is `best`. In `left`, all of them have the score 0, so they
+ * are equally likely. Returns the number of ids in `left`. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;

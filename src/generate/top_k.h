@@ -10,7 +10,8 @@ typedef struct fsdp_candidate {
 } fsdp_candidate;
 
 typedef struct fsdp_top_k {
-    /* [k], memory of the caller. Before fsdp_top_k_sort(), a heap whose first item is the worst. */
+    /* [k], memory of the caller. Until fsdp_top_k_sort() is called, the first n items are a heap,
+     * and items[0] is the worst of them. */
     fsdp_candidate *items;
     int64_t k, n;
 } fsdp_top_k;

@@ -116,8 +116,9 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Send p->writes of rank 0 to all ranks. If `mine` is a failure on any rank, return a failure on
- * all ranks. On a rank where `mine` is a failure, p may be NULL. Collective. */
+/* Find out whether all ranks could create their profile. `mine` is the result on this rank. If
+ * `mine` is a failure on any rank, return a failure on all ranks. p is not used in this case, so it
+ * may be NULL. Otherwise send p->writes of rank 0 to all ranks. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));

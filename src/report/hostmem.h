@@ -3,9 +3,9 @@
  * several processes map counts once. The blocks of a shared buffer also count while no process maps
  * the buffer.
  *
- * A sample walks the page tables of every process of the tree. Meanwhile the address space of that
- * process is locked, for about 10 ms if the process has 3 GiB. So do not take samples during timed
- * steps. */
+ * A sample walks the page tables of every process of the tree, one process after the other. The
+ * address space of a process is locked while its page tables are walked, for about 10 ms if the
+ * process has 3 GiB. So do not take samples during timed steps. */
 #pragma once
 #include <sys/types.h>
 

@@ -1,7 +1,8 @@
-/* Formats numbers for people. The number of decimals and the unit are chosen first, and then
- * snprintf() rounds. So limits such as 9.9995 are the smallest values that snprintf() would round
- * to a number with one more digit, or to one that needs the next unit. Durations of a minute or
- * more are rounded to whole seconds. */
+/* Formats numbers for people. The number of decimals and the unit are chosen before snprintf()
+ * rounds the number. Rounding may make the number one digit longer: with three decimals, 9.9996
+ * would become 10.000. The smallest such number is 9.9995, so numbers from 9.9995 on get only two
+ * decimals. The other limits are chosen in the same way. Durations of a minute or more are rounded
+ * to whole seconds. */
 #include <math.h>
 #include <stdio.h>
 

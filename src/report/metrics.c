@@ -100,8 +100,9 @@ static fsdp_status end_last_line(const fsdp_metrics *m)
 
 static fsdp_status open_file(fsdp_metrics *m, bool append)
 {
-    /* Only a regular file to which lines are appended is opened for reading, to check its last
-     * line. A pipe or a terminal may not be readable. */
+    /* If lines are appended to a regular file, open it for reading, too, because its last line is
+     * then checked. Open any other file only for writing: a pipe or a terminal may not be
+     * readable. */
     struct stat st;
     bool read_tail = append && stat(m->path, &st) == 0 && S_ISREG(st.st_mode);
     m->fd = open(m->path,

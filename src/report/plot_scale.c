@@ -52,8 +52,8 @@ void fsdp_plot_range_pad(fsdp_plot_range *range, double share)
     if (range->low > range->high)
         *range = (fsdp_plot_range){0, 1};
     double extent = range->high - range->low;
-    /* A range with a smaller extent counts as a single value, because its ticks would all have the
-     * same text. */
+    /* If the extent of the range is at most `least`, treat the range as a single value: its ticks
+     * would all have the same text. */
     double least = 1e-9 * fmax(fabs(range->low), fabs(range->high));
     double pad = extent > least ? extent * share : fmax(fabs(range->low) * 0.1, 1e-12);
     range->low -= pad;
@@ -134,9 +134,10 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace each value by an exponential moving average. `keep` is the weight of the old average. The
- * average begins at 0, which makes the first values too small; dividing by the sum of the weights
- * corrects this. */
+/* Replace each value by the exponential moving average of the values from the start of the pass up
+ * to this value. `keep` is the weight of the average of the values before. The sum begins at 0, so
+ * without a correction the first averages would be too small. The correction is to divide by the
+ * sum of the weights. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

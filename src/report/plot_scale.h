@@ -20,10 +20,11 @@ typedef struct fsdp_plot_ticks {
 fsdp_plot_range fsdp_plot_range_empty(void);
 /* Extend the range to `value`. A value that is not finite is ignored. */
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
-/* Extend the range to the points of `curve`, but leave out outliers. `outliers` is the fraction of
- * the points that may be left out: 0.01 means the highest point in 100. They are left out if the
+/* Extend the range to the points of `curve`, but leave out outliers that would make the range too
+ * large. The outliers are the highest points of the curve. `outliers` is the fraction of the points
+ * that may be left out: 0.01 means the highest 1 % of the points. They are left out if the curve's
  * range with them would be more than 1.5 times as large as without them. So a few spikes do not
- * flatten a curve, but the high losses of the first steps remain visible. */
+ * flatten the curve, but the high losses of the first steps remain visible. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);
@@ -39,10 +40,11 @@ fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whol
  * distance between ticks, and determines the number of decimals. */
 void fsdp_plot_tick_text(double value, double step, char *text, size_t bytes);
 
-/* Smooth a curve with an exponential moving average over about `window` points. Average once
- * forward and once backward, so that the result does not lag. The backward pass starts at the last
- * value and does not change it. Points that are not finite are not changed, and they do not
- * influence other points. The caller owns smooth->points. */
+/* Smooth a curve with an exponential moving average over about `window` points. The points are
+ * averaged in two passes: first forward, then backward over the results of the first pass. With the
+ * first pass alone, the smoothed curve would lag behind the points. The backward pass does not
+ * change the last value. Points that are not finite are not changed, and they do not influence
+ * other points. The caller owns smooth->points. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_smooth(const fsdp_metrics_curve *curve, double window,
                                              fsdp_metrics_curve *smooth);
 /* Return the smoothing window for a curve of n points. It is 1 if n is below 20, which means no

@@ -19,7 +19,8 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* Return true if the entry has nothing to compare. Other entries may need it as an input. */
+/* Return true if the entry contains no results to compare. It may be an input that other entries
+ * need. */
 static bool is_input(const char *name)
 {
     static const char *const inputs[] = {"model",

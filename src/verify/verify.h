@@ -2,8 +2,9 @@
  *
  * A case is a folder with a model, inputs, and PyTorch's results: logits, loss, hidden states,
  * gradients, training trajectories, generated ids (docs/verify.md). The golden folders, in
- * tests/golden, are the cases of this project. Entries of a case that this build cannot compare are
- * reported and counted. Entries for another number of ranks are not. */
+ * tests/golden, are the cases of this project. An entry of a case that this build cannot compare is
+ * reported and counted as not compared. An entry that is for another number of ranks than this run
+ * has is skipped: it is neither reported nor counted. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
@@ -22,8 +23,10 @@ typedef struct fsdp_verify_line {
     /* The largest difference that was found, and the largest that is allowed. Both are NAN if the
      * quantity was not compared. */
     double difference, tolerance;
-    /* What `difference` is: "absolute", "relative", "of the largest" (relative to the largest
-     * magnitude in a tensor), or a number of items that are "differing" or "missing". */
+    /* What `difference` is. "absolute": the difference of two numbers. "relative": this difference,
+     * divided by an expected number. "of the largest": this difference, divided by the largest
+     * magnitude in a tensor. "differing" and "missing": the number of items that differ or are
+     * missing. */
     const char *measure;
     const char *reason; /* why the quantity was not compared; NULL if it was compared */
 } fsdp_verify_line;

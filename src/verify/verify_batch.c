@@ -73,10 +73,11 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Find the tokens of a model output in `entry`, which is padded. Return an array with the position
- * of each token, and set *tokens to the number of tokens. An output of a seq2seq decoder has the
- * target tokens, and any other output has the source tokens. If the output has one row per sequence
- * instead, return NULL and set *tokens to the number of sequences. */
+/* Return the positions of the tokens in `entry`, an expected output of the model, which has
+ * padding. Element t of the result is the position of token t, counted over all padded rows.
+ * *tokens is set to the number of tokens. The tokens are the target tokens if `entry` is an output
+ * of a seq2seq decoder, and the source tokens otherwise. If `entry` has one row per sequence
+ * instead of one per token, return NULL and set *tokens to the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {

@@ -48,10 +48,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, con
 /* Open the file `name` of the case's folder, which contains tensors. The caller owns *reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
                                                      fsdp_checkpoint_reader **reader);
-/* Get a tolerance from tolerance.json, whose object "suggested" has one object per group.
- * *tolerance is set to the number `key` of the object `group`, or to the first number of this
- * object if `key` is NULL. The key of this number also says how differences are measured. If
- * `measure` is not NULL, *measure is set to "absolute", "relative" or "of the largest". */
+/* Get a tolerance from the object "suggested" of tolerance.json. In this object, each group of
+ * tolerances is an object with numbers. *tolerance is set to the number with the key `key` of the
+ * group `group`. If `key` is NULL, *tolerance is set to the first number of the group. The name of
+ * the number's key also says how differences are measured. If `measure` is not NULL, *measure is
+ * set to "absolute", "relative" or "of the largest" accordingly. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);
@@ -84,8 +85,8 @@ double fsdp_verify_largest(const float *got, const float *want, int64_t n);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_expected(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_packed(fsdp_verify_case *c);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_config_form(fsdp_verify_case *c);
-/* Compare the model in `folder` with the one in model/. They are the same model in different
- * files. */
+/* Check that the model in `folder` is the same as the model in model/, although it is stored in
+ * other files: the configurations must mean the same, and the weights must have the same bits. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_copy(fsdp_verify_case *c, const char *folder);
 FSDP_MUST_CHECK fsdp_status fsdp_verify_buckets(fsdp_verify_case *c);
 /* Set *yes to true if PyTorch made `file` with as many ranks as this run has. The file is a

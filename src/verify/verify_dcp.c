@@ -17,8 +17,9 @@
 typedef struct compared {
     fsdp_json_node want;     /* the content of dcp_step<N>.json */
     fsdp_dcp_reader *reader; /* reads whole tensors from the checkpoint's files */
-    /* dcp_step<N>.json has the sum of each tensor and the sum of its magnitudes. This is the
-     * largest difference from one of these sums, divided by the sum of magnitudes. */
+    /* For each tensor, dcp_step<N>.json has the sum of its elements and the sum of their
+     * magnitudes. Both sums are also computed here. `largest` is the largest difference between a
+     * computed sum and the one in the file, divided by the sum of magnitudes in the file. */
     double largest;
     /* bits: number of tensors that differ in any bit. values: number of plain values that differ.
      * found: number of items that were compared. */

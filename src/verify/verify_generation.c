@@ -80,8 +80,9 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare row k of `list` with the generated sequence k * stride places after the first sequence of
- * prompt `i`, for each k. Add the number of rows that differ to *differing. */
+/* Compare each row of `list` with one generated sequence. Row 0 is compared with the first sequence
+ * of prompt `i`, row 1 with the sequence `stride` places after that one in g->got, and so on. Add
+ * the number of rows that differ to *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -117,9 +118,9 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Set *tolerance to half of the file's smallest_score_gap, the smallest difference between two
- * scores of a prompt. If every score is off by less than that, the scores still have the same
- * order. */
+/* Set *tolerance to half of the file's smallest_score_gap. This is the smallest difference between
+ * the scores of two sequences of a prompt. If the error of every score is below half of this
+ * difference, the scores are still in the same order. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));

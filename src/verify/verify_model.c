@@ -89,7 +89,8 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     fsdp_status status = fsdp_module_parameters(model->module, false, &a);
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
-    /* if the numbers differ, only one of the models has a separate head */
+    /* If the two models have different numbers of parameters, only one of them has a head with
+     * weights of its own. Count this as one difference. */
     if (a.n != b.n)
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {

@@ -104,8 +104,9 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set`, which is set_values() or set_grad(), for every parameter. It gets the data that the
- * tensor `prefix`<name>`suffix` has for this step. */
+/* Call `set`, which is set_values() or set_grad(), for every parameter. Pass to it the elements for
+ * step `step` of a tensor of the file. The name of this tensor consists of `prefix`, the name of
+ * the parameter, and `suffix`. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,
                            fsdp_status (*set)(fsdp_parameter *p, const float *whole))
@@ -271,8 +272,8 @@ fsdp_status fsdp_verify_optim(fsdp_verify_case *c)
 /* --- clipping --- */
 
 /* Set all gradients from the file, clip them, and compare the total norm and the clipped gradients
- * with the expected ones. The names of the expected tensors begin with `unit`, e.g.
- * "norm_2_max_0.5", which contains the type of norm and the bound. */
+ * with the expected ones. `unit` names the type of norm and the bound, e.g. "norm_2_max_0.5" for
+ * the 2-norm and the bound 0.5. The names of the expected tensors begin with `unit`. */
 static fsdp_status clip(fsdp_verify_case *c, const fsdp_checkpoint_reader *file,
                         const fsdp_parameter_list *list, const char *unit, double norm_type,
                         double max_norm)

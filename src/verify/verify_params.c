@@ -83,7 +83,8 @@ static fsdp_status judge(fsdp_verify_case *c, float *apart, int64_t n)
 }
 
 /* Compare the trained parameters with the tensors of the file `want`. The file must have a tensor
- * for each trainable parameter. It may have tensors for frozen parameters, but no others. */
+ * for each trainable parameter, and may have one for each frozen parameter. It must have no other
+ * tensors. */
 static fsdp_status compare_all(const fsdp_verify_training *t, const fsdp_checkpoint_reader *want,
                                float *apart)
 {

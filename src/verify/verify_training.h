@@ -59,8 +59,8 @@ typedef struct fsdp_verify_recipe {
  * model. Missing keys get the defaults of golden folders: AdamW, a gradient norm of at most 1, one
  * micro-step per step, no frozen parameters, model/. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read(fsdp_json_node root, fsdp_verify_recipe *r);
-/* Read a recipe from a trajectory file. In addition to what fsdp_verify_recipe_read() reads, it has
- * a schedule, the name of the inputs, and the number of steps. */
+/* Read a recipe from a trajectory file: all that fsdp_verify_recipe_read() reads, and also the
+ * schedule, the name of the inputs, and the number of steps. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_recipe_read_file(fsdp_json_node root,
                                                          fsdp_verify_recipe *r);
 
@@ -100,11 +100,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_load(const fsdp_verify_training *t, cons
 FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
                                                       const fsdp_fully_shard_options *shard);
-/* Resume from `checkpoint`, which two ranks saved after `step` steps. Compare the later steps with
- * the case's cosine trajectory for this number of ranks. This is only possible if that trajectory
- * began like the one on two ranks. In the first `step` steps of both, each label must have the same
- * weight (Note [Splits] in verify_trajectory.c), and the losses must agree. Otherwise report the
- * steps as not compared. */
+/* Resume from `checkpoint`, which a run on two ranks saved after `step` steps. Compare the later
+ * steps with the case's cosine trajectory for the number of ranks of this run. PyTorch made that
+ * trajectory from its first step on. So the later steps can be compared only if its first `step`
+ * steps were the same as those on two ranks: each label must have the same weight (Note [Splits] in
+ * verify_trajectory.c), and the losses must agree. Otherwise report the later steps as not
+ * compared. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 

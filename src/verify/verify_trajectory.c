@@ -126,9 +126,10 @@ static bool any_resumed(fsdp_json_node trajectories)
 }
 
 /* Set *kept to true if final_params.safetensors belongs to the trajectory `name`. A case stores the
- * final parameters of only one trajectory, which its tolerance.json marks as "resumed". If it marks
- * none, the tolerance.json of the folder that contains the model decides. If that file marks none
- * either, the parameters belong to the cosine trajectory on two ranks. */
+ * final parameters of only one of its trajectories. The tolerance.json of the case marks this
+ * trajectory as "resumed". If it marks no trajectory, the tolerance.json of the folder that
+ * contains the model is used instead. If that one marks no trajectory either, the parameters belong
+ * to the cosine trajectory on two ranks. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -197,10 +198,10 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run and compare a trajectory. PyTorch made the files with gradients that are communicated once
- * per step, after each rank has accumulated its own gradients. If a step has several micro-steps,
- * the trajectory is run twice: with communication in every micro-step, and then as PyTorch did
- * it. */
+/* Run a trajectory and compare it with the file. When PyTorch made the file, it communicated
+ * gradients once per step, after each rank had accumulated its own gradients of all micro-steps. If
+ * a step has several micro-steps, the trajectory is run twice here: first with communication in
+ * every micro-step, and then with communication once per step, as in PyTorch. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -236,9 +237,10 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* --- resuming from a checkpoint --- */
 
-/* Set *agree to true if two trajectories have the same losses in their first `steps` steps. `here`
- * is the trajectory for the number of ranks of this run. `there` is the one for two ranks, which
- * saved the checkpoint after these steps. */
+/* Set *agree to true if the losses of two trajectories are the same in the first `steps` steps, up
+ * to the tolerance. `here` is the trajectory for the number of ranks of this run. `there` is the
+ * trajectory for two ranks. The checkpoint was saved by the run on two ranks, after `steps`
+ * steps. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -282,7 +284,7 @@ static fsdp_status read_split(const fsdp_checkpoint_reader *inputs, const fsdp_m
     return FSDP_OK;
 }
 
-/* Return the number of labels in a step whose weight is 1 / divisor (Note [Splits]). */
+/* Return how many labels of a step have the weight 1 / divisor (Note [Splits]). */
 static int64_t count_labels(const split *s, int64_t divisor)
 {
     int64_t count = 0;
@@ -301,9 +303,9 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Compare the weights of labels in two recipes, r[0] on ranks[0] ranks and r[1] on ranks[1] ranks.
- * Set *found to the first of the first `steps` steps in which they differ, or to -1 if there is no
- * such step. */
+/* Compare the weights of labels (Note [Splits]) in two recipes. Recipe r[k] runs on ranks[k] ranks.
+ * Only the first `steps` steps are compared. Set *found to the first step in which the weights of
+ * the two recipes differ, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -342,9 +344,10 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Check that a checkpoint of the trajectory `there`, on two ranks, can be continued as the
- * trajectory `here`, on the number of ranks of this run. If it cannot, PyTorch itself gets other
- * numbers than `here`, and `reason` is set to the cause. Otherwise `reason` stays empty. */
+/* Find out whether training that resumes from the checkpoint gets the numbers of the trajectory
+ * `here`, which is for the number of ranks of this run. The checkpoint is from the trajectory
+ * `there`, on two ranks. If even PyTorch would get other numbers than those of `here`, set `reason`
+ * to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -369,8 +372,9 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* The trajectory `here` was read from `file`. If a run that resumes from the checkpoint cannot be
- * compared with it, set `reason` to the cause. Otherwise `reason` stays empty. */
+/* Find out whether a run that resumes from the checkpoint can be compared with the trajectory
+ * `here`, which was read from `file`. If it cannot, set `reason` to the cause. Otherwise `reason`
+ * stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -422,15 +426,17 @@ fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint, int
 
 /* --- expected_bf16.json --- */
 
-/* One of the two precisions that have results in expected_bf16.json. */
+/* A precision in which the model is run: bfloat16 or float32. expected_bf16.json has results for
+ * both, in spite of its name. */
 typedef struct precision {
     const char *key; /* "bf16" or "fp32" */
     fsdp_fully_shard_options shard;
 } precision;
 
-/* Compare losses and gradient norms with `values`, which is {"loss": {"bf16": [...], "fp32":
- * [...]}, "grad_norm": {...}}. `tolerances` is {"loss": ..., "grad_norm": ...} and only for bf16.
- * The tolerances for fp32 are those of trajectories. */
+/* Compare the losses and gradient norms in `got` with `values`, which is {"loss": {"bf16": [...],
+ * "fp32": [...]}, "grad_norm": {"bf16": [...], "fp32": [...]}}. For bf16, the tolerances are in
+ * `tolerances`, which is {"loss": ..., "grad_norm": ...}. For fp32, the tolerances are those of
+ * trajectories, and `tolerances` is not used. */
 static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fsdp_json_node values,
                                      fsdp_json_node tolerances, const char *name,
                                      const fsdp_verify_curve *got, int64_t steps)
