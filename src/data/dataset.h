@@ -9,9 +9,9 @@
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_complete_options(const fsdp_dataset_options *given,
                                                           fsdp_dataset_options *full);
 
-/* Check `cleaning` and `skip_long_summaries`, two options from WikiHow's scripts. Both are for
- * pairs of texts. If `pairs` is false, the dataset has no such pairs, and FSDP_ERR_INVALID is
- * returned if one of them is set. */
+/* Check `cleaning` and `skip_long_summaries`, two options from WikiHow's scripts that are only for
+ * pairs of texts. Return FSDP_ERR_INVALID if one of the two options is set and `pairs` is false.
+ * `pairs` says whether the rows of the dataset are pairs of texts. */
 FSDP_MUST_CHECK fsdp_status fsdp_dataset_check_has_pairs(const fsdp_dataset_options *options,
                                                          bool pairs);
 /* Fill in the defaults of max_source_length and max_target_length. Datasets of JSON lines do not

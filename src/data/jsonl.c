@@ -116,9 +116,9 @@ static int64_t jsonl_len(void *self)
     return (int64_t)((const jsonl_dataset *)self)->len;
 }
 
-/* Truncate a list to `length` ids (0: no limit). A list that ended with </s> still ends with </s>
- * afterwards, as when the tokenizer truncates a text. FSDP_IGNORE_INDEX after </s> does not
- * count. */
+/* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, the truncated list
+ * ends with </s>, too. The tokenizer truncates texts in the same way. In a list of labels,
+ * FSDP_IGNORE_INDEX may follow the last </s>. Such a list counts as a list that ends with </s>. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;

@@ -9,9 +9,10 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that are refused when they are not used, because they are meant to change the loss. Values
- * without an effect are accepted: `what` describes them, and `neutral` is the number that has no
- * effect. NAN: there is no such number. */
+/* Keys that are meant to change the loss. If a row has such a key and the key is not used, its
+ * value must have no effect. Otherwise the row is refused. The number `neutral` has no effect; NAN:
+ * every number has an effect. `what` is the end of the error message. It says which values are
+ * accepted, and why. */
 static const struct {
     const char *key, *what;
     double neutral;

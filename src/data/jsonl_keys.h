@@ -23,7 +23,8 @@ typedef struct fsdp_unused_keys {
  * The message then contains the key. Otherwise add the key and its line to *unused. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
-/* Add a key to *unused. Ignoring the key must not change what is learned. */
+/* Add an unused key to *unused. Unlike fsdp_unused_key(), this function does not look at the value
+ * of the key. So call it only for a key that may be ignored with any value. */
 FSDP_MUST_CHECK fsdp_status fsdp_collect_unused_key(const char *key, int64_t line,
                                                     fsdp_unused_keys *unused);
 /* Check T5's decoder_input_ids and decoder_attention_mask, if the row has them. They must agree

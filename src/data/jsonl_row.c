@@ -82,7 +82,7 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_OK && mask)
         status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
     if (status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* the error is in the file, not in a call */
+        status = FSDP_ERR_FORMAT; /* the mask is not an argument: it comes from the file */
     fsdp_free(mask);
     if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
         r->end = r->first + r->options->max_length;
@@ -165,7 +165,9 @@ static fsdp_status ignore_prompt(const reading *r, fsdp_example *example)
     FSDP_TRY(fsdp_json_opt_i64(r->object, "prompt_length", 0, r->count, 0, &prompt));
     if (prompt && example->labels.len == 0)
         FSDP_TRY(fsdp_token_list_set(&example->labels, example->source.ids, example->source.len));
-    prompt -= r->first; /* prompt_length counts padding on the left, which has been removed */
+    /* prompt_length includes the padding on the left. This padding, r->first ids, has been removed
+     * from the row. */
+    prompt -= r->first;
     for (int64_t i = 0; i < prompt && i < (int64_t)example->labels.len; i++)
         example->labels.ids[i] = FSDP_IGNORE_INDEX;
     return FSDP_OK;

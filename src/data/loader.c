@@ -43,7 +43,9 @@ struct fsdp_loader {
     int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
-    slot failure; /* if `ready`: the error that next() returns again and again until a seek */
+    /* If `ready` is true, a call of fsdp_loader_next() has failed with this error. Later calls
+     * return the same error, until a seek. */
+    slot failure;
 };
 
 /* A ticket, with everything that a worker needs to make its micro-batch without holding the

@@ -3,15 +3,16 @@
  * Note [Mixtures]. An epoch of the mixture has N examples, n_c of them from part c. The part and
  * the row of each example are computed, without a table.
  *
- * The part of example j is found by trying the parts in turn. Let b = floor(j n_c / N) and a =
- * floor((j + 1) n_c / N). If a exceeds b, example j is example b of part c in this epoch. Otherwise
- * b of the examples before j belong to part c. Then b is subtracted from j, n_c is subtracted from
- * N, and the next part is tried. This spreads the examples of each part evenly over the epoch, even
- * without a shuffle.
+ * The part of example j is found by trying the parts in turn. Part c gets floor(j n_c / N) of the
+ * first j examples. Call this number b. Part c gets floor((j + 1) n_c / N) of the first j + 1
+ * examples. If this number is greater than b, example j belongs to part c and is example b of part
+ * c in this epoch. Otherwise the next part is tried as if the examples of part c did not exist: b
+ * is subtracted from j, and n_c is subtracted from N. This spreads the examples of each part evenly
+ * over the epoch, even without a shuffle.
  *
- * The row comes from the part's own epochs. Put one after the other, they form one sequence of
- * rows; each epoch is in the order of the part's own sampler. Example k of part c in epoch e of the
- * mixture is number e n_c + k of this sequence. */
+ * The row is found as follows. The sampler of a part gives an order of the part's rows for each
+ * epoch of the part. These orders, put one after the other, form one sequence of rows. In epoch e
+ * of the mixture, example k of part c is row e n_c + k of this sequence. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>
@@ -57,8 +58,9 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* Return the part of example `index`. *row is set to the example's row in the part's dataset, and
- * *own to the draw with which this row is read. */
+/* Find the part and the row of example `index`, and return the part. *row is set to the index of
+ * the row in the part's dataset. *own is set to the seed and the epoch of the part, with which the
+ * part reads this row. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {

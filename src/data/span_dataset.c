@@ -23,8 +23,9 @@ static int64_t span_len(void *self)
     return ((const span_dataset *)self)->rows.rows;
 }
 
-/* Return the key of example `index`. The sampler's order depends on seed and epoch, too, but with a
- * different key. */
+/* Return the key from which the spans of example `index` are drawn. It depends on seed, epoch and
+ * index. The sampler also computes a key from seed and epoch. `domain` makes this key differ from
+ * the sampler's key. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
     const uint64_t domain = 0x7370616E; /* "span" */

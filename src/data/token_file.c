@@ -1,9 +1,10 @@
 /* Reads token files of llm.c and nanoGPT.
  *
  * llm.c's header has 256 int32. Three of them are used: magic, version and number of tokens [llm.c:
- * dev/data/data_common.py, llmc/dataloader.h]. The magic numbers are dates in 2024. nanoGPT's files
- * have no header, only uint16. A file of GPT-2's ids without a header cannot begin with such a
- * magic number: one half of the number, read as uint16, is not an id of GPT-2. */
+ * dev/data/data_common.py, llmc/dataloader.h]. The magic numbers are dates in 2024, such as
+ * 20240520. nanoGPT's files have no header, only ids as uint16. Such a file of GPT-2's ids is never
+ * mistaken for a file of llm.c. The lower 16 bits of a magic number, read as uint16, are at least
+ * 54912, and GPT-2's ids end at 50256. So no two ids of GPT-2 look like a magic number. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>
@@ -136,7 +137,7 @@ fsdp_status fsdp_token_file_open(const char *path, fsdp_token_file *out)
     fsdp_token_file file = {.path = fsdp_strdup(path)};
     if (!file.path)
         return FSDP_ERR_NOMEM;
-    /* The error message of fsdp_file_map() contains the path. */
+    /* fsdp_file_map() adds the path to its error message itself. */
     fsdp_status status = fsdp_file_map(path, &file.mapping);
     if (status == FSDP_OK) {
         status = refuse_other_kinds(path, &file.mapping);

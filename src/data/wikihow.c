@@ -66,7 +66,8 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* No match begins at any of these dots. The byte after them may begin a match. */
+        /* There is no match here. Keep all dots, because no match begins at a later one of them. If
+         * there are no dots, keep one byte. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;

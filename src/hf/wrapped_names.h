@@ -23,7 +23,7 @@ enum {
 /* What must be removed from names in addition to the parts that wrappers add. {0}: nothing. */
 typedef struct fsdp_name_change {
     char prefix[FSDP_NAME_PREFIX_BYTES]; /* prefix to remove, with its dot; "": nothing */
-    bool every_module; /* remove "module." at any place, before `prefix` is removed */
+    bool every_module; /* call fsdp_name_drop_modules() before `prefix` is removed */
 } fsdp_name_change;
 
 /* Remove from `name` the parts that are always removed (Note [Wrapped names]). */
@@ -31,18 +31,19 @@ void fsdp_name_unwrap(char *name);
 /* Remove "module." from `name` wherever it begins after a dot or at the beginning of `name`. */
 void fsdp_name_drop_modules(char *name);
 /* Return the length in bytes of the wrapper prefix. This is the longest common prefix of names [n]
- * that consists only of "module." and "base_model.model.", in any order and number. If the names
- * are those of a PEFT adapter, it consists only of "module.". The name "n_averaged", which
- * AveragedModel adds, is ignored. The caller has already called fsdp_name_unwrap() for all
- * names. */
+ * that consists only of "module." and "base_model.model.", in any order and number. In the names of
+ * a PEFT adapter, "base_model.model." is not part of the wrapper prefix, because PEFT expects it
+ * there. The name "n_averaged", which AveragedModel adds, need not begin with the wrapper prefix.
+ * The caller has already called fsdp_name_unwrap() for all names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
-/* Return `name` without its first `length` bytes, which are the wrapper prefix. "n_averaged" has no
- * wrapper prefix and is returned unchanged. */
+/* Remove the wrapper prefix, which is the first `length` bytes of `name`, and return the rest. The
+ * name "n_averaged" has no wrapper prefix (fsdp_names_wrapper_length()), so it is returned
+ * unchanged. */
 const char *fsdp_name_without(const char *name, size_t length);
 
-/* Remove from names [n] the parts that wrappers add, and what `change` says (NULL: nothing). The
- * arena owns the new names. Error messages begin with `label`. Return FSDP_ERR_INVALID if two names
- * would become equal; the message contains them. */
+/* Remove from names [n] the parts that wrappers add. If `change` is not NULL, also remove what
+ * *change describes. `arena` owns the new names. Error messages begin with `label`. Return
+ * FSDP_ERR_INVALID if two names would become equal; the message contains them. */
 FSDP_MUST_CHECK fsdp_status fsdp_names_unwrap(const char *label, const fsdp_name_change *change,
                                               fsdp_arena *arena, const char **names, size_t n);
 

@@ -5,8 +5,8 @@
  * rank_output.c redirects and copies the output of one rank, and reads its error message. binding.c
  * chooses the cores of each rank.
  *
- * The launcher has no threads. One poll loop is enough. Threads of OpenMP would make a forked child
- * hang. */
+ * The launcher does all its work in one poll loop and has no threads. In particular, it does not
+ * start the threads of OpenMP: if a process that has them forks, the child hangs. */
 #pragma once
 #include <sched.h>
 #include <signal.h>
@@ -40,8 +40,9 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
-    /* If omp_num_threads is 0, OMP_NUM_THREADS is as in the launcher's environment. If it is not
-     * set there either, several ranks get 1, and a single rank gets no value. */
+    /* omp_num_threads is the value of OMP_NUM_THREADS for each rank. If it is 0, ranks get the
+     * value that the launcher itself has. If the launcher has none, each rank gets the value 1, but
+     * a single rank gets no value. */
     int master_port, max_restarts, omp_num_threads;
     double shutdown_timeout_s; /* seconds before SIGTERM and before SIGKILL (Note [How a job ends]
                                   in supervisor.c); NAN: the default */
@@ -71,7 +72,9 @@ typedef struct fsdp_rank_process {
     bool was_signalled;
     int status;   /* from waitpid */
     int error_fd; /* memfd for the rank's error message, or -1 */
-    /* The rank's TORCHELASTIC_ERROR_FILE. The launcher can open this path, too. */
+    /* The value of the rank's TORCHELASTIC_ERROR_FILE: the path of the file to which the rank
+     * writes its error message. The path of a memfd is /proc/self/fd/<error_fd>. The launcher can
+     * open this path, too, because it has the same descriptor. */
     char error_path[FSDP_LAUNCH_PATH_BYTES];
     fsdp_tee tee[2]; /* tee[0] for stdout, tee[1] for stderr */
 } fsdp_rank_process;
@@ -128,7 +131,7 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size);
 
 /* --- binding.c --- */
-/* Choose the processors of each rank (launch->cpus). launch->cpus stays NULL, so that no rank is
- * bound, for FSDP_BIND_NONE and for a single rank. It also stays NULL for FSDP_BIND_CORE with more
- * ranks than processors. */
+/* Choose the processors of each rank (launch->cpus). launch->cpus stays NULL, and no rank is bound,
+ * if `bind` is FSDP_BIND_NONE or if there is only one rank. launch->cpus also stays NULL if `bind`
+ * is FSDP_BIND_CORE and there are more ranks than processors. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_bind(fsdp_launch *launch, fsdp_bind bind);

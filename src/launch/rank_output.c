@@ -203,8 +203,8 @@ void fsdp_rank_output_close(const fsdp_launch *launch, fsdp_rank_process *proces
     process->error_fd = -1;
 }
 
-/* The error file contains {"message": {"message": "..."}} or {"message": "..."}. Workers of
- * torchrun write it in both forms. */
+/* Workers of torchrun write one of two forms into the error file: {"message": {"message": "..."}}
+ * or {"message": "..."}. This function reads both forms. */
 bool fsdp_rank_error_message(const fsdp_rank_process *process, char *text, size_t size)
 {
     if (!*process->error_path)

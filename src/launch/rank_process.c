@@ -159,8 +159,9 @@ typedef struct child_plan {
     int report_pipe; /* the child writes errno here if exec fails */
 } child_plan;
 
-/* Reset the handlers of the signals below to the default, even if the launcher's parent ignored
- * them. Also set the signal mask. SIGHUP is not reset, so it stays ignored under nohup. */
+/* Set the signal mask. Also reset the handlers of the signals in `numbers` to the default, because
+ * the parent of the launcher may have made it ignore some of them. SIGHUP is not in `numbers`. If
+ * the launcher ignores SIGHUP, because it was started with nohup, the rank ignores SIGHUP, too. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,

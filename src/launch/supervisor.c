@@ -99,7 +99,8 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
-    /* Stopped ranks must continue. A peer may have posted the failure because a rank is stopped. */
+    /* A rank that is stopped cannot end, so let it continue. It may even be the cause of the
+     * failure: if a rank is stopped, a peer that waits for it posts a failure. */
     continue_all(s);
 }
 
@@ -211,7 +212,9 @@ static void stop_and_continue(supervisor *s)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        /* Read the stop of the rank, so that reap() does not report it. The user asked for it. */
+        /* The user stopped this rank by pressing Ctrl-Z, so reap() must not print that the rank is
+         * stopped. fsdp_rank_has_stopped() returns true only once for each stop. Call it here, so
+         * that it returns false in reap(). */
         fsdp_rank_has_stopped(&s->ranks[i]);
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
@@ -266,9 +269,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
-    /* A peer may have posted the failure of this rank. The rank's own message then contains the
-     * posted message after the name of the rank. Use the posted message, so that the name is
-     * printed once. */
+    /* A peer may have posted the failure of this rank. The rank's own message is then the name of
+     * the rank, followed by the posted message. Print only the posted message in that case, because
+     * the name of the rank is printed anyway. */
     if (own_words && recorded && strstr(said, report.message))
         own_words = false;
     if (!own_words && recorded && !ours && !died)
@@ -314,8 +317,9 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
     return FSDP_OK;
 }
 
-/* Block the signals that the poll loop handles, and open the signalfd. *before is set to the mask
- * before that. If SIGHUP was ignored when the launcher began (nohup), it stays ignored. */
+/* Block the signals that the poll loop handles, and open the signalfd. *before is set to the signal
+ * mask before this call. If SIGHUP was ignored when the launcher began (nohup), the poll loop does
+ * not handle it, and it stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

@@ -196,7 +196,9 @@ static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, 
             x ? fsdp_module_call(s, layer, forward, one(x))
               : fsdp_module_call_embedding(s, layer, model_of(encoder), embed, one(x));
         x = result.t[0];
-        fsdp_drop(s, before); /* no effect on the encoder's input, which the caller owns */
+        /* In the first iteration, `before` is the input of the encoder. The caller owns this
+         * tensor, so fsdp_drop() does not release it. */
+        fsdp_drop(s, before);
     }
     return x;
 }

@@ -52,16 +52,16 @@ typedef struct fsdp_bert_dense {
     fsdp_activation activation;
 } fsdp_bert_dense;
 
-/* Forwards (bert.c). A tensor has one row per token, T rows, or one row per sequence, n rows.
+/* Forwards (bert.c). T is the number of tokens, and n is the number of sequences.
  *
- * BertModel and BertEmbeddings take no arguments. BertModel returns hidden states [T, D] and the
- * pooler's output [n, D]. The other modules take x, with one row per token. The pooler returns [n,
- * D]; the others return one row per token. BertSelfOutput and BertOutput also take the tensor that
+ * BertModel and BertEmbeddings take no arguments. All other modules take x, which has T rows. The
+ * pooler returns [n, D]. BertModel returns the hidden states [T, D] and the pooler's output [n, D].
+ * All other modules return T rows. BertSelfOutput and BertOutput also take a second tensor, which
  * they add before the norm.
  *
- * A layer, its attention and its self-attention accept a second argument, [n, D]: the rows of x for
- * first tokens. If it is given, they compute queries and results only for first tokens (Note [First
- * tokens] in bert.c). */
+ * A layer, its attention and its self-attention may get a second argument [n, D]: the rows of x for
+ * the first tokens of the sequences. They then compute queries and results only for these first
+ * tokens, and return n rows (Note [First tokens] in bert.c). */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;

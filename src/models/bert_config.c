@@ -154,9 +154,9 @@ static void name_labels(fsdp_json_node root, int64_t n)
     }
 }
 
-/* Set the number of labels to n, and write names for them (name_labels()). No names are written if
- * `root` already has n names. None are written either if `root` has no names and n is 2, the
- * default of transformers. */
+/* Set the number of labels to n. Also write names for the labels (name_labels()), with two
+ * exceptions. If `root` already has n names, they are kept. If `root` has no names and n is 2, no
+ * names are needed, because 2 labels are the default of transformers. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

@@ -6,7 +6,7 @@
 
 typedef struct builder {
     fsdp_builder base;
-    const fsdp_bert_config *config; /* the copy in fsdp_bert_model */
+    const fsdp_bert_config *config; /* points to the member `config` of the new fsdp_bert_model */
 } builder;
 
 static fsdp_layer add_linear(builder *b, fsdp_module *parent, const char *name, int64_t in,

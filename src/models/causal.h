@@ -26,9 +26,10 @@ typedef struct fsdp_causal_input {
     const int32_t *ids, *position_ids; /* [tokens] */
     const int32_t *q_offsets;          /* [n_sequences + 1] */
     int32_t tokens, n_sequences;
-    int32_t span;         /* greater than all positions */
-    fsdp_kv_cache *cache; /* keys and values of earlier tokens, to which each layer appends those of
-                             the current tokens; NULL: not decoding */
+    int32_t span; /* greater than all positions */
+    /* Keys and values of earlier tokens. Each layer appends the keys and values of the current
+     * tokens. NULL: not decoding. */
+    fsdp_kv_cache *cache;
 } fsdp_causal_input;
 
 /* The rows for which a forward computes results: all rows, or only n of them (Note [Rows that are

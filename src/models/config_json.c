@@ -17,8 +17,8 @@ fsdp_status fsdp_config_open(const char *path, fsdp_json **doc)
 
 fsdp_status fsdp_config_unsupported(fsdp_json_node root, const char *key, const char *supported)
 {
-    /* Only the message of fsdp_json_mismatch() is used. Its error code would mean that the value is
-     * malformed. */
+    /* fsdp_json_mismatch() is called only for its message. The error code that it returns is
+     * ignored, because it means that the value is malformed. */
     (void)fsdp_json_mismatch(root, key, "%s (nothing else is supported)", supported);
     return FSDP_ERR_UNSUPPORTED;
 }

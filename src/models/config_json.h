@@ -37,8 +37,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const 
  * key is missing or null, *value is set to `absent`. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
-/* Like fsdp_config_token(), but null means that there is no token, and *value is set to -1. It is
- * also set to -1 if the key is missing and `absent` is not below vocab_size. */
+/* Like fsdp_config_token(), but *value may become -1, which means that there is no token. *value is
+ * set to -1 if the value of the key is null. *value is also set to -1 if the key is missing and
+ * `absent` is not in the vocabulary. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
@@ -77,7 +78,7 @@ const char *fsdp_config_bare_name(const char *name, const char *organisation);
 /* Set "dtype" and "torch_dtype", but only those that the document has. If it has neither, set
  * "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
-/* Set a token id; -1 is written as null. If the document has a list or a negative id, that is not
- * changed. A list is not changed because its first id is the one that was read. A negative id is
- * not changed because it counts from the end of the vocabulary. */
+/* Set the token id `key` to `value`. -1 is written as null. Two kinds of old values are not
+ * overwritten. A list is kept, because `value` was read from it and is its first id. A negative id
+ * is kept, because it means the same as `value`: it counts from the end of the vocabulary. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

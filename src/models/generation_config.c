@@ -115,11 +115,11 @@ static fsdp_status read_sampling(fsdp_json_node root, fsdp_generation_config *c)
     return fsdp_json_opt_f64(root, "min_p", c->min_p, &c->min_p);
 }
 
-/* Keys that change what is generated and are not supported here. Each has a number with which it
- * has no effect. */
+/* Keys that change what is generated and are not supported here. A key has no effect if it is
+ * absent, or if its value is false, an empty list or the number `neutral`. */
 static const struct {
     const char *key;
-    double neutral; /* NAN: no number; only false, an empty list or an absent key has no effect */
+    double neutral; /* NAN: there is no such number */
 } unsupported[] = {
     {"num_beam_groups", 1},
     {"diversity_penalty", 0},
@@ -324,8 +324,9 @@ static void set_missing(fsdp_json_node root, const char *key, int64_t id)
         fsdp_json_set_i64(root, key, id);
 }
 
-/* If `root` has no eos_token_id, and `model`, a config.json, has a list, copy the list to `root`.
- * fsdp_model_info has only the first id of such a list. */
+/* `model` is the root of a config.json. If `root` lacks eos_token_id, and eos_token_id is a list in
+ * `model`, copy this list to `root`. fsdp_model_info is not enough, because it has only the first
+ * id of the list. */
 static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
 {
     static const char key[] = "eos_token_id";
@@ -334,7 +335,7 @@ static fsdp_status set_missing_eos(fsdp_json_node root, fsdp_json_node model)
     if (!lacks_key(root, key) || fsdp_json_kind_of(fsdp_json_find(model, key)) != FSDP_JSON_ARRAY)
         return FSDP_OK;
     fsdp_status status = fsdp_json_get_i64s(model, key, INT64_MIN, INT64_MAX, &ids, &n);
-    if (status != FSDP_OK) /* not a list of ids: set_missing_ids() uses `info` instead */
+    if (status != FSDP_OK) /* not a list of ids: set_missing_ids() takes the id from its `info` */
         return status == FSDP_ERR_NOMEM ? status : FSDP_OK;
     fsdp_json_node list = fsdp_json_set_array(root, key);
     for (size_t i = 0; i < n; i++)

@@ -11,18 +11,19 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the beam search for a prompt ends. It always goes on until num_beams of its beams have
- * finished. After that, it ends: */
+/* When the beam search for a prompt ends. One condition is always that num_beams of its beams have
+ * finished. There may be a second condition. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* when no running beam, scored at its current length, is better than
-                                  the worst finished beam */
-    FSDP_EARLY_STOPPING_TRUE,  /* immediately */
-    FSDP_EARLY_STOPPING_NEVER  /* when no running beam can still become better than the worst
-                                  finished beam */
+    FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam, scored at its current length,
+                                  is better than the worst finished beam */
+    FSDP_EARLY_STOPPING_TRUE,  /* no second condition */
+    FSDP_EARLY_STOPPING_NEVER  /* second condition: no running beam can still become better than the
+                                  worst finished beam */
 } fsdp_early_stopping;
 
-/* Members have the names and meanings of transformers. max_length and min_length also count the
- * prompt. For a causal model, that is the ids of the prompt; for T5, it is the start token. */
+/* Members have the names and meanings of transformers. max_length and min_length count the new
+ * tokens and the prompt. For a causal model, the prompt counts with all its ids. For T5, only the
+ * start token counts. */
 typedef struct fsdp_generation_config {
     bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
@@ -70,8 +71,9 @@ typedef struct fsdp_generation_settings {
 #define FSDP_FIELD(name) bool name;
         FSDP_GENERATION_SETTINGS(FSDP_FIELD)
 #undef FSDP_FIELD
-    } given, asked_for; /* given: the setting is overridden. asked_for: the user asked for it, see
-                           fsdp_options_asked_for() */
+        /* given: settings that override those of the model. asked_for: settings that the user asked
+         * for (fsdp_options_asked_for()), for error messages about settings without effect. */
+    } given, asked_for;
 } fsdp_generation_settings;
 
 /* Return transformers' defaults, with the token ids of `info`. */
@@ -88,9 +90,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_parse(fsdp_json *doc,
 /* Override `config` with the keys that `root` has. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
-/* Override `config` with the given settings. A given max_length also removes max_new_tokens from
- * `config`, unless max_new_tokens is given, too. In the same way, a given min_length removes
- * min_new_tokens. A given min_new_tokens, even 0, removes min_length. */
+/* Override `config` with the given settings. Some given settings also remove other settings from
+ * `config`:
+ * - max_length removes max_new_tokens, unless max_new_tokens is given, too;
+ * - min_length removes min_new_tokens, unless min_new_tokens is given, too;
+ * - min_new_tokens, even if it is 0, removes min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);
 /* Check that the settings fit together. Beams with sampling are FSDP_ERR_UNSUPPORTED. Other
@@ -103,9 +107,11 @@ int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
 /* Write the generation_config.json of a model to `path`. If the model was made from another model,
- * `dir` is the directory of that one; otherwise it is NULL. The new file is a copy of the file in
- * `dir`. If the copy lacks keys for token ids, they are set to the ids of `info`. Settings with
- * which generation would fail are not an error here. If the file in `dir` is not a JSON object, a
- * warning is reported, and the new file is made without it. On failure nothing is written. */
+ * `dir` is the directory of that other model. Otherwise `dir` is NULL.
+ *
+ * If `dir` has a generation_config.json, the new file is a copy of it, even if generation would
+ * fail with these settings. Token ids that the copy lacks are added: they come from `info`, or from
+ * the config.json in `dir`. If a file in `dir` is not a JSON object, a warning is reported, and the
+ * file is ignored. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

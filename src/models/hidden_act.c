@@ -15,9 +15,9 @@ static const struct {
     [FSDP_HIDDEN_ACT_RELU] = {"relu", "ReLU", FSDP_ACTIVATION_RELU},
 };
 
-/* Other names of these functions in transformers. transformers implements a function separately
- * under each of its names; the results differ by an ulp or two in float32. gelu_10 is not in the
- * list, because it also clips. */
+/* More names under which transformers has the functions in acts[]. In transformers, each name has
+ * its own implementation, so the results for two names of a function differ by an ulp or two in
+ * float32. gelu_10 is not in the list, because it also clips. */
 static const struct {
     const char *name;
     fsdp_hidden_act act;
@@ -52,8 +52,8 @@ fsdp_status fsdp_config_hidden_act(fsdp_json_node root, const char *key, fsdp_hi
     return fsdp_config_unsupported(root, key, "\"gelu\", \"gelu_new\" or \"relu\"");
 }
 
-/* Set `key` to the name of the function. If its value is already one of the names of this function,
- * do not change it. */
+/* Set `key` to the name of the function `value`. If the old text of `key` is also a name of this
+ * function, the old text is kept. */
 void fsdp_config_set_hidden_act(fsdp_json_node root, const char *key, fsdp_hidden_act value)
 {
     const char *name;

@@ -1,6 +1,7 @@
-/* See kv_cache.h. The rows of the first append stay in the tensors in which they arrive. If later
- * rows do not fit, all rows are moved to larger tensors. After each sequence, these have room for a
- * quarter more rows. So on average a row is moved only a few times, not in every step. */
+/* See kv_cache.h. The tensors of the first append become the cache, so their rows are not copied.
+ * Later rows are appended to the rows of their sequence if there is room after them. If there is
+ * not enough room, all rows are moved to larger tensors. In these, each sequence has room for at
+ * least a quarter more rows. So on average a row is moved only a few times, not in every step. */
 #include "src/models/kv_cache.h"
 
 #include <string.h>
@@ -103,7 +104,8 @@ static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
     return fsdp_scope_ok(s);
 }
 
-/* Make the layout in `before` the current one, and keep the old one in `before`. */
+/* Swap the two layouts. The layout in `before` becomes the current layout, `now`. The old current
+ * layout is then in `before`. */
 static void swap_layouts(fsdp_kv_cache *c)
 {
     const layout now = c->before;
@@ -123,8 +125,9 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Compute the offsets and ends of n sequences. On entry, l->ends has the lengths of the sequences.
- * If `room` is true, leave room after each sequence. */
+/* Compute the offsets and ends of n sequences from their lengths. The caller has stored the lengths
+ * in l->ends, where they are replaced by the ends. If `room` is true, leave room after each
+ * sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;

@@ -136,8 +136,9 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* Read pad_token_id. transformers passes it to nn.Embedding as padding_idx. There, a negative index
- * counts from the end, so -1 is the last row. Old files contain -1. */
+/* Read pad_token_id. It may be negative, since old files contain -1. transformers passes it to
+ * nn.Embedding as padding_idx. A negative padding_idx counts from the end of the embedding: -1
+ * means its last row. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -173,12 +174,15 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
 
 /* --- rotary positions ---
  *
- * Note [Spellings of rope]. transformers 4 reads rope_theta and rope_scaling. transformers 5 writes
- * one object, rope_parameters, but reads both spellings. It uses the object rope_scaling or, if
- * that is missing, null or empty, the object rope_parameters. A rope_theta in the object that is
- * used overrides the rope_theta of the root. Both versions understand the spelling of transformers
- * 4, so that spelling is always written. rope_parameters is written, too, if the document already
- * has it. */
+ * Note [Spellings of rope]. There are two spellings of the parameters of rope. transformers 4 reads
+ * and writes rope_theta and the object rope_scaling. transformers 5 writes one object,
+ * rope_parameters, but reads both spellings. It reads the object rope_scaling. If rope_scaling is
+ * missing, null or empty, it reads the object rope_parameters instead. If the object that it reads
+ * contains a rope_theta, this overrides the rope_theta of the root.
+ *
+ * This program reads the parameters as transformers 5 does. It always writes the spelling of
+ * transformers 4, because both versions understand it. If the document already has rope_parameters,
+ * it also writes rope_parameters. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -233,8 +237,9 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse an object that contains an object of parameters for each kind of layer. Without this
- * check, none of its keys would be known, so it would be read as an empty object. */
+/* Refuse an object `rope` that has one object of parameters for each kind of layer. All keys of
+ * such an object are names of kinds of layers. Without this check, these keys would be ignored as
+ * unknown, and all layers would get the default parameters. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -243,8 +248,8 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
     return FSDP_OK;
 }
 
-/* Return the key of the object that transformers uses. In Python it is `rope_scaling or
- * rope_parameters`. */
+/* Return the key of the object from which transformers 5 reads the parameters of rope (Note
+ * [Spellings of rope]). In its Python code, this object is `rope_scaling or rope_parameters`. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -303,7 +308,9 @@ typedef enum generation {
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
-    double rope_theta, rope_factor; /* rope_factor 0: rope_type is "default", otherwise "llama3" */
+    /* rope_factor 0 means that rope_type is "default". Any other rope_factor means that rope_type
+     * is "llama3". */
+    double rope_theta, rope_factor;
     int64_t sliding_window;
 } generations[] = {
     [LLAMA_2] = {FSDP_LLAMA, 32000, 4096, 1, 2, 1e4, 0, 0},
@@ -426,8 +433,9 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
     set_rope_type(rope, c);
 }
 
-/* Set the keys that describe the window. For Qwen2, layer_types is not changed. If a Qwen2 model
- * has no window, sliding_window is not changed either. */
+/* Set the keys that describe the window. For Qwen2, use_sliding_window says whether there is a
+ * window. If there is none, max_window_layers and sliding_window have no effect, so they are not
+ * changed. layer_types of Qwen2 is never changed. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

@@ -69,8 +69,9 @@ struct fsdp_model_type {
     fsdp_tensor *(*loss)(fsdp_scope *s, fsdp_module *model, float factor);
     fsdp_model_outputs (*logits)(fsdp_scope *s, fsdp_module *model);
     const fsdp_decoder *decoder; /* NULL: the model does not generate */
-    /* Return the work of a training step with `rows` sequences. Each has `source` tokens and, for
-     * SEQ2SEQ, also `target` tokens of the target. */
+    /* Return the work of a training step with `rows` sequences of `source` tokens. For SEQ2SEQ,
+     * `source` is the length of the source of each sequence, and `target` is the length of its
+     * target. */
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */

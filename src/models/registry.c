@@ -1,5 +1,5 @@
-/* The list of model types, and the functions of <fsdp/models.h>, which call the functions in the
- * table of a type. */
+/* The list of model types. Also defines the functions of <fsdp/models.h>. They find the type of a
+ * model and call a function in the table of that type. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,15 +11,18 @@
 
 /* Note [Tied heads]
  *
- * transformers 5 ties the head to the embedding if tie_word_embeddings is true. The exception is a
- * file of weights with a head and an embedding whose values differ: then the head is not tied. For
- * T5, tie_word_embeddings does not say whether the head is tied. transformers 5 always sets it to
- * true. Before version 5, the value true also switched on the scaling of the decoder's output. So
- * T5's head is tied if the weights contain no separate head, or one that equals the embedding. */
+ * transformers 5 ties the head to the embedding if tie_word_embeddings is true. There is one
+ * exception: if the weights contain a head and an embedding whose values differ, the head is not
+ * tied.
+ *
+ * For T5, tie_word_embeddings does not say whether the head is tied. transformers 5 writes the
+ * value true for every T5, and before version 5, the value true also meant that the decoder's
+ * output is scaled. So for T5 only the weights decide. The head is tied if they contain no separate
+ * head, or if the separate head equals the embedding. */
 
-/* Types with the same model_type are adjacent. If config.json names an architecture that none of
- * them has, the first of them is used. For example, a pretrained BertForMaskedLM is fine-tuned as a
- * classifier. */
+/* Types with the same model_type are adjacent. config.json may name an architecture that none of
+ * these adjacent types has. Then the first of these types is used. For example, a pretrained
+ * BertForMaskedLM is fine-tuned as a classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
     &fsdp_bert_model_type, &fsdp_llama_type, &fsdp_mistral_type,

@@ -64,8 +64,8 @@ static fsdp_status read_tokens(fsdp_json_node root, fsdp_t5_config *c)
                                  &c->eos_token_id);
 }
 
-/* Return true if `projection` is "gated-" followed by a name of gelu_new. "gated-gelu" also means
- * gelu_new. */
+/* Return true if `projection` means a gated feed-forward with the activation gelu_new. `projection`
+ * is then "gated-" followed by one of the names of gelu_new, or it is "gated-gelu". */
 static bool is_gated_gelu_new(const char *projection)
 {
     static const char gated[] = "gated-";
@@ -228,10 +228,10 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
     fsdp_json_set_i64(root, "relative_attention_max_distance", c->relative_attention_max_distance);
 }
 
-/* Set tie_word_embeddings and scale_decoder_outputs. transformers 4 reads only tie_word_embeddings:
- * if it is true, the head is tied and the decoder's output is scaled. In transformers 5, the
- * weights decide whether the head is tied. There, tie_word_embeddings is only the default of
- * scale_decoder_outputs. */
+/* Set tie_word_embeddings and scale_decoder_outputs. transformers 4 reads only tie_word_embeddings.
+ * If it is true, transformers 4 ties the head and scales the decoder's output. transformers 5 uses
+ * tie_word_embeddings only as the default of scale_decoder_outputs. In transformers 5, the weights
+ * decide whether the head is tied. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

@@ -77,13 +77,14 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* Find the prompts that have a sequence among rows[0 .. n). Their indices are stored in
- * kept_prompts. prompt_offsets is set for the new sequences, whose order is that of `rows`. Returns
- * the number of these prompts. */
+/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. Find the
+ * prompts to which these sequences belong, and store the indices of these prompts in kept_prompts.
+ * Return the number of these prompts. prompt_offsets is set to the new index of the first sequence
+ * of each of these prompts. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* end of the sequences of `prompt` */
+    int32_t end = c->prompts ? offsets[1] : 0; /* index after the last old sequence of `prompt` */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];
@@ -130,7 +131,7 @@ static void decode_self_attention(fsdp_scope *s, fsdp_module *self, const fsdp_a
                                       .kv_offsets = kv.offsets,
                                       .kv_ends = kv.ends,
                                       .n_sequences = c->rows,
-                                      .causal = true, /* the query sees all tokens */
+                                      .causal = true, /* the last token sees all tokens */
                                       .scale = 1.0f};
     fsdp_tensor *mixed = fsdp_attention(s, q, kv.k, kv.v, position_bias, &options);
     fsdp_tensor *y = fsdp_t5_project(s, mixed, layer->o);

@@ -34,7 +34,8 @@ static fsdp_status host_bytes(const judge *j, const fsdp_train_config *config, i
  * change. */
 typedef bool remedy_fn(fsdp_train_config *c, fsdp_str *flags);
 
-/* Checkpoint the activations of every block, and keep as few of them as possible (kind "full"). */
+/* Use activation checkpointing of kind "full" for every block. This kind keeps the fewest
+ * activations. */
 static bool checkpoint(fsdp_train_config *c, fsdp_str *flags)
 {
     const bool every = c->activation_checkpointing_every > 1;

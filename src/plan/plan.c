@@ -45,7 +45,7 @@ struct walk {
     fsdp_plan_moment now;
     bool in_step;
     int micro_step;     /* index of the current or next micro-step */
-    fsdp_status status; /* first error of functions that cannot return one */
+    fsdp_status status; /* FSDP_ERR_NOMEM if add_event(), which returns nothing, has failed */
 };
 
 /* --- memory --- */
@@ -177,7 +177,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return FSDP_OK;
 }
 
-/* Leave the unit. In training, backward begins when the forward of the root (unit 0) ends. */
+/* Record that the unit has finished its forward. If the unit is the root (unit 0) and there is a
+ * backward, the backward begins now. */
 static fsdp_status post_forward(void *self, fsdp_scope *s, fsdp_args *out)
 {
     watched *u = self;
@@ -276,9 +277,10 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* Return true if rows may be longer than the plan assumes. If --max-source-length or
- * --max-target-length is missing, datasets do not cut rows of token ids. If the data do not exist
- * yet, their kind is unknown, and false is returned. */
+/* Return true if rows may be longer than the plan assumes. This is so if rows contain token ids,
+ * and --max-source-length or --max-target-length is missing: datasets cut token ids only to lengths
+ * that the user gave. If the data do not exist yet, it is unknown whether rows contain token ids,
+ * and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -407,9 +409,10 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Return true if the last step changed neither the peaks nor the memory that is allocated after a
- * step. The first steps may change them: which buffers stay allocated between steps depends on the
- * order in which units ask for buffers (Note [Idle memory] in src/fsdp/buffer.h). */
+/* Return true if the last step has the same peaks as the step before it, and leaves the same memory
+ * allocated. In the first steps these numbers may change: which buffers stay allocated between
+ * steps depends on the order in which units ask for buffers (Note [Idle memory] in
+ * src/fsdp/buffer.h). */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
     return memcmp(&before->most, &p->most, sizeof p->most) == 0 &&
@@ -433,8 +436,9 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Run a validation. It has no gradients, so it needs less memory than a step with batches of the
- * same size. But its batches may be larger. */
+/* Run a validation. It may need more memory than a training step, because its batches may be larger
+ * than those of training. With batches of the same size it needs less, because it has no
+ * gradients. */
 static fsdp_status run_validation(walk *w)
 {
     const fsdp_train_config *c = w->trainer.config;

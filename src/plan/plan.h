@@ -22,7 +22,7 @@
 #include "src/train_config/config.h"
 
 /* The bytes that one rank requests, by purpose (tag) and in total. If the ranks of a host share
- * memory, each rank gets an equal part of its size. */
+ * memory, an equal part of this memory counts for each rank. */
 typedef struct fsdp_plan_memory {
     int64_t tag[FSDP_TAG_COUNT], total;
 } fsdp_plan_memory;
@@ -48,7 +48,8 @@ typedef struct fsdp_plan_unit {
     char *name; /* path of the unit's first module; "" for the root */
     char *class_name;
     int modules; /* number of modules in this unit */
-    /* numel: elements of the unit's parameters. local_numel: elements of them that rank 0 owns. */
+    /* numel: number of elements in the unit's parameters. local_numel: number of these elements
+     * that rank 0 owns. */
     int64_t numel, local_numel;
     /* Collectives per step, and their bytes. The bytes are the sizes of the whole tensors that
      * FSDP2 would gather or reduce. */
@@ -84,8 +85,8 @@ typedef struct fsdp_plan {
      * seq2seq. */
     int64_t rows, source_length, target_length;
     bool length_is_assumed; /* neither --max-seq-length nor the model bounds source_length */
-    /* Only for seq2seq: rows contain token ids, and may be longer than source_length or
-     * target_length. */
+    /* Only for seq2seq. True: rows contain token ids, which are not cut. So rows may be longer than
+     * source_length and target_length. */
     bool takes_ids_whole;
     int micro_steps;
     fsdp_plan_unit *units;
@@ -101,8 +102,8 @@ typedef struct fsdp_plan {
      * them. */
     int64_t reserved;
     int64_t staging; /* peak of the copies for --async-save; not part of `reserved` */
-    /* Collectives of counts and losses per step, and their bytes. Those of norms are not
-     * included. */
+    /* Number of collectives per step that exchange counts and losses, and their bytes. Collectives
+     * that compute norms are not counted. */
     uint64_t small_collectives, small_bytes;
     fsdp_plan_event *events; /* events of the last micro-step, in order */
     size_t n_events, cap_events;

@@ -101,10 +101,10 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Units with the same figures share a row of the table if one number in their names counts up, as
- * in "block.0", "block.1", "block.2". Return the end of the row that begins with unit `i`: the
- * index after its last unit. *number is set to the offset of the number in the names, or to 0 for a
- * single unit. */
+/* Units with the same figures share a row of the table if a number in their names counts up, as in
+ * "block.0", "block.1", "block.2". Unit `i` is the first unit of a row. Return the index after the
+ * last unit of this row. If the row has several units, *number is set to the offset of the number
+ * in their names. Otherwise *number is set to 0. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -232,8 +232,8 @@ static void add_name(fsdp_str *list, const char *name)
     fsdp_str_printf(list, "%s%s", list->len ? ", " : "", name);
 }
 
-/* Replay one event. Return true if a unit begins its forward or backward, which gets a row in the
- * schedule. */
+/* Replay one event. Return true if the event is the beginning of a unit's forward or backward. Only
+ * such events have a row in the schedule. */
 static bool replay_event(replay *r, const fsdp_plan_event *e)
 {
     unit_flight *u = &r->units[e->unit];
@@ -247,7 +247,7 @@ static bool replay_event(replay *r, const fsdp_plan_event *e)
             add_name(&r->waited, fsdp_plan_unit_name(r->plan, e->unit));
         u->gathering = false;
         break;
-    case FSDP_PLAN_RESHARD: /* if still gathering: the unit was prefetched but not used */
+    case FSDP_PLAN_RESHARD: /* also ends the gather of a unit that was prefetched but not used */
         u->gathering = false;
         break;
     case FSDP_PLAN_POST:

@@ -5,16 +5,17 @@
 /* Return the entry `name` of `file`, or NULL if there is none. */
 typedef const void *fsdp_load_lookup_fn(const void *file, const char *name);
 
-/* Find the tensor of parameter `name` in a file, as transformers does. Two names are tried:
- * - `name`;
- * - if `name` begins with `base_prefix` and a dot: `name` without these, as in a file of the bare
- *   model ("pooler.dense.weight" for "bert.pooler.dense.weight"). Otherwise: `name` after
- *   `base_prefix` and a dot, as in a file of a model with a head. If `base_prefix` is NULL, only
- *   `name` is tried.
+/* Find the tensor of parameter `name` in a file, as transformers does. First, `name` itself is
+ * looked up. If the file does not have it, and `base_prefix` is not NULL, a second name is looked
+ * up:
+ * - If `name` begins with `base_prefix` and a dot, the second name is the rest of `name`. A file of
+ *   the bare model has such names: "pooler.dense.weight" for "bert.pooler.dense.weight".
+ * - Otherwise, the second name is `base_prefix`, a dot and `name`. A file of a model with a head
+ *   has such names.
  *
- * If a name ends with LayerNorm.weight or LayerNorm.bias and is not found, LayerNorm.gamma or
- * LayerNorm.beta is tried, as in files of old versions of transformers. *found is NULL if no name
- * is found. */
+ * In files of old versions of transformers, LayerNorm.weight is LayerNorm.gamma, and LayerNorm.bias
+ * is LayerNorm.beta. So if a name with one of the new endings is not found, the name with the old
+ * ending is looked up. *found is NULL if no name is found. */
 FSDP_MUST_CHECK fsdp_status fsdp_load_lookup(fsdp_load_lookup_fn *lookup, const void *file,
                                              const char *base_prefix, const char *name,
                                              const void **found);

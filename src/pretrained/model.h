@@ -10,11 +10,13 @@
 
 /* A field that is 0 or NULL has its default. Exactly one of `name` and `config` is set. */
 typedef struct fsdp_model_options {
-    const char *name;                /* folder or hub name */
-    const fsdp_model_config *config; /* a model without a folder; its weights are drawn at random */
-    bool from_config;                /* draw the weights at random even if the folder has weights */
-    uint64_t seed;                   /* seed for drawn weights, including those of a new head */
-    bool set_dropout;                /* use `dropout` instead of the configuration's rates */
+    const char *name; /* folder or hub name */
+    /* The configuration of a model that has no folder. The weights of such a model are drawn at
+     * random. */
+    const fsdp_model_config *config;
+    bool from_config; /* draw the weights at random even if the folder has weights */
+    uint64_t seed;    /* seed for drawn weights, including those of a new head */
+    bool set_dropout; /* use `dropout` instead of the configuration's rates */
     double dropout;
     bool activation_checkpointing; /* checkpoint the activations of the blocks */
     /* how to checkpoint them, if activation_checkpointing is set */
@@ -80,6 +82,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_model_save(const fsdp_model *model, const char 
  * should call this at the start. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_check_folder(const char *dir);
 
-/* If `on` is true, gather all units and keep them gathered. Otherwise free them. This saves time if
- * many forwards follow each other and the weights do not change. Collective. */
+/* If `on` is true, gather all units and keep them gathered. If `on` is false, free all units.
+ * Keeping units gathered saves time if many forwards follow each other and the weights do not
+ * change. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_hold_unsharded(const fsdp_model *model, bool on);

@@ -78,8 +78,9 @@ static fsdp_status write_small_files(const fsdp_model *m, const char *dir,
     return tokenizer ? fsdp_hf_dir_copy_tokenizer(tokenizer, dir, file_name) : FSDP_OK;
 }
 
-/* Also return an error if the folder contains .metadata. Readers would take the folder for a
- * checkpoint of torch.distributed.checkpoint, even if a model was also saved there. */
+/* fsdp_check_model_folder() refuses the folder of a checkpoint of `fsdp train`. This function also
+ * refuses a folder that contains .metadata. Readers would take such a folder for a checkpoint of
+ * torch.distributed.checkpoint, even if a model was also saved there. */
 fsdp_status fsdp_model_check_folder(const char *dir)
 {
     FSDP_TRY(fsdp_check_model_folder(dir));

@@ -6,7 +6,7 @@
 #include "src/pretrained/model.h"
 
 typedef struct fsdp_model_tokenizer { /* zero-filled: not open */
-    fsdp_tokenizer *tokenizer;        /* NULL: there is none. Data of token ids need none */
+    fsdp_tokenizer *tokenizer;        /* NULL: there is none; data of token ids do not need one */
     char why_none[256];               /* the error message if `tokenizer` is NULL */
 } fsdp_model_tokenizer;
 

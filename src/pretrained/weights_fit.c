@@ -100,8 +100,9 @@ static fsdp_status check_shapes(const fitting *f)
 
 /* ---- weights that the model uses ------------------------------------------------------------- */
 
-/* List the weights that the model uses, and old buffers. All names of a parameter are searched,
- * because a tied weight may be stored twice. */
+/* List the weights that the model uses. Also list the tensors that old versions of transformers
+ * saved although no model reads them (fsdp_load_is_old_buffer()). All names of a parameter are
+ * looked up, because a tied weight may be stored under two names. */
 static fsdp_status list_used(const fitting *f, fsdp_weights_use *use)
 {
     use->items = fsdp_calloc(f->names.n + f->have.n, sizeof(const fsdp_source_item *));
@@ -231,8 +232,8 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
 }
 
 /* Read the configuration of `model`. *known is set to false in three cases: config.json does not
- * exist, it has an unknown type of model, or it lacks a key that this program requires.
- * transformers has a default for such a key. */
+ * exist, this program does not support its model, or it lacks a key. If a key is missing,
+ * transformers uses a default, but this program requires the key. */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

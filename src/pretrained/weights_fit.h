@@ -16,14 +16,16 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
 
 /* Compare the model's state dict in `weights` with the model that the config.json of `model`
  * describes. `model` is a folder or a hub name. Names and shapes are compared, and no data are
- * read. If config.json is missing or its type of model is unknown, nothing is compared and FSDP_OK
- * is returned.
+ * read. If config.json is missing, lacks a required key, or describes a model that this program
+ * does not support, nothing is compared and FSDP_OK is returned.
  *
- * A tensor that the model does not use is not an error. Nor is a missing head: transformers also
- * loads such weights, because the head is tied or drawn.
+ * Two differences are not errors. First, `weights` may have tensors that the model does not use.
+ * Second, `weights` may lack the head or a part that is new in the model, such as a classifier.
+ * Like transformers, this program ties the head to the embedding, or draws the missing weights at
+ * random.
  *
- * @param change out: the prefixes that must be removed from the names in `weights` to get those of
- * the model. They are ignored in the comparison
+ * @param change out: what must be removed from the names in `weights` to get the names of the
+ * model. The names are compared after this was removed
  * @param use out: the tensors that the model uses, and buffers that old versions stored. May be
  * NULL
  * @return FSDP_ERR_INVALID if a tensor is missing or has another shape; the message has its name.
@@ -31,9 +33,12 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
                                              fsdp_name_change *change, fsdp_weights_use *use);
 
-/* Check that each tensor of the model's state dict in `weights` has its name in `names`, except for
- * old buffers. Nothing is checked if `weights` contains no model or several models, or if `names`
- * has none of the tensors.
+/* Check that `names` contains the name of each tensor of the model's state dict in `weights`.
+ * Buffers that old versions of transformers saved (fsdp_load_is_old_buffer()) need not be in
+ * `names`.
+ *
+ * Nothing is checked in three cases: if `weights` contains no model, if it contains several models,
+ * or if `names` contains none of the tensors.
  *
  * @param owner the owner of `names`, for the error message
  * @return FSDP_ERR_INVALID if a tensor is not in `names`; the message has the first such tensor */

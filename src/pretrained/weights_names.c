@@ -61,8 +61,8 @@ static fsdp_status is_found(const fitting *f, const fsdp_parameter *parameter, b
     return FSDP_OK;
 }
 
-/* Find the first required parameter that has none of its names in `sorted`. *missing is its name,
- * or NULL if there is no such parameter. */
+/* Find the first parameter that the model requires and that is not in `sorted` under any of its
+ * names. *missing is a name of this parameter, or NULL if there is no such parameter. */
 static fsdp_status find_missing(const fitting *f, const char **missing)
 {
     *missing = NULL;
@@ -122,9 +122,9 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Find a change that makes the names fit the model. It is empty if they already fit. *missing is
- * NULL if a change is found. Otherwise it is the first name that the model requires and that the
- * unchanged names lack. */
+/* Find a change after which the names fit the model. The change is empty if the names fit as they
+ * are. *missing is NULL if a change is found. Otherwise *missing is the first name that the model
+ * requires and that is not among the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {

@@ -6,18 +6,20 @@
 #include "src/hf/wrapped_names.h"
 #include "src/models/model_type.h"
 
-/* Return true if the weights may lack the parameter `name`. It is the head, which may be tied, or a
- * parameter that is then drawn at random. */
+/* Return true if the weights may lack the parameter `name`. This is so for the head, which may be
+ * tied to the embedding. It is also so for the parameters of type->fresh_modules: they are drawn at
+ * random if the weights lack them. */
 bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name);
 
-/* Find what must be removed from names [n], so that a model of `config` finds every parameter that
- * it requires. The caller has already removed the parts that wrappers add. *change is {0} if the
- * names already fit. It is also {0} if they do not fit and the reason is unknown.
+/* Find what must be removed from the names of weights, names [n], so that a model of `config` finds
+ * every parameter that it requires. The caller has already removed the parts that wrappers add.
+ * *change is {0} if the names already fit. It is also {0} if they do not fit and the reason is
+ * unknown.
  *
  * @param label the path of the weights, with which error messages begin
- * @return FSDP_ERR_INVALID if the names do not fit and the reason is known. They may be those of an
- * adapter or of flat parameters, or have a prefix that cannot be removed. The message has one of
- * the names and says what to do */
+ * @return FSDP_ERR_INVALID if the names do not fit and the reason is known: the weights are those
+ * of an adapter, they are flat parameters, or their names have a prefix that cannot be removed. The
+ * message contains one of the names and says what to do */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_names_fit(const fsdp_model_config *config,
                                                    const char *label, const char *const *names,
                                                    size_t n, fsdp_name_change *change);

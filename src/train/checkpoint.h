@@ -15,13 +15,16 @@
 
 /* If --resume is given, load the checkpoint that it selects into *t. Print the path of the
  * checkpoint, and the options that differ from those of the saved run. The model, the data and the
- * optimizer must be open. If this run will save checkpoints, also remove unfinished checkpoints of
- * earlier runs, and return an error if this run would replace another program's checkpoint.
+ * optimizer must be open.
+ *
+ * If this run will save checkpoints, remove unfinished checkpoints of earlier runs, whether or not
+ * --resume is given. Return an error if this run would replace another program's checkpoint.
  * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_resume(fsdp_trainer *t);
 /* Called after each step. `end_of_epoch` is true after the last step of an epoch or of the run.
- * Without effect with --save-strategy no. Save a checkpoint if one is due. If any rank has received
- * a signal, always save a checkpoint, and return an error, which ends the run. Collective. */
+ * Save a checkpoint if one is due. If any rank has received a signal, save a checkpoint even if
+ * none is due, and return an error, which ends the run. With --save-strategy no, do nothing.
+ * Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch);
 /* Called before the model is saved, and before the run ends successfully. Wait for the checkpoint
  * in progress, if there is one, and remove unfinished checkpoints of runs that were killed.

@@ -17,7 +17,8 @@ void fsdp_async_checkpoint_poll(const fsdp_trainer *t, bool *failed, bool *runs)
 /* Wait for the checkpoint in progress, if there is one, and print how long it took. If it failed on
  * one rank, all ranks return an error that names the file and the cause. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t);
-/* Called at the end of every run, even of a failed one. Finish the checkpoint in progress, if there
- * is one: its snapshot was taken before the failure. If a peer is lost, abandon the checkpoint
- * (fsdp_async_save_finish()). May change the last error. */
+/* Called at the end of every run, even if the run has failed. If a checkpoint is in progress,
+ * finish it. The failure does not affect this checkpoint, because its snapshot was taken before the
+ * failure. But if a peer is lost, abandon the checkpoint (fsdp_async_save_finish()). May change the
+ * last error. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t);

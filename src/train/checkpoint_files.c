@@ -103,8 +103,9 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Replace the state dicts of *s by those in `all`. Loading has stored plain values (not tensors)
- * only in `all`. */
+/* Called after `all` was loaded. Replace the state dicts of *s by those in `all`. Both contain the
+ * same tensors, and loading has written into these tensors. But loading has stored the values that
+ * are not tensors only in `all`. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);

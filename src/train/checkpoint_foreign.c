@@ -16,8 +16,9 @@
 
 /* ---- finding the model and the optimizer ----------------------------------------------------- */
 
-/* Files of a model and of an optimizer, in the order in which they are looked for. A .metadata
- * means the folder that contains it, a checkpoint of torch.distributed.checkpoint. */
+/* The files in which a model and an optimizer may be stored, in the order in which they are looked
+ * for. The name .metadata means that the folder of this file is used. Such a folder is a checkpoint
+ * of torch.distributed.checkpoint. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
@@ -176,9 +177,9 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Return the number of parameters that have the same values of field f as parameter i, both in this
- * run and in the checkpoint. Return 0 if one of these parameters comes before i, since the
- * difference has then already been printed. */
+/* Parameter i has a value of field f in this run, and a value of f in the checkpoint. Return the
+ * number of parameters that have the same two values. Return 0 if one of these parameters comes
+ * before i: the difference was then printed for that parameter, and must not be printed again. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];

@@ -17,8 +17,9 @@ typedef struct fsdp_checkpoint_parts {
  * *lacks is set to NULL. */
 bool fsdp_checkpoint_foreign_find(const char *path, fsdp_checkpoint_parts *parts,
                                   const char **lacks);
-/* Return true if `dir` is incomplete without trainer_state.json: it has files that this program
- * always writes together with trainer_state.json, or its .metadata is damaged. */
+/* Return true if a checkpoint in `dir` is incomplete without trainer_state.json. This is so if
+ * `dir` contains files that this program always writes together with trainer_state.json. It is also
+ * so if .metadata in `dir` is damaged, because it may be a file of this program. */
 bool fsdp_checkpoint_needs_state(const char *dir);
 /* Return an error if the file `path`, which was given to --resume, cannot be opened as a
  * checkpoint. If its name ends in .pt, .pth or .bin, the error says why reading failed. Otherwise

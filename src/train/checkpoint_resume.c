@@ -21,9 +21,10 @@
 /* The checkpoint that rank 0 has chosen; plain data that is sent to all ranks. */
 typedef struct choice {
     char path[PATH_MAX]; /* "": start from the beginning */
-    /* another complete checkpoint, which an error message can suggest; "": none. If --resume names
-     * `path`, it is the newest of the other checkpoints in the same folder. Otherwise it is the
-     * newest one that is older than `path` */
+    /* Another complete checkpoint, which an error message can suggest; "": none. If the user named
+     * `path` with --resume, `previous` is the newest of the other checkpoints in the same folder.
+     * If this program chose `path` as the newest checkpoint of a folder, `previous` is the second
+     * newest. */
     char previous[PATH_MAX];
 } choice;
 
@@ -205,9 +206,10 @@ static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, c
     return status;
 }
 
-/* Return an error if there is a checkpoint where another program would have saved it. transformers'
- * Trainer saves checkpoints in its output folder. Accelerate saves them in the folder "checkpoints"
- * of its output folder or of its project folder. */
+/* Called if t->checkpoint_dir has no checkpoint. Return an error if there is a checkpoint in a
+ * folder where another program saves checkpoints. transformers' Trainer saves them in its output
+ * folder. Accelerate saves them in the folder "checkpoints" of its output folder or of its project
+ * folder. */
 static fsdp_status refuse_other_places(const fsdp_trainer *t)
 {
     if (t->config->output) {
@@ -284,10 +286,14 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
                       path, fsdp_optimizer_name(t->loop.optimizer));
 }
 
-/* Check that trainer_state.json and the optimizer's state are from the same save. The optimizer's
- * count may be less than the number of steps, since skipped steps are not counted. The optimizer's
- * count may also be less than the count in trainer_state.json if a parameter is frozen now, since a
- * frozen parameter no longer has a count. */
+/* Check that trainer_state.json and the optimizer's state are from the same save.
+ * trainer_state.json says how many steps the optimizer had counted. The count in the optimizer's
+ * state must be the same. But it may be less if a parameter is frozen now, since a frozen parameter
+ * no longer has a count.
+ *
+ * If trainer_state.json does not contain the count, the count in the optimizer's state must not
+ * exceed the number of steps of the run. It may be less than this number, since the optimizer does
+ * not count skipped steps. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);
@@ -408,8 +414,9 @@ static fsdp_status load_checkpoint(fsdp_trainer *t, const char *path)
     return t->resumed_from ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Return true if the error may mean that the checkpoint is damaged. Another checkpoint may then be
- * intact. A damaged pickle is reported as FSDP_ERR_UNSUPPORTED. */
+/* Return true if an error with this status may mean that the checkpoint is damaged. The error
+ * message then suggests another checkpoint. FSDP_ERR_UNSUPPORTED is such a status, because it is
+ * reported for a damaged pickle. */
 static bool is_damage(fsdp_status status)
 {
     return status == FSDP_ERR_FORMAT || status == FSDP_ERR_IO || status == FSDP_ERR_NOT_FOUND ||

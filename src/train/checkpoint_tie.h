@@ -11,8 +11,10 @@
 
 /* Add the field "saved_files" to `root`. It lists the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
-/* Return FSDP_ERR_FORMAT if a file in `dir` differs from its size or checksum in "saved_files" of
- * `root`; the message names the file. Missing files are ignored. If the field "saved_files" is
- * missing, as in files of earlier versions, return FSDP_ERR_FORMAT if another program wrote
- * .metadata. */
+/* Check the files in `dir` against the list "saved_files" of `root`. Return FSDP_ERR_FORMAT if a
+ * file has another size or checksum than in the list; the message names the file. A file of the
+ * list that is missing in `dir` is ignored.
+ *
+ * In files of earlier versions, `root` does not have the list. In this case, return FSDP_ERR_FORMAT
+ * if another program wrote .metadata in `dir`. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_check(fsdp_json_node root, const char *dir);

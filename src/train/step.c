@@ -132,8 +132,10 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Return true if the loss was NaN or infinite even before it was multiplied by the loss scale. A
- * finite loss times the scale is never NaN, and is infinite only if the scale is huge. */
+/* Return true if the loss was not finite even before it was multiplied by the loss scale.
+ * result->loss was computed from the scaled loss. If it is NaN, the loss itself was not finite,
+ * because a finite loss times the scale is never NaN. If it is infinite, the loss itself was
+ * infinite, unless the scale is so huge that a finite loss times the scale is infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);

@@ -54,17 +54,19 @@ typedef struct fsdp_train_loop {
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* the gradients are summed over all micro-batches and divided by this; 0: by the divisor of the
-     * loss */
+    /* the number by which the summed gradients of all micro-batches are divided; 0: the number by
+     * which the summed losses are divided (Note [Loss of a step]) */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
-    double grad_norm_type; /* p of the p-norm of the gradients; 0: 2 */
+    double grad_norm_type; /* p of the p-norm of the gradients; 0 means that p is 2 */
     double clip_value;     /* largest absolute value of a gradient's element; 0: no clipping */
-    /* if the gradient norm is not finite: true: clip with it anyway; false: end the run */
+    /* True: clip the gradients even if their norm is not finite. False: such a norm ends the
+     * run. */
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* a part of the forward is computed in float16 */
-    /* number of steps in a row, up to the last one, whose loss was not finite: skip_forward() */
+    /* Number of steps in a row, up to now, whose loss was not finite. skip_forward() ends the run
+     * if there are too many. */
     int overflowed_forwards;
 } fsdp_train_loop;
 
@@ -92,9 +94,11 @@ typedef struct fsdp_step_result {
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
 /* Take loop->micro_steps batches from the loader and do one step with learning rate lr. `step`
- * counts from 0 and is used in messages only. If the loss or (without loop->ignore_nonfinite) the
- * gradient norm is not finite, update nothing, and return FSDP_ERR_NUMERIC. With a scaler, such a
- * step may be skipped without an error: see Note [Loss scale]. Collective. */
+ * counts from 0 and is used in messages only. Collective.
+ *
+ * If the loss is not finite, update nothing and return FSDP_ERR_NUMERIC. Do the same if the
+ * gradient norm is not finite, unless loop->ignore_nonfinite is true. With a scaler, such a step
+ * may be skipped without an error: see Note [Loss scale]. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_step(fsdp_train_loop *loop, fsdp_loader *loader, double lr,
                                             int64_t step, fsdp_step_result *result);
 

@@ -48,8 +48,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* check_outputs() has refused a folder that this run may not replace, so the content of
-     * `output` may be overwritten. */
+    /* The folder `output` may exist already. It may then be overwritten: otherwise, check_outputs()
+     * would have returned an error before the first step. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -57,11 +57,13 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Save the model at the end of the run, unless it was saved already. Without validation, save the
- * final state. With validation, the model was saved each time the validation loss improved, so
- * there is nothing to do. But if the best validation was before this run resumed, the earlier run
- * may have saved that state elsewhere or not at all. So if `output` does not exist, save the final
- * state. */
+/* Save the model at the end of the run, unless it was saved before. Without validation, save the
+ * final state. With validation, the model was saved each time the validation loss improved, so in
+ * most cases there is nothing to do.
+ *
+ * But if the validation loss has not improved in this run, only the earlier run from which it was
+ * resumed can have saved the model. The earlier run may have saved it elsewhere or not at all. So
+ * if `output` does not exist, save the final state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;

@@ -23,7 +23,7 @@ typedef struct fsdp_epoch_record {
 /* Sums over the steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
     double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
-    /* finite: number of label tokens in steps whose loss is finite; labels: in all steps */
+    /* Numbers of label tokens. finite: in steps whose loss is finite. labels: in all steps. */
     int64_t finite, labels;
     int64_t tokens;
     double seconds; /* sum of the durations of the steps */
@@ -33,8 +33,8 @@ typedef struct fsdp_epoch_sum {
 typedef struct fsdp_checkpoint_report {
     int64_t step;
     double seconds; /* time from the beginning of the call that saved until the folder appeared */
-    /* call_s: duration of the call that saved; step_s: call_s plus the duration of the step before
-     * that call */
+    /* call_s: how long the save stopped the training. step_s: call_s plus the duration of the last
+     * step before the save. */
     double call_s, step_s;
     double held_s; /* time that later steps spent copying the snapshot and waiting */
     uint64_t copied_bytes;
@@ -82,8 +82,8 @@ typedef struct fsdp_trainer {
     char *resumed_from; /* path of the checkpoint; NULL: the run was not resumed */
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    /* true if this run has saved the model; false if only an earlier run did, from which this run
-     * resumed */
+    /* This run itself has saved the model. False if only the earlier run from which this run was
+     * resumed has saved it. */
     bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;
@@ -110,10 +110,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_open(fsdp_trainer *t);
 /* Called after fsdp_checkpoint_resume(). Open metrics and profile, and print the model, the ranks
  * and the data. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_reports(fsdp_trainer *t);
-/* A part of fsdp_trainer_open() that `fsdp plan` also calls. Open the model with its units.
- * t->group and t->device must be open. Collective. */
+/* Open the model with its units. t->group and t->device must be open. Called by fsdp_trainer_open()
+ * and by `fsdp plan`. Collective. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_model(fsdp_trainer *t);
-/* The next part, which `fsdp plan` also calls. Open the tape, the optimizer and the loss scaler. */
+/* Open the tape, the optimizer and the loss scaler. The model must be open. Called by
+ * fsdp_trainer_open() and by `fsdp plan`. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_open_loop(fsdp_trainer *t);
 /* Print the tree of the open model in the style that --print-model selects. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_print_model(const fsdp_trainer *t, FILE *out);

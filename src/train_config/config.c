@@ -74,8 +74,9 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* If --task is given, set *task to the task that a model must have for --task, and return true.
- * Otherwise return false; *task is then undefined. */
+/* Return true if --task is given. *task is then set to the task of the models that can be trained
+ * with it. For example, --task span-corruption needs a model for SEQ2SEQ. If --task is not given,
+ * *task is undefined. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
     *task = fsdp_train_model_task(c->task);
@@ -113,8 +114,9 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* Set the strategy if --reshard-after-forward names one, as in Accelerate with FSDP version 1. The
- * option parser then stores -1 - strategy in reshard_after_forward; replace this by 0 or 1. */
+/* --reshard-after-forward may be the name of a strategy, as in Accelerate with FSDP version 1. For
+ * the name of a strategy, the option parser has stored -1 - strategy in reshard_after_forward. Set
+ * sharding_strategy to this strategy, and set reshard_after_forward to 0 or 1. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -157,9 +159,11 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
     c->forward_prefetch_depth = c->backward_prefetch_depth = TUTORIAL_DEPTH;
 }
 
-/* Derive the kind of forward prefetching and the mode of gradient accumulation. FSDP1 gathers the
- * next unit ahead of time even with forward_prefetch=False. So --forward-prefetch false in a file
- * or an environment variable counts as not given (false_is_silence in include/fsdp/options.h). */
+/* Derive the kind of forward prefetching and the mode of gradient accumulation. `--forward-prefetch
+ * false` on the command line switches off gathering the next unit ahead of time. But in a file or
+ * an environment variable, the value false counts as not given (false_is_silence in
+ * include/fsdp/options.h). Such a value is meant for FSDP1, which gathers the next unit ahead of
+ * time even with forward_prefetch=False. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -626,9 +630,9 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* Return the policy for master weights and optimizer state. --offload-dir implies that they are
- * offloaded, unless --activation-offload is given without --cpu-offload: the folder is then for
- * activations only. */
+/* Return the policy for master weights and optimizer state. They are offloaded if --cpu-offload or
+ * --offload-dir is given. There is one exception. If --offload-dir and --activation-offload are
+ * given without --cpu-offload, the folder is for activations only. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

@@ -45,11 +45,12 @@ typedef enum fsdp_auto_wrap_policy {
 
 /* What is communicated in each micro-step of a step, except in the last micro-step. */
 typedef enum fsdp_accumulation_mode {
-    /* all gradients; the bits of the result then do not depend on how the batch is split */
+    /* all gradients are reduced; the bits of the result then do not depend on how the batch is
+     * split */
     FSDP_ACCUMULATION_REDUCE,
-    /* HYBRID_SHARD: gradients within a replica, but nothing between replicas */
+    /* HYBRID_SHARD: gradients are reduced within each replica, but not between replicas */
     FSDP_ACCUMULATION_REDUCE_SCATTER,
-    FSDP_ACCUMULATION_NO_SYNC /* nothing: every rank keeps whole gradients */
+    FSDP_ACCUMULATION_NO_SYNC /* no gradients are reduced: every rank keeps whole gradients */
 } fsdp_accumulation_mode;
 
 typedef enum fsdp_print_model {
@@ -117,8 +118,8 @@ typedef struct fsdp_train_config {
     int max_source_length; /* SEQ2SEQ: maximum number of tokens of a source, including </s> */
     int max_target_length;
     int val_max_target_length; /* maximum for validation rows; 0: max_target_length */
-    /* Not options. cut_sources is true if --max-source-length was given: rows of token ids are then
-     * cut to it, too. cut_targets is the same for --max-target-length. */
+    /* Not options. cut_sources: the user gave --max-source-length. cut_targets: the user gave
+     * --max-target-length. Rows of token ids are cut only to a length that the user gave. */
     bool cut_sources, cut_targets;
     /* tasks other than SEQ2SEQ: maximum number of tokens per row; 0: the model's maximum, but at
      * most 1024 for token files */
@@ -217,7 +218,8 @@ typedef struct fsdp_train_config {
     int64_t min_num_params;
     /* number of consecutive blocks that form one unit */
     int blocks_per_unit;
-    fsdp_named_sharding_options named;  /* options for modules and parameters given by name */
+    /* sharding options for modules and parameters that the user names */
+    fsdp_named_sharding_options named;
     bool activation_checkpointing;      /* recompute the blocks' forward in backward */
     int activation_checkpointing_kind;  /* fsdp_activation_checkpointing_kind */
     int activation_checkpointing_every; /* checkpoint only every n-th block */
@@ -276,9 +278,9 @@ typedef struct fsdp_train_config {
 
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* Not an option. The caller sets this flag to end the run early. If the run saves checkpoints,
-     * it then saves a last checkpoint and ends. If not, it ends when it is about to save the model.
-     * NULL: the run cannot be interrupted */
+    /* Not an option. The caller sets this flag to end the run early. A run that saves checkpoints
+     * then saves a last checkpoint and ends. A run that saves no checkpoints ends when it is about
+     * to save the model. NULL: the run cannot be interrupted. */
     const atomic_bool *interrupted;
 
     /* Not an option. Each field is true if the user asked for the option of this name

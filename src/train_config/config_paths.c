@@ -79,7 +79,7 @@ fsdp_status fsdp_train_file_check(const char *flag, const char *path, fsdp_train
     if (fd >= 0)
         close(fd);
     if (n < 0)
-        return FSDP_OK; /* the run will report the reason when it opens the file for writing */
+        return FSDP_OK; /* not readable: the run will report the reason when it opens the file */
     start[n] = 0;
     if (n == 0 || is_of_kind(start, kind))
         return FSDP_OK;
