@@ -167,11 +167,12 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     FSDP_TRY(fsdp_select_model(run->source, &model));
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
-        /* Both selections are in the order of the source. So it is enough to compare with
-         * model.items[k], the first tensor of the model that is not found yet. */
-        if (to->from->item != model.items[k].item)
+        /* Both selections are in the order of the source's array of items. So skip the tensors of
+         * the model that drop_others() has removed from run->selection. */
+        while (k < model.n && model.items[k].item < to->from->item)
+            k++;
+        if (k == model.n || model.items[k].item != to->from->item)
             continue;
-        k++;
         if (to->dtype->fsdp_dtype >= 0 && fsdp_dtype_is_floating((fsdp_dtype)to->dtype->fsdp_dtype))
             set_dtype(to, fsdp_safetensors_dtype_of(run->options->dtype));
         else if (is_small_float(to->dtype) && n_kept++ == 0)

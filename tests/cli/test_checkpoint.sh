@@ -179,6 +179,11 @@ sed 's/"n_layer": [0-9]*/"n_layer": 1/' "$golden/gpt2/model/config.json" >fewer/
 model_of "$golden/gpt2/model" fewer
 expect layers_beyond_the_model_are_named 0 "note: 12 tensors are left out, 'transformer\.h\.1\.[^']*' the first of them: the model of --model has no use for them"
 check and_left_out test "$(layers of_model)" -eq 1
+rm -rf of_model
+run convert "$golden/gpt2/model" of_model --format hf --model fewer --dtype bf16
+expect a_dtype_may_be_given_with_a_model 0
+run inspect of_model
+check and_changes_the_tensors_after_those_left_out test "$(grep -c '| bfloat16' out)" -eq 16 -a "$(grep -c float32 out)" -eq 0
 run convert "$golden/gpt2/model" all_layers --format hf
 check without_a_model_all_are_written test "$(layers all_layers)" -eq 2 -a ! -s err
 row='"dtype":"U8","shape":[1],"data_offsets":'
