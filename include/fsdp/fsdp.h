@@ -625,7 +625,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module
  * all units of the tree. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_is_last_backward(fsdp_module *module,
                                                                bool is_last_backward);
-/** With false, backward does not gather the unit's parameters. Use false for a unit whose
+/** If false, backward does not gather the unit's parameters. Use false for a unit whose
  * operations do not read their parameters in backward, such as an embedding. If an operation does
  * read a parameter in backward, the operation fails. It fails on the meta device, too, where no
  * parameter has data. This control has no effect while `module` or a module below it has activation

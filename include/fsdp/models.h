@@ -99,7 +99,7 @@ FSDP_API void fsdp_model_config_set_dropout(fsdp_model_config *config, double p)
  * those of Hugging Face.
  *
  * @param config copied
- * @param model  out: owned by the caller, ended by fsdp_module_destroy()
+ * @param model  out: owned by the caller, destroyed with fsdp_module_destroy()
  * @return FSDP_ERR_INVALID if a dimension is not positive
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_create(const fsdp_model_config *config,

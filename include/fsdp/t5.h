@@ -86,7 +86,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  * head is tied. Parameters are initialised as in T5PreTrainedModel._init_weights.
  *
  * @param config copied; dimensions must be positive
- * @param model  out: owned by the caller, ended by fsdp_module_destroy()
+ * @param model  out: owned by the caller, destroyed with fsdp_module_destroy()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);

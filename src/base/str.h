@@ -16,8 +16,8 @@ FSDP_PRINTF(2, 3) void fsdp_str_printf(fsdp_str *s, const char *format, ...);
 char *fsdp_str_take(fsdp_str *s);
 void fsdp_str_fini(fsdp_str *s);
 
-/* The unused rest of a buffer of fixed size: `left` bytes at `at`, including the final NUL. Text
- * that does not fit is truncated. */
+/* The unused remainder of a buffer of fixed size: `left` bytes at `at`, including the final NUL.
+ * Text that does not fit is truncated. */
 typedef struct fsdp_text {
     char *at;
     size_t left;

@@ -55,8 +55,8 @@ void *fsdp_shared_buffer_data(fsdp_shared_buffer *buffer);
  * undefined until the next WRITE phase. `keep` must be a multiple of the page size. Collective;
  * call this between phases. Each rank calls this after its last read, and does not wait for the
  * reads of its peers. The rank that calls this last discards the pages for all ranks. If the ranks
- * are threads, no memory is returned. No effect if there was no WRITE phase since the previous
- * discard and the previous discard kept at most `keep` bytes of each part. */
+ * are threads, no memory is returned. No effect if the previous discard kept at most `keep`
+ * bytes of each part and no WRITE phase has followed it. */
 FSDP_MUST_CHECK fsdp_status fsdp_shared_buffer_discard(fsdp_shared_buffer *buffer, size_t keep);
 
 /* Begin a phase: see Note [Phases]. Returns FSDP_ERR_STATE if this rank has not ended the previous

@@ -1,4 +1,5 @@
-/* Functions that several kinds of memory share (storage_*.c). Declared in param_storage.h. */
+/* Functions that several kinds of memory (those in storage_*.c) share. Declared in param_storage.h.
+ */
 #include "src/fsdp/param_storage.h"
 
 fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)

@@ -92,7 +92,7 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
 
 /* Copy rows [first, last) of the part to `out`. `out` begins with row `begin` of the tensor. Each
  * memcpy() copies one run: the elements along the last dimension, which are contiguous. `at` [ndim]
- * is the index in the part of a run's first element. */
+ * is the index, within the part, of the first element of a run. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

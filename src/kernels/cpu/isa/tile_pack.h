@@ -56,7 +56,7 @@ FSDP_INLINE int64_t per_lane(pack_form form)
     return form == PACK_PAIRS ? 2 : 1;
 }
 
-/* Return the bytes that the elements of a lane have in memory, before packing. */
+/* Return the number of bytes that the elements of a lane occupy in memory, before packing. */
 FSDP_INLINE int64_t lane_bytes(pack_form form)
 {
     return form == PACK_WIDENED ? 2 : 4;
