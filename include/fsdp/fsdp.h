@@ -403,8 +403,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_auto_wrap(fsdp_module *root,
 
 /** @name FullyShardedDataParallel (FSDP1) @{ */
 /** torch.distributed.fsdp.ShardingStrategy. The hybrid strategies are for a mesh (replicate,
- * shard). Without a mesh, they shard the parameters over the ranks of this host, with one
- * replica. */
+ * shard). Without a mesh there is only one replica: the parameters are sharded over all ranks of
+ * the group. */
 typedef enum fsdp_sharding_strategy {
     FSDP_SHARDING_FULL_SHARD,
     FSDP_SHARDING_SHARD_GRAD_OP, /**< parameters stay gathered between forward and backward */

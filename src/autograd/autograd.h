@@ -38,10 +38,10 @@ typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
     /* How operations have read the leaf since the owner of `target` last reset these three fields.
-     * looked_up: some operation has read only a part of the rows (fsdp_op.reads_rows). lookups: the
+     * looked_up: some operation has read only some of the rows (fsdp_op.reads_rows). lookups: the
      * sum of the numbers of rows that such operations have read. read_whole: some operation has
-     * read the whole leaf. For a checkpointed part, the first run sets these fields, although only
-     * the second run records nodes. */
+     * read the whole leaf. Under activation checkpointing, the first run of a forward sets these
+     * fields, although only the second run records nodes. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run yet. This includes nodes

@@ -72,7 +72,8 @@ typedef struct fsdp_dcp_entry {
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
     fsdp_dcp_tensor tensor; /* the manifest owns its shape; its offsets and sizes are NULL */
     fsdp_dcp_box box;       /* this rank's part of the tensor */
-    fsdp_str value;         /* the plain value: `text` of its fsdp_pickle_writer */
+    fsdp_str value; /* the plain value, pickled: the member `text` of the fsdp_pickle_writer that
+                       wrote it */
 } fsdp_dcp_entry;
 
 typedef struct fsdp_dcp_manifest {

@@ -39,9 +39,10 @@ typedef struct fsdp_gpt2_mlp {
 } fsdp_gpt2_mlp;
 
 /* Forwards (gpt2.c). The body takes no arguments; the other modules take x [T, D]. All return [T,
- * D], except the body's second forward. It returns [n, D], only the rows that are read. */
+ * D], except fsdp_gpt2_body_of_read_forward(). It returns [n, D]: only the n rows that the head
+ * reads (Note [Rows that are read] in causal.h). */
 fsdp_forward_fn fsdp_gpt2_body_forward;
-fsdp_forward_fn fsdp_gpt2_body_of_read_forward; /* Note [Rows that are read] in causal.h */
+fsdp_forward_fn fsdp_gpt2_body_of_read_forward;
 fsdp_forward_fn fsdp_gpt2_block_forward;
 fsdp_forward_fn fsdp_gpt2_attention_forward;
 fsdp_forward_fn fsdp_gpt2_mlp_forward;

@@ -16,7 +16,7 @@ enum {
     MAX_DEPTH = 16,
     MAX_PAIRS = 10000, /* maximum number of pairs (key and value); nested aliases can multiply
                           them */
-    HEAD_BYTES = 512   /* bytes from which explain_file() recognises the kind of a file */
+    HEAD_BYTES = 512   /* number of bytes at the start of a file that explain_file() examines */
 };
 
 typedef struct yaml_reader {

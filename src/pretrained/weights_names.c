@@ -16,8 +16,9 @@ typedef struct fitting {
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted;        /* [n] the names after the change that is being tried; sorted */
-    fsdp_arena arena;           /* owns the strings of `sorted` */
+    const char **sorted; /* [n] `names` without the prefixes that find_change() is trying to remove;
+                            sorted */
+    fsdp_arena arena;    /* owns the strings of `sorted` */
 } fitting;
 
 /* ---- names that the model needs -------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include "src/torchfile/pickle_reader.h"
 #include "src/torchfile/safetensors_dtype.h"
 
-/* The names that are known, for fsdp_pickle_create(). */
+/* The Python names that this library recognises. Pass this list to fsdp_pickle_create(). */
 extern const fsdp_pickle_names fsdp_torch_names;
 
 /* Return the element type that the NAME `name` means. It is the name of a storage class

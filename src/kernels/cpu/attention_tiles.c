@@ -121,7 +121,7 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
 }
 
 /* Sets [*begin, *end) to the entries of the head's table for which position_bias has an element.
- * *lowest is set to the difference key - query - shift of entry *begin. */
+ * *lowest is set to the value of `key - query - shift` at entry *begin. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
