@@ -43,8 +43,9 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that already has all records may abort the group while this rank still waits for them.
-     * Then this rank's own error, if it has one, is returned instead of the abort. */
+    /* The all-gather may fail on this rank because a peer that already has all records has aborted
+     * the group. If this rank has an error of its own, return this error instead of that of the
+     * abort. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;

@@ -68,8 +68,8 @@ void fsdp_phase_end(fsdp_shared_buffer *buffer);
 
 /* Return the counters themselves. fsdp_group_get_counters() returns a copy of them. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
-/* Count a collective that FSDP2 would run here. Call this if no phase counts it, because its result
- * can already be read. */
+/* Count a collective that FSDP2 would run here. Call this where no phase is needed, because the
+ * result of the collective can already be read. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
 /* What a rank is doing: the step, unit and call. Failures of the rank report it. */
@@ -84,8 +84,9 @@ void fsdp_group_at(fsdp_group *group, uint32_t step, const char *unit, const cha
 fsdp_comm_location fsdp_group_location(const fsdp_group *group);
 
 /* Post a failure that concerns several ranks, such as a divergence. Its message is
- * fsdp_last_error(), which must already name these ranks. All ranks report the failure that was
- * posted first, which may be another one. Return the status that the caller must return. */
+ * fsdp_last_error(), which must already name these ranks. Another failure may have been posted
+ * before this one. All ranks report the failure that was posted first. Return the status that the
+ * caller must return. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_fail(fsdp_group *group, fsdp_status status);
 /* Return the error of the failure that was posted first. Return FSDP_OK if there is none or `group`
  * is NULL. If a rank posts a failure before it ends a phase, all ranks that have waited for the end

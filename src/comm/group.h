@@ -78,9 +78,9 @@ struct fsdp_shared_buffer {
     bool open;       /* a phase has begun and not ended */
     fsdp_phase phase;
     uint64_t ended;             /* number of phases that this rank has ended */
-    uint64_t written;           /* value of `ended` after the last WRITE phase */
-    uint64_t discarded;         /* value of `written` at the last discard */
-    uint64_t discard_ended;     /* value of `ended` after the last discard */
+    uint64_t written;           /* the value that `ended` had after the last WRITE phase */
+    uint64_t discarded;         /* the value that `written` had at the last discard */
+    uint64_t discard_ended;     /* the value that `ended` had after the last discard */
     size_t kept;                /* bytes of each part that the last discard kept */
     fsdp_shared_buffer *next;   /* in group->buffers */
     fsdp_shared_buffer **place; /* the pointer that points to this buffer */
@@ -109,8 +109,10 @@ struct fsdp_group {
     int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG if ranks are threads, else 0 */
     fsdp_comm_counters counters;
-    int culprit;      /* 1 + the world rank whose failure the last fsdp_agree() returned; 0: none */
-    bool has_network; /* tests simulate a network (network_testing.h) */
+    /* 1 + the world rank whose failure was the result of the last fsdp_agree(). 0 if the last
+     * fsdp_agree() returned no failure of a rank. */
+    int culprit;
+    bool has_network;               /* tests simulate a network (network_testing.h) */
     struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in release builds */
 };
 

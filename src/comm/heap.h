@@ -6,8 +6,8 @@
 #include "src/comm/group.h"
 
 /* Allocate `bytes` of memory, and set *data to its address. Return the pointer that must be passed
- * to fsdp_free(), or NULL when out of memory. The memory comes from the heap instead of mmap
- * because sanitizers check the heap. */
+ * to fsdp_free(), or NULL when out of memory. The memory comes from the heap and not from mmap(),
+ * because sanitizers check the bounds of heap memory but not those of mapped memory. */
 static inline void *fsdp_heap_alloc_pages(size_t bytes, void **data)
 {
     unsigned char *base = fsdp_calloc(1, bytes + FSDP_COMM_PAGE - 1);

@@ -12,7 +12,8 @@
 #include "src/base/clock.h"
 
 static const int64_t beat_ns = 500000000;
-/* If two beats of this process are farther apart, it did not run in the meantime. */
+/* If more time than this has passed between two beats of this process, the process was stopped in
+ * between. */
 static const int64_t gap_ns = 1000000000;
 /* In beats. On a busy machine, even a running peer may miss one or two beats. */
 static const double least_limit = 3;

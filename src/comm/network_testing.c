@@ -15,10 +15,10 @@ static fsdp_network *network_of(const fsdp_group *group)
     return group->hooks ? group->hooks->network : NULL;
 }
 
-/* Record the time at which this rank ends a phase, separately for WRITE and READ phases. A peer
- * that begins a READ phase looks up the times of the last WRITE phase. A peer that begins a WRITE
- * phase looks up the times of the last READ phase. The phase protocol ensures that no time is
- * overwritten while a peer may still read it. */
+/* Record the time at which this rank ends a phase. There is one time for WRITE phases and one for
+ * READ phases. When a peer begins a READ phase, it reads the time of this rank's last WRITE phase.
+ * When a peer begins a WRITE phase, it reads the time of this rank's last READ phase. The phase
+ * protocol ensures that no time is overwritten while a peer may still be reading it. */
 void fsdp_network_post(fsdp_shared_buffer *buffer)
 {
     const fsdp_group *group = buffer->group;

@@ -15,8 +15,8 @@ enum {
 typedef struct fsdp_phase_record {
     fsdp_phase_info info;
     uint16_t phase; /* fsdp_phase */
-    /* 1 if info.unit is the number of a collective or a buffer; info.step is then not compared. 0
-     * if info.unit is a unit. */
+    /* 0 if info.unit is the number of a unit, and 1 if it is the number of a collective or of a
+     * buffer. If this is 1, ranks do not compare info.step. */
     uint16_t collective;
     uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; else 0 */
 } fsdp_phase_record;
@@ -33,14 +33,15 @@ typedef struct fsdp_phase_lane {
      * the layout is the same in all builds. It fits into the padding. */
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
-    _Atomic uint32_t discarding; /* used in the first lane only: number of ranks that have called
-                                    fsdp_shared_buffer_discard() */
+    _Atomic uint32_t discarding; /* number of ranks that have joined the current discard
+                                    (shared_buffer.c); only the first lane's is used */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 
 /* Return how many phases every rank must have ended before this rank may begin its next phase. The
- * record of that phase replaces the record of the phase FSDP_PHASE_RING phases earlier. A rank no
- * longer needs the old record once it has ended the earlier phase. */
+ * ring has FSDP_PHASE_RING records. So the record of the next phase replaces the record of an old
+ * phase, FSDP_PHASE_RING phases before it. A peer has compared the old record when it has ended the
+ * old phase. */
 static inline uint64_t fsdp_phase_room(const fsdp_shared_buffer *buffer)
 {
     return buffer->ended < FSDP_PHASE_RING ? 0 : buffer->ended - FSDP_PHASE_RING + 1;

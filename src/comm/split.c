@@ -94,7 +94,7 @@ static fsdp_status fill_group(fsdp_group *parent, const choice *mine, const plac
     g->ops = parent->ops;
     g->refs = 1;
     g->control = parent->control;
-    g->heartbeat = parent->heartbeat; /* ends with the parent, which `home` keeps alive */
+    g->heartbeat = parent->heartbeat; /* valid while `home` exists: `home` keeps the parent alive */
     g->timeout_ns = parent->timeout_ns;
     g->spin_ns = parent->spin_ns;
     g->futex_private = parent->futex_private;
@@ -140,8 +140,9 @@ static fsdp_status split_by_choices(fsdp_group *parent, const choice *choices, f
     return status;
 }
 
-/* Check that `parent` may be split once more. n_split and id are the same on all ranks, so either
- * all ranks get the error or none does. */
+/* Return an error if `parent` has been split too often, or if it is the result of too many nested
+ * splits. All ranks of `parent` have the same n_split and id, so either all of them get the error
+ * or none does. */
 static fsdp_status check_depth(const fsdp_group *parent)
 {
     const uint32_t limit = 1u << (32 - FSDP_BUFFER_BITS - CHILD_BITS);

@@ -22,7 +22,7 @@
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
     long size, rank;   /* size 0: unknown */
-    bool task_0_knows; /* fsdp_check_single_task() certainly fails in task 0, too */
+    bool task_0_knows; /* it is certain that fsdp_check_single_task() fails in task 0 */
 } task;
 
 static const task launchers[] = {
@@ -84,8 +84,8 @@ static bool find_task(task *found)
     return find_slurm_task(found);
 }
 
-/* Return true if the environment has FSDP_RENDEZVOUS_ENV or WORLD_SIZE. Then the variables of
- * mpirun, srun and similar launchers do not matter. */
+/* Return true if the environment has FSDP_RENDEZVOUS_ENV or WORLD_SIZE. If it has one of them, the
+ * caller ignores the variables of mpirun, srun and similar launchers. */
 static bool states_ranks(void)
 {
     long world_size;
@@ -98,7 +98,7 @@ static bool is_torchrun_rank(task *found)
 {
     *found = (task){.launcher = "torchrun", .size_name = "WORLD_SIZE", .rank_name = "RANK"};
     found->task_0_knows =
-        getenv("TORCHELASTIC_RUN_ID") != NULL; /* unset if the ranks were started by hand */
+        getenv("TORCHELASTIC_RUN_ID") != NULL; /* torchrun sets it; a start by hand does not */
     return !getenv(FSDP_RENDEZVOUS_ENV) && read_number(found->size_name, &found->size) &&
            read_number(found->rank_name, &found->rank) && found->size > 1 &&
            found->rank < found->size;

@@ -284,10 +284,10 @@ static fsdp_status hand_over(fsdp_group *parent, shm_group *own, int to, int pee
     return status;
 }
 
-/* Called on rank 0 of the parent. roots[r] is the first rank of the new group that contains rank r.
- * It is -1 if rank r is in no new group, or alone in its group. For each new group, create a socket
- * pair between the first rank and each other rank of the group. Send one end to each of these two
- * ranks. All rank numbers here are those in the parent. */
+/* Called on rank 0 of the parent. All rank numbers here are ranks in the parent. roots[r] is the
+ * first rank of the new group that contains rank r, or -1 if rank r is in no new group or alone in
+ * its new group. Each new group needs one socket pair between its first rank and every other rank
+ * of the group. Create these pairs, and send the two ends of each pair to its two ranks. */
 static fsdp_status send_sockets(fsdp_group *parent, const int *roots, const fsdp_group *group,
                                 shm_group *own)
 {

@@ -11,17 +11,18 @@
 #include "src/comm/heap.h"
 
 /* A block of memory that several ranks share. Each rank that has attached the block has a reference
- * to it. When the last reference is released, the block is freed if all ranks have agreed that they
- * have attached it (`agreed`). Without this agreement, a rank may still attach the block later:
- * after an abort, fast ranks release the block while a slow rank, which has not seen the abort yet,
- * is about to attach it. So a block that is not agreed is kept until all ranks have ended (`kept`).
- * The world's own block is the control block. When it is freed, all kept blocks are freed, too. */
+ * to it. `agreed` is set when all ranks have agreed that they have attached the block. When the
+ * last reference to an agreed block is released, the block is freed. A block that is not agreed may
+ * still be attached by a slow rank: after an abort, fast ranks release the block, but the slow rank
+ * has not seen the abort yet. So when the last reference to such a block is released, the block is
+ * not freed but `kept`. The world's own block is the control block. All ranks release it when they
+ * end. When it is freed, all kept blocks are freed, too. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
     struct shared_block *world; /* NULL in the world's own block */
     _Atomic bool agreed, kept;
-    /* List of kept blocks; used in the world's own block only. */
+    /* The first of all kept blocks. Only the world's own block uses this field. */
     _Atomic(struct shared_block *) first_kept;
     struct shared_block *next_kept;
 } shared_block;
@@ -115,9 +116,9 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* Release this rank's reference to the control block, which is the world's own block. A group that
- * was split off uses the control block, too, but the world's group has the reference. So the `impl`
- * of a group that was split off is NULL. */
+/* If `group` is the world's group, release this rank's reference to `impl`, which is the control
+ * block. If `group` was split off, its `impl` is NULL: it uses the control block, too, but has no
+ * reference of its own. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)

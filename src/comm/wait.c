@@ -13,7 +13,7 @@
 #include "src/trace/trace.h"
 
 static const int64_t poll_ns = 100000000;
-/* If two polls are farther apart, this process did not run in the meantime. */
+/* If more time than this has passed between two polls, this process was stopped in between. */
 static const int64_t gap_ns = 1000000000;
 
 static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
@@ -190,7 +190,8 @@ static fsdp_status sleep_for_peer(fsdp_shared_buffer *buffer, int peer, uint64_t
         if (reached(buffer, peer, target))
             break;
         int64_t now = fsdp_clock_ns();
-        /* If this process was stopped, perhaps for hours, count only one interval. */
+        /* If this process was stopped between the polls, the time in between does not count as
+         * waiting. Count one interval instead. */
         waited += now - last > gap_ns ? poll_ns : now - last;
         last = now;
         if (!published && waited >= poll_ns) {

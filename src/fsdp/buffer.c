@@ -94,7 +94,7 @@ void fsdp_buffer_destroy(fsdp_buffer *b)
 {
     if (!b)
         return;
-    if (b->shared) /* kernels use this rank's rows outside of phases, too */
+    if (b->shared) /* even if no phase is open, kernels may still be using this rank's rows */
         wait_for_kernels(b);
     release_memory(b, 0);
     fsdp_shared_buffer_destroy(b->shared);

@@ -8,8 +8,9 @@
  * `block_classes`, not the list. So the variable to which this pointer points must exist as long as
  * the policy is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
-/* Set the controls of the policy's units that fsdp_fully_shard_options does not have, such as
- * unshard_in_backward. Call this after the units are made. */
+/* Some controls of a unit, such as unshard_in_backward, are not fields of fsdp_fully_shard_options.
+ * So the policy cannot set them when it makes the units. Set them with this function after the
+ * units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */
 FSDP_MUST_CHECK fsdp_status fsdp_model_shard(fsdp_module *module, const char *const *block_classes,

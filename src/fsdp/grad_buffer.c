@@ -157,7 +157,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     b->open = parts.buffer = buffer;
     char *own = fsdp_grad_parts_of_rank(b, &parts, fsdp_group_rank(b->context->group));
 #ifdef FSDP_DEBUG
-    if (own) /* the first contribution must overwrite these NaNs */
+    if (own) /* fill the part with NaN, so that an element shows if its first contribution was added
+                to it instead of stored */
         fsdp_device_memset(device, own, 0xff, (size_t)parts.numel * sizeof(float));
 #else
     (void)device;
@@ -377,9 +378,10 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* An operation has read the whole leaf, or is about to. Usually read_whole is already set,
-     * because the operation sets it when it records its node, and backward runs later. But a head
-     * with a fused loss calls this function in forward, before it records its node. */
+    /* The caller computes a gradient of the whole leaf, so its operation reads the whole leaf. An
+     * operation sets read_whole when it records its node. Most operations record their node in
+     * forward and call this function in backward, so read_whole is already set. But a head with a
+     * fused loss calls this function in forward, before it records its node. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)
@@ -427,8 +429,9 @@ static fsdp_status round_gradients(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Write this rank's flags: 0 for a parameter without a gradient, otherwise 1 + (grad.order mod
- * 255). Also write the lists of touched rows of all tables. */
+/* Write this rank's flags. The flag of a parameter without a gradient is 0. The flag of any other
+ * parameter is `1 + grad.order % 255`, which is at least 1. For each table, also write the list of
+ * its touched rows. */
 static void write_flags(const fsdp_grad_buffer *b)
 {
     const fsdp_grad_parts parts = open_parts(b);

@@ -60,8 +60,8 @@ typedef struct fsdp_grad_buffer {
     const fsdp_param_context *context;
     fsdp_param *params; /* [n_params] Borrowed from the param group. */
     size_t n_params;
-    const void **sources; /* [number of ranks] Scratch memory of the reduce: for each rank, an
-                             address in its part. */
+    const void **sources; /* [number of ranks] Scratch memory of the reduce. Item r is an address in
+                             the part of rank r. */
 
     /* The open buffer, to which backward writes. */
     fsdp_buffer *open;     /* NULL: no buffer is open. */

@@ -113,9 +113,9 @@ static float scale_of(const fsdp_grad_buffer *b)
                               : (double)fsdp_param_context_world_size(b->context)));
 }
 
-/* Return the factor by which the sum of the current micro-step is multiplied. If this is the only
- * sum of the step, the factor is scale_of(). If the step has several sums, the factor is 1, because
- * finish_gradient() adds the sums and then scales the total. */
+/* Return the factor by which to multiply the sum of the current micro-step. If the step has only
+ * this sum, return scale_of(). If the step has several sums, return 1: finish_gradient() later adds
+ * these sums and multiplies the total by scale_of(). */
 static float scale_if_only(const fsdp_grad_buffer *b, const fsdp_param *p, bool last)
 {
     return last && p->grad.n_tree == 0 ? scale_of(b) : 1.0f;

@@ -28,16 +28,16 @@
 #include "src/fsdp/grad_parts.h"
 
 /* Choose which parameters have a table, and the length of each table. The choice depends on the
- * lookups that were recorded since the previous call of this function, or since
- * fsdp_grad_rows_end_backward(). Collective if any parameter may have a table. */
+ * lookups that are recorded now. After the choice, this function forgets them, as
+ * fsdp_grad_rows_end_backward() does. Collective if any parameter may have a table. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b);
 /* Forget the lookups that were recorded. Call this at the end of a backward sweep, when all
  * gradients of these lookups have arrived. Gradients that arrive later are unforeseen until the
  * next fsdp_grad_rows_plan(). */
 void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
-/* Return true if all gradients of p that may arrive now are foreseen. The table of p then has room
- * for them. The result depends only on the order of the program's calls, not on the ids, so it is
- * the same on all ranks. */
+/* Return true if no unforeseen gradient of p can arrive now (Note [Gradients by row]). The table of
+ * p then has room for all gradients that can arrive. The result depends only on the order of the
+ * program's calls, not on the ids. So it is the same on all ranks. */
 bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p takes in a gradient buffer. p must have a table. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);

@@ -39,7 +39,8 @@ void fsdp_named_sharding_apply(fsdp_named_sharding *sharding, fsdp_fully_shard_o
 FSDP_MUST_CHECK fsdp_status fsdp_named_sharding_finish(fsdp_named_sharding *sharding,
                                                        fsdp_module *root, fsdp_device *device);
 
-/* A parsed word of --unit-mp-policy: "NAME:PARAM_DTYPE[:REDUCE_DTYPE[:OUTPUT_DTYPE]]". */
+/* One parsed word of --unit-mp-policy. The word has the form
+ * "NAME:PARAM_DTYPE[:REDUCE_DTYPE[:OUTPUT_DTYPE]]". */
 typedef struct fsdp_unit_mp_policy {
     char name[256]; /* path or class of a module, or a pattern for paths */
     fsdp_dtype param_dtype, reduce_dtype, output_dtype;

@@ -5,9 +5,9 @@
 #include <fsdp/fsdp.h>
 
 typedef enum fsdp_unit_event {
-    FSDP_UNIT_GATHER,  /* This rank's rows were written for the peers, and the all-gather has begun.
-                          Not reported if operations read the master weights directly, because
-                          nothing is written then. */
+    FSDP_UNIT_GATHER,  /* A gather has begun: this rank's rows were written to where the peers read
+                          them. Not reported if operations read the master weights directly, because
+                          the gather then writes nothing. */
     FSDP_UNIT_UNSHARD, /* The peers' rows have arrived. `bytes` is the size of the all-gather; 0 if
                           the unit is not sharded. */
     FSDP_UNIT_RESHARD,

@@ -30,7 +30,7 @@ typedef struct fsdp_row_table {
     int32_t *ids; /* [most] Item i is the id of row i + 1. */
     fsdp_tensor *rows; /* [1 + most, D] float32, a view of the gradient buffer. */
     int32_t *place;    /* [V] The row of each id; 0: none. Kept from step to step. */
-    bool is_over;      /* The backward sweep that the table was sized for has ended. */
+    bool is_over;      /* The table was sized for one backward sweep, and this sweep has ended. */
 } fsdp_row_table;
 
 /* The stages of a parameter's gradient. First it is in the open buffer, where backward writes it.
@@ -107,7 +107,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_choose_shard(fsdp_param *p);
 int64_t fsdp_param_most_numel(const fsdp_param *p);
 /* Return how many bytes the pools may keep between steps because of p: see Note [Idle memory] in
  * buffer.h. This is 0 if p is frozen. Otherwise it is what fsdp_param_storage.shard_bytes returns
- * for the largest shard of p: by default, the size of this shard. */
+ * for the largest shard of p. If shard_bytes is NULL, it is the size of the largest shard. */
 int64_t fsdp_param_trained_bytes(const fsdp_param *p);
 /* Turn `rows`, which has the shape of `local`, into a DTensor over the mesh, or over the shard
  * group if there is no mesh. No effect if p is not sharded. */

@@ -27,7 +27,7 @@ typedef struct fsdp_comm_context {
     fsdp_pool lanes;    /* Buffers with lanes for the all-reduce, shared by the replicas. */
     /* The gradient buffer whose posted gradients will be reduced next. NULL: none. */
     struct fsdp_grad_buffer *pending;
-    bool last_micro_step; /* The latest forward with gradients is in the last micro-step of its
+    bool last_micro_step; /* The latest forward with gradients belongs to the last micro-step of a
                              step. */
 } fsdp_comm_context;
 
@@ -63,7 +63,7 @@ void fsdp_param_context_set_location(const fsdp_param_context *c, const char *ca
 fsdp_phase_info fsdp_param_context_phase(const fsdp_param_context *c, fsdp_phase_kind kind,
                                          fsdp_dtype dtype, uint64_t bytes);
 /* Report an event to the observer. `group` is the group whose ranks exchange data in this event. If
- * it is NULL, no data is exchanged, so report 0 instead of `bytes`. */
+ * `group` is NULL, no ranks exchange data, and 0 is reported instead of `bytes`. */
 void fsdp_param_context_report(const fsdp_param_context *c, fsdp_unit_event event,
                                const fsdp_group *group, uint64_t bytes);
 /* Return the pool for buffers of unsharded parameters. */

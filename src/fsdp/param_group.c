@@ -216,8 +216,8 @@ static void release_stored(fsdp_param *p, const stored *with)
     set_stored(p, with);
 }
 
-/* A state dict may hold the old local tensor. So p keeps this tensor object, which gets the new
- * memory. */
+/* Let p keep its old fsdp_tensor `local`, because a state dict may hold a pointer to it. Move the
+ * memory of the new local tensor into the old one. */
 static void keep_local(fsdp_param *p, stored *old)
 {
     fsdp_tensor *made = p->local;
@@ -408,7 +408,8 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));
-    /* No gradient buffer is open, so this storage has no memory that must move. */
+    /* The storage of the gradient buffer has no memory now, because no gradient buffer is open. So
+     * only its device changes. */
     g->grads.storage->device = device;
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);

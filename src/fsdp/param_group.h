@@ -26,8 +26,8 @@ typedef struct fsdp_param_group {
     fsdp_param_memories memories;
     fsdp_grad_buffer grads;
 
-    /* For the storages that operations read. Allows reads only while the group is unsharded.
-     * Refuses all writes. */
+    /* The guard of the storages that operations read. It allows reads only while the group is
+     * unsharded, and it refuses all writes. */
     fsdp_storage_guard read_guard;
     fsdp_sharded_state state;
     int writers;   /* Number of open writes of this rank's rows. */

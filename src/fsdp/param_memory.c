@@ -10,7 +10,7 @@ fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m)
     return FSDP_OK;
 }
 
-/* Tensors over m->view may outlive m. This function makes them empty. */
+/* Release m->view. Tensors that use this storage may exist longer than m, so make them empty. */
 void fsdp_param_memory_release_view(fsdp_param_memory *m)
 {
     if (m->view) {

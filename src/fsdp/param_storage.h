@@ -86,8 +86,9 @@ typedef struct fsdp_param_memory_ops {
     /* Undo `unshard`: make `view` empty, and allow this rank to write its rows again. This includes
      * rows that are stored where peers read them. */
     void (*reshard)(fsdp_param_memory *m);
-    /* Return buffers to their pools: those that outlive a reshard, and those of a gather that has
-     * begun. The function is NULL if there are no such buffers. */
+    /* Return two kinds of buffers to their pools: the buffers that stay in use after a reshard, and
+     * the buffers of a gather that has only begun. The function is NULL if the memory has no such
+     * buffers. */
     void (*drop)(fsdp_param_memory *m);
     /* Free what `allocate` has created. */
     void (*release)(fsdp_param_memory *m);
@@ -163,7 +164,7 @@ void fsdp_param_memories_destroy(fsdp_param_memories *memories);
 /* Create `view` with the size of all parameters of the memory, but without data. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_memory_create_view(fsdp_param_memory *m);
 void fsdp_param_memory_release_view(fsdp_param_memory *m);
-/* Count an all-gather that FSDP2 would perform. This memory does not move any data, because its
+/* Count an all-gather that FSDP2 would perform here. Here no data moves, because the memory's
  * buffer still has the rows of all ranks. */
 void fsdp_param_memory_count_gather(const fsdp_param_memory *m);
 /* Implements `unshard` for memories whose view is a whole buffer. Wait until all ranks have written

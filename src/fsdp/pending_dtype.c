@@ -73,8 +73,8 @@ static bool widens(fsdp_dtype from, fsdp_dtype to)
     return fsdp_dtype_size(from) < fsdp_dtype_size(to);
 }
 
-/* For each parameter: if the conversion to dtypes[i] would change a value on any rank, set
- * dtypes[i] to the current dtype. */
+/* dtypes[i] is the dtype to which params[i] will be converted. If this conversion would change a
+ * value of the parameter on any rank, set dtypes[i] to the parameter's current dtype. */
 static fsdp_status keep_dtypes_if_lossy(const fsdp_param_context *c, const fsdp_param *params,
                                         size_t n, fsdp_dtype *dtypes)
 {

@@ -16,11 +16,13 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step. If the previous step did not end, drop its partial sums. Also drop the gradients
- * that have accumulated without communication, but only if n_micro_steps is above 1. Otherwise all
- * micro-steps have number 0. This micro-step may then be a later one of its step, which still needs
- * the accumulated gradients. If to_flush is set, drop nothing: this is not the first forward of its
- * micro-step, and the gradients of the earlier forwards are still needed. */
+/* Begin a step. Called at each forward of micro-step 0. If to_flush is set, this is not the first
+ * forward of the micro-step. Drop nothing then, because the gradients of the earlier forwards are
+ * still needed. If to_flush is not set, drop the partial sums of a previous step that did not end.
+ * If n_micro_steps is above 1, also drop the gradients that have accumulated without communication.
+ * If n_micro_steps is not above 1, keep these gradients: a program that does not set micro-steps
+ * passes micro_step 0 in every forward, and this forward may continue a step that needs these
+ * gradients. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -43,9 +45,9 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
                       micro_step);
 }
 
-/* Called when the outermost unit begins a forward. Copies the step's options from the scope. A
- * forward without gradients may run between another forward and its backward, so it does not change
- * the state of the step. */
+/* Called when the outermost unit begins a forward. Record the number of the step. If the forward
+ * has gradients, also record the micro-step. A forward without gradients may run between a forward
+ * with gradients and the backward of that forward. So it does not change the micro-step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_state_context *c = state->context;
@@ -54,7 +56,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
-        if (!c->to_flush) /* If to_flush is set, a backward will still read the parameters. */
+        if (!c->to_flush) /* If it is set, a later backward will read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -75,9 +77,10 @@ static fsdp_status unshard(fsdp_state *state)
 }
 
 /* Begin a recomputation: the unit is inside a checkpointed module, whose forward runs again in
- * backward. This does not change the recorded order of units. If s->run->tape is NULL, the unit is
- * also inside another checkpointed module, which is nested in the first one. The unit's forward
- * will then run once more, when the nested module is recomputed. */
+ * backward. A recomputation does not change the recorded order of units. Checkpointed modules may
+ * be nested. If s->run->tape is NULL, the outer module is being recomputed, and the unit is also
+ * inside the inner module. The unit's forward will run once more when the inner module is
+ * recomputed. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
     if (s->run->tape && state->hidden_calls)
@@ -153,8 +156,8 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units, except those that are held. Some units are still unsharded because a backward
- * was expected that will not run. A unit counts as kept if it was requested
+/* Reshard all units, except those that are held. Some units are unsharded only because they wait
+ * for a backward that will not run; reshard them, too. A unit counts as kept if it was requested
  * (fsdp_unit_unshard_async()) or if it stays unsharded after backward. Kept units are resharded
  * only if `also_kept` is true. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
@@ -185,8 +188,8 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* Some units may still wait for one of their modules, which did not run in this forward. End the
- * forward of these units. */
+/* A unit's forward ends when all its modules have run. If a module of a unit did not run in this
+ * forward, the unit is still waiting for the module. End the forward of all such units. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -228,8 +231,8 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    /* The forward has set to_flush. But if several tapes are in use, the backward of another tape
-     * may have ended since then and have cleared to_flush. So set it again. */
+    /* The forward of this tape has set to_flush. If another tape's backward has ended since that
+     * forward, it has cleared to_flush. So set it again. */
     c->to_flush = true;
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
@@ -343,8 +346,8 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* The pools move to the new device together with the first unit. They contain the kept copies of
- * all units, so drop these copies first. */
+/* The first unit that moves to the new device also moves the pools, in which no buffer may be
+ * taken. A kept copy is in a taken buffer. So first drop the kept copies of all units. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;

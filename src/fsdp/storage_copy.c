@@ -95,7 +95,8 @@ static fsdp_status write_copy(fsdp_copy_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     fsdp_copy_memory *m = copy_of(base);
-    /* If local tensors are in a file, reading one of them loads all of them. */
+    /* It is enough to begin a read of the first local tensor. If the local tensors are in a file,
+     * this loads all of them. */
     const fsdp_tensor *first = base->params[0]->local;
     if (m->is_gathered)
         return FSDP_OK;

@@ -164,7 +164,8 @@ static fsdp_status write_packed(packed_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     packed_memory *m = packed_of(base);
-    /* If local tensors are in a file, reading one of them loads all of them. */
+    /* It is enough to begin a read of the first local tensor. If the local tensors are in a file,
+     * this loads all of them. */
     const fsdp_tensor *first = base->params[0]->local;
     if (m->packed)
         return FSDP_OK;
@@ -240,8 +241,8 @@ static fsdp_status unshard(fsdp_param_memory *base)
 
 /* --- the memory and the storage --- */
 
-/* `show` is NULL: each rank has a private unpacked copy, which returns to its pool instead of being
- * hidden. */
+/* `show` is NULL because this memory cannot be hidden. Each rank has a private unpacked copy, and a
+ * reshard returns this copy to its pool. */
 const fsdp_param_memory_ops fsdp_memory_packed = {.bytes = sizeof(packed_memory),
                                                   .allocate = fsdp_param_memory_create_view,
                                                   .gather = gather,

@@ -3,9 +3,9 @@
 #include "src/fsdp/storage_master.h"
 #include "src/tensor/halved.h"
 
-/* Halves are used for sharded parameters. They are also used if there is only one rank and NO_SHARD
- * is not set. They are not used under NO_SHARD, or if all peers are replicas. In these two cases,
- * every rank has whole parameters of its own, and a gather casts them. */
+/* Halves are used if parameters are sharded, or if there is only one rank and NO_SHARD is not set.
+ * Under NO_SHARD, or if all peers are replicas, halves are not used: every rank has its own whole
+ * parameters, and a gather casts them. */
 static bool fits(const fsdp_param *p, fsdp_dtype dtype)
 {
     const fsdp_param_context *c = p->context;

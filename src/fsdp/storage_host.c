@@ -67,7 +67,8 @@ static fsdp_status begin_write(void *self)
         status = FSDP_ERR_NOMEM;
     if (status == FSDP_OK)
         status = fsdp_device_synchronize(c->device);
-    /* When fsdp_agree() returns, no rank reads the memory any more. */
+    /* Every rank calls fsdp_agree() after its last read of the shared buffer. So when fsdp_agree()
+     * returns, no rank is still reading the buffer. */
     status = fsdp_agree(c->group, status);
     if (status != FSDP_OK) {
         fsdp_free(h->unwanted);
@@ -92,7 +93,8 @@ static void end_write(void *self)
     fsdp_storage_set_data(h->param->local->storage, data_of(h));
     fsdp_free(h->unwanted);
     h->unwanted = NULL;
-    /* If a peer is lost, the next collective of the group returns the error. */
+    /* This function cannot return the error of the barrier. The next collective of the group
+     * returns that error. */
     if (fsdp_barrier(c->group) != FSDP_OK)
         return;
 }
@@ -211,9 +213,10 @@ const fsdp_param_storage fsdp_storage_host = {.name = "once per host",
                                               .create_local = create_local,
                                               .leave_local = leave_local};
 
-/* own_rows_of_copy is NULL, because an optimizer must not write the copy. During a write, the
- * `local` of every rank except the first is the private memory `unwanted`, which is zero at first.
- * An optimizer would compute wrong rows from these zeros and store them in the rank's copy. */
+/* own_rows_of_copy is NULL, because an optimizer must not write the copy. While a write is open,
+ * only the first rank's `local` has the parameter's values. On every other rank, `local` is the
+ * private memory `unwanted`, which contains zeros when the write begins. An optimizer would compute
+ * wrong rows from these zeros and store the wrong rows in the rank's copy. */
 const fsdp_param_storage fsdp_storage_host_cast = {.name = "once per host, cast",
                                                    .fits = fits_cast,
                                                    .unsharded = FSDP_MEMORY_COPY,

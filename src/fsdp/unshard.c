@@ -35,8 +35,9 @@ static void end_write(void *self)
     g->writers--;
 }
 
-/* Operations must not write the tensors that they read, because these are in a copy or in the
- * master buffer. */
+/* Refuse every write of an unsharded parameter. If the parameter is in a copy, the write would not
+ * change the master weights. If it is in a shared buffer, the write would change values that peers
+ * read. */
 static fsdp_status refuse_write(void *self)
 {
     const fsdp_param_group *g = self;
@@ -238,7 +239,8 @@ bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_
     case FSDP_RESHARD_DEFAULT:
         break;
     }
-    return !is_root; /* The root's backward begins directly after its forward. */
+    return !is_root; /* By default, the root stays unsharded: its backward begins directly after its
+                        forward. */
 }
 
 void fsdp_param_group_reshard(fsdp_param_group *g)
