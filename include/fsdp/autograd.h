@@ -86,7 +86,7 @@ FSDP_API void fsdp_scope_fail(fsdp_scope *scope, fsdp_status status);
 FSDP_API fsdp_device *fsdp_scope_device(const fsdp_scope *scope);
 FSDP_API const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *scope);
 /** Release a tensor that the scope owns before the scope is closed, to save memory. If backward
- * needs the tensor, the tape has a reference of its own. */
+ * needs the tensor, the tape has a reference of its own, and the tensor still exists. */
 FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 
 /** If `on` is true, make `tensor` a leaf: backward computes its gradient. If `on` is false, undo
@@ -206,8 +206,8 @@ FSDP_API fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p);
 /**
  * If x is float16 and has an infinite element, clamp all elements to [-64512, 64512] (finfo.max -
  * 1000, rounded), as transformers' T5Block does after each layer. Clamped elements get no gradient.
- * The result reuses x's memory if nothing else refers to x; do not read x afterwards. If x has
- * another dtype, the result is x itself.
+ * The result reuses x's memory if nothing else refers to x; do not read x afterwards. If x is not
+ * float16, the result is x itself.
  */
 FSDP_API fsdp_tensor *fsdp_clamp_infinite_(fsdp_scope *s, fsdp_tensor *x);
 /**
@@ -225,8 +225,8 @@ FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_
 
 /**
  * torch.Tensor.to(dtype): convert x, rounding to nearest even. Returns x itself if its dtype is
- * `dtype`. Backward converts the gradient back to x's dtype. If x is a leaf, backward instead adds
- * the gradient to the leaf's gradient without conversion.
+ * `dtype`. If x is not a leaf, backward converts the gradient back to x's dtype. If x is a leaf,
+ * backward adds the gradient to the leaf's gradient and does not convert it.
  * @param dtype float32, bfloat16 or float16
  */
 FSDP_API fsdp_tensor *fsdp_cast(fsdp_scope *s, fsdp_tensor *x, fsdp_dtype dtype);
@@ -241,9 +241,9 @@ typedef struct fsdp_attention_options {
     /** [n_sequences + 1] Sequence i has rows [kv_offsets[i], kv_offsets[i + 1]) of k and v. NULL:
      * equal to q_offsets. */
     const int32_t *kv_offsets;
-    /** [n_sequences] Sequence i ends before row kv_ends[i] of k and v. This is for k and v that
-     * have unused rows between sequences. NULL: each sequence ends where the next one begins. Must
-     * be NULL if gradients are needed. */
+    /** [n_sequences] Sequence i has rows [kv_offsets[i], kv_ends[i]) of k and v. This field is for
+     * k and v that have unused rows between the sequences. NULL: each sequence ends where the next
+     * one begins. Must be NULL if gradients are needed. */
     const int32_t *kv_ends;
     int64_t n_sequences;
     /** Mask the keys that come after the query. If a sequence has fewer queries than keys, its
@@ -289,9 +289,10 @@ FSDP_API fsdp_tensor *fsdp_rope(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *tabl
                                 const int32_t *positions, int64_t heads);
 
 /**
- * T5's relative position bias (Raffel et al. 2020, section 2.1). Each distance key - query in
- * (-span, span) belongs to a bucket. For each distance, look up the bucket's row of weight
- * [buckets, H].
+ * T5's relative position bias (Raffel et al. 2020, section 2.1). A distance is the position of a
+ * key minus the position of a query, and is in (-span, span). Each distance belongs to a bucket,
+ * and each bucket has a row of weight [buckets, H]. For each distance, look up the row of its
+ * bucket.
  *
  * @param bidirectional true in the encoder: half of the buckets are for keys after the query
  * @return [H, 2 * span - 1] float32
@@ -345,7 +346,7 @@ FSDP_API fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int3
                                        int64_t n);
 /**
  * Mean pooling. Row i of the result is the mean of rows [offsets[i], offsets[i + 1]) of x [T, D],
- * summed in float32. If there are no such rows, row i is zero.
+ * summed in float32. If offsets[i] equals offsets[i + 1], row i of the result is zeros.
  *
  * @param offsets [n + 1] ascending from 0 to T; in host memory, copied
  * @return [n, D]
@@ -358,7 +359,7 @@ enum {
 };
 /**
  * torch.chunk(x, n, dim=-1): split x along its last dimension into n equal parts, each contiguous.
- * If a part gets no gradient, its elements of x's gradient are 0.
+ * If backward has no gradient for a part, the gradient of x is 0 in the elements of that part.
  *
  * @param n   in [1, FSDP_MAX_CHUNKS]; the size of x's last dimension is a multiple of n
  * @param out [n] the parts; all NULL if the scope has failed

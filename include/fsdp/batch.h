@@ -31,9 +31,9 @@ typedef enum fsdp_task {
  * passes the batch on.
  *
  * Sequences are independent: attention stays within a sequence, and positions count from the start
- * of the sequence. A row that holds several documents is several sequences here. Every count,
- * including the number of rows, may be 0. A rank for which no data is left has a micro-batch
- * without rows and still takes part in the step.
+ * of the sequence. If a row that is packed into the batch holds several documents, each document is
+ * one sequence of the batch. Every count, including the number of rows, may be 0. A rank for which
+ * no data is left has a micro-batch without rows and still takes part in the step.
  */
 typedef struct fsdp_batch {
     fsdp_task task;
@@ -51,8 +51,8 @@ typedef struct fsdp_batch {
     const int32_t *token_type_ids; /**< [Ts] segment of each token, for BERT; NULL: all 0 */
     const int32_t *source_offsets; /**< [n + 1]; sequence i is input_ids[source_offsets[i] ..
                                         source_offsets[i + 1]) */
-    /** [Tt], for each sequence: decoder_start_token_id, followed by all its labels but the last.
-     * The id pad_token_id replaces FSDP_IGNORE_INDEX. */
+    /** [Tt], for each sequence: decoder_start_token_id, then all labels of the sequence but the
+     * last one. Where a label is FSDP_IGNORE_INDEX, the id is pad_token_id. */
     const int32_t *decoder_input_ids;
     /** SEQ2SEQ: [Tt], without the ignored labels at the end of each sequence. CAUSAL_LM: [Ts],
      * shifted by one token: the label of token i is what fsdp_batch_row.labels has for token i + 1.

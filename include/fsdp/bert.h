@@ -27,7 +27,8 @@ typedef struct fsdp_bert_config {
     int64_t num_labels; /**< number of classes: num_labels in the file, else the number of entries
                              of id2label in the file, else 2 */
     double hidden_dropout_prob, attention_probs_dropout_prob;
-    double classifier_dropout; /**< equals hidden_dropout_prob if the file has null */
+    double classifier_dropout; /**< if config.json has null, this field gets the value of
+                                  hidden_dropout_prob */
     double layer_norm_eps, initializer_range;
     int64_t pad_token_id; /**< the embedding of this id gets no gradient; -1: there is no such id */
     fsdp_hidden_act hidden_act;

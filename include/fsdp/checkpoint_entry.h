@@ -35,7 +35,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_dtype(const fsdp_chec
 /**
  * Check that `entry` has exactly the shape `shape`.
  * @param shape [ndim]
- * @return FSDP_ERR_FORMAT if the shapes differ. The message has file, tensor and both shapes
+ * @return FSDP_ERR_FORMAT if the shapes differ. The message gives the file, the tensor and both
+ *         shapes
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_entry_check_shape(
     const fsdp_checkpoint_entry *entry, const int64_t *shape, int ndim);

@@ -139,8 +139,8 @@ typedef enum fsdp_comm_kind {
  * Static storage. */
 FSDP_API const char *fsdp_comm_kind_name(fsdp_comm_kind kind);
 
-/** What this rank has done in one group since the group was created. Groups that the group was
- * split into have their own counters. */
+/** What this rank has done in one group since the group was created. If the group was split, each
+ * of the new groups has counters of its own. */
 typedef struct fsdp_comm_counters {
     uint64_t calls[FSDP_KIND_COUNT];         /**< number of collectives; an all-gather is counted
                                                   when its result is read */

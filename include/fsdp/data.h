@@ -58,8 +58,8 @@ typedef struct fsdp_dataset_ops {
     /** Called instead of `get`, for datasets whose examples differ between epochs. The result must
      * be a function of `index` and `draw` alone. NULL: examples are the same in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
-    /** Get the source and the target of example `index` as texts, which the caller frees with
-     * fsdp_text_free(). NULL: the dataset has no texts. */
+    /** Get the text of the source and the text of the target of example `index`. The caller frees
+     * both with fsdp_text_free(). NULL: the dataset has no text. */
     fsdp_status (*texts)(void *self, int64_t index, char **source, char **target);
     /** Free `self`. NULL: nothing to free. */
     void (*close)(void *self);
@@ -85,11 +85,12 @@ typedef enum fsdp_cleaning {
 /**
  * Which rows of a file the dataset has: datasets.load_dataset(..., split=...).
  *
- * If the folder of a CSV file has the lists all_train.txt and all_val.txt, they decide. A row is
- * for training if its `title`, without spaces, is a line of all_train.txt. It is for validation if
- * that is a line of all_val.txt. (WikiHow's authors published these lists, and Hugging Face's
- * dataset script downloads them.) If there are no lists, or if the file is not CSV, the last sixth
- * of the rows, rounded up, is for validation, and all other rows are for training.
+ * If the folder of a CSV file has the lists all_train.txt and all_val.txt, the rows are split by
+ * these lists. Take a row's `title` and remove its spaces. If the result is a line of
+ * all_train.txt, the row is for training. If the result is a line of all_val.txt, the row is for
+ * validation. (WikiHow's authors published these lists, and Hugging Face's dataset script downloads
+ * them.) If there are no lists, or if the file is not CSV, the last sixth of the rows, rounded up,
+ * is for validation, and all other rows are for training.
  */
 typedef enum fsdp_split {
     FSDP_SPLIT_ALL,
@@ -123,9 +124,9 @@ typedef struct fsdp_span_corruption {
  * @param noise          NULL: defaults
  * @param inputs_length  number of tokens that the input shall have, including </s>
  * @param tokens_length  out: number of tokens of the piece. If several numbers give an input of
- *                       inputs_length tokens, this is the largest of them. There is one exception:
- *                       at density 0.5, if the target of such a piece would be longer than the
- *                       input, this is one less
+ *                       inputs_length tokens, the result is the largest of these numbers. There is
+ *                       one exception, at density 0.5: if a piece of that many tokens would have a
+ *                       target longer than its input, the result is one less
  * @param targets_length out: number of tokens of the piece's target, including </s>; may be NULL
  * @param spans          out: number of spans, which is also the number of sentinels in the input
  *                       and in the target. May be NULL
@@ -152,9 +153,10 @@ typedef struct fsdp_dataset_options {
     int max_target_length; /**< SEQ2SEQ: the largest number of tokens of a target, including </s>;
                                 longer targets are cut. 0 means 150 for texts, and no limit for rows
                                 of ids */
-    /** SEQ2SEQ, rows of ids: the model's id of </s>. If a list of ids ends with this id and is too
-     * long, it is cut, and its last remaining id is then replaced by </s>. So it ends with </s>, as
-     * a cut text does. 0: the tokenizer's </s>, if there is a tokenizer. */
+    /** SEQ2SEQ, rows of ids: the model's id of </s>. If a list of ids is too long and ends with
+     * this id, the list is cut, and this id replaces the last id that remains. So the cut list
+     * still ends with </s>, as a cut text does. 0: the tokenizer's </s>, if there is a
+     * tokenizer. */
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
     /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows are cut. 0
@@ -288,8 +290,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dataset_create(const fsdp_dataset_ops 
 /** Accepts NULL. Destroy all loaders that use the dataset first. */
 FSDP_API void fsdp_dataset_close(fsdp_dataset *dataset);
 
-/** Get a human-readable text that lists the unused keys of JSON lines, each with the first line
- * that has it. NULL if all keys are used. The dataset owns the text. */
+/** Get a human-readable text that lists the unused keys of JSON lines. For each key, it gives the
+ * number of the first line that has the key. NULL if all keys are used. The dataset owns the
+ * text. */
 FSDP_API const char *fsdp_dataset_note(const fsdp_dataset *dataset);
 
 /** Return the number of examples. */
@@ -336,11 +339,11 @@ typedef struct fsdp_mixture_part {
 /**
  * Create one dataset from several, each with its own rate (seqio's Mixture).
  *
- * An epoch of the mixture has as many examples as all parts together. A part supplies the share of
- * them that its weight determines, rounded to whole examples and spread evenly over the indices of
- * the mixture. A part supplies all of its own examples once before it supplies one of them again.
- * Each time it begins again, the order of its examples is a new one. The example at an index of the
- * mixture is a function of the index and the draw.
+ * An epoch of the mixture has as many examples as all parts together. Each part supplies a share of
+ * these examples, which its weight determines. The share is rounded to whole examples, and these
+ * are spread evenly over the indices of the mixture. A part supplies all of its own examples once
+ * before it supplies one of them again. Each time it begins again, the order of its examples is a
+ * new one. The example at an index of the mixture is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: in every epoch of a part, its examples keep their order
@@ -409,7 +412,7 @@ FSDP_API int64_t fsdp_sampler_order(const fsdp_sampler *sampler, int64_t epoch, 
  * Get the indices of the examples that this rank uses in a micro-step.
  *
  * @param step       in [0, steps)
- * @param micro_step in [0, A)
+ * @param micro_step in [0, A); A is `accumulation` of the sampler
  * @param indices    out: [batch_size]
  * @return the number of examples, 0 to batch_size
  */
@@ -441,7 +444,7 @@ typedef struct fsdp_loader_options {
                                    DataLoader */
 } fsdp_loader_options;
 
-/** Gives the batches of one rank in order. They do not depend on the number of workers. */
+/** Gives the batches of one rank in order. The batches do not depend on the number of workers. */
 typedef struct fsdp_loader fsdp_loader;
 
 /**
@@ -467,9 +470,9 @@ FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step)
 /**
  * Get the next micro-batch. Its seed, epoch, step (over all epochs) and micro_batch are set.
  *
- * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. Set to NULL at
- *            the end of the epoch, and then until the next fsdp_loader_set_epoch() or
- *            fsdp_loader_seek().
+ * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. At the end of
+ *            the epoch, *out is NULL, and it stays NULL in all calls until the next
+ *            fsdp_loader_set_epoch() or fsdp_loader_seek().
  * @return the error that occurred while the batch was prepared, with file and line. Further calls
  *         return the same error until the next fsdp_loader_set_epoch() or fsdp_loader_seek()
  */

@@ -3,12 +3,12 @@
  * fully_shard: shard parameters, gradients and optimizer state over ranks, as PyTorch's FSDP2 does.
  *
  * fsdp_fully_shard() makes a module a unit. The unit has the parameters of the module and of all
- * modules below it, except those that units inside it have. These parameters are gathered together
- * before the module's forward and again before its backward, and are freed afterwards. Their
- * gradients are reduced together. Call fsdp_fully_shard() bottom up: first for the blocks, then for
- * the root.
+ * modules below it, except the parameters that belong to units inside the module. These parameters
+ * are gathered together before the module's forward and again before its backward, and are freed
+ * afterwards. Their gradients are reduced together. Call fsdp_fully_shard() bottom up: first for
+ * the blocks, then for the root.
  *
- * Every fsdp_module_call() of the module gathers the unit, even if the call runs another function
+ * Every fsdp_module_call() of the module gathers the unit, even if the call runs a function other
  * than the module's own forward. (In PyTorch, this needs register_fsdp_forward_method().)
  */
 #pragma once
@@ -133,12 +133,12 @@ typedef enum fsdp_backward_prefetch {
 
 /** Which unit forward gathers ahead of time when it enters a unit. */
 typedef enum fsdp_forward_prefetch {
-    FSDP_FORWARD_IMPLICIT, /**< the unit that came next in the previous forward, as long as the
-                              order of units has not changed */
+    FSDP_FORWARD_IMPLICIT, /**< the unit that came after the present unit in the previous forward,
+                              as long as the order of units has not changed */
     /** FSDP1's forward_prefetch=True. This is FSDP_FORWARD_IMPLICIT, but every iteration must enter
-     * the same units in the same order as the first iteration. If a forward enters another unit, it
-     * returns FSDP_ERR_STATE before it communicates. If units are missing, backward returns
-     * FSDP_ERR_STATE. */
+     * the same units in the same order as the first iteration. If a forward enters a unit out of
+     * this order, the forward returns FSDP_ERR_STATE before it communicates. If an iteration enters
+     * fewer units than the first one, its backward returns FSDP_ERR_STATE. */
     FSDP_FORWARD_STRICT,
     FSDP_FORWARD_NONE, /**< no unit */
 } fsdp_forward_prefetch;
@@ -168,11 +168,12 @@ typedef struct fsdp_fully_shard_options {
      * gradients are summed over them, too. NULL: parameters are sharded over all ranks of `group`.
      */
     const fsdp_device_mesh *mesh;
-    /** Experimental. Chooses the dimension along which each parameter is sharded. NULL: Shard(0)
-     * for all. A parameter that is not sharded along dimension 0 differs from others in three ways.
-     * It is gathered into a copy, even in float32. fsdp_clip_grad_norm() adds up its gradient rank
-     * by rank, and not row by row, so the last bits of the norm depend on the number of ranks.
-     * Adafactor needs whole rows and refuses the parameter. */
+    /** Experimental. Chooses the dimension along which each parameter is sharded. NULL: all
+     * parameters are sharded along dimension 0. A parameter that is sharded along another dimension
+     * differs from these parameters in three ways. It is gathered into a copy, even in float32.
+     * fsdp_clip_grad_norm() adds up its gradient rank by rank, and not row by row, so the last bits
+     * of the norm depend on the number of ranks. Adafactor needs whole rows and refuses the
+     * parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
     /** [n_ignored_params] parameters that no unit will have. Every rank holds these parameters
@@ -213,12 +214,12 @@ typedef struct fsdp_fully_shard_options {
  *                NULL or has the ranks of the mesh
  * @param device  this rank's device; all units of a tree use the same device and group
  * @param options copied; NULL: all defaults
- * @return FSDP_ERR_INVALID if `module` is a unit already; if a unit that is not inside `module` has
- *         one of its parameters (the message names both); if the mesh does not have the number of
- *         ranks that `group` has, or has more than 2 dimensions; or if reshard_ranks is not a
- *         divisor of the number of ranks. FSDP_ERR_UNSUPPORTED for a dtype that fsdp_mp_policy does
- *         not allow. FSDP_ERR_STATE if a module around `module` is a unit, or if a unit inside
- *         `module` has run already
+ * @return FSDP_ERR_INVALID if `module` is a unit already; if a parameter of `module` belongs to a
+ *         unit that is not inside `module` (the message names the parameter and the unit); if the
+ *         mesh and `group` have different numbers of ranks, or if the mesh has more than 2
+ *         dimensions; or if reshard_ranks is not a divisor of the number of ranks.
+ *         FSDP_ERR_UNSUPPORTED for a dtype that fsdp_mp_policy does not allow. FSDP_ERR_STATE if a
+ *         module around `module` is a unit, or if a unit inside `module` has run already
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_group *group,
                                                       fsdp_device *device,
@@ -273,8 +274,8 @@ typedef struct fsdp_unit_info {
     fsdp_backward_prefetch backward_prefetch; /**< option of the outermost unit, for all units */
     fsdp_forward_prefetch forward_prefetch;   /**< option of the outermost unit, for all units */
     bool limit_all_gathers;                   /**< option of the outermost unit, for all units */
-    /** Numbers of modules that fsdp_set_modules_to_forward_prefetch() and
-     * fsdp_set_modules_to_backward_prefetch() have set. */
+    /** How many modules were passed to the last fsdp_set_modules_to_forward_prefetch() and the last
+     * fsdp_set_modules_to_backward_prefetch() for this unit. */
     size_t n_forward_prefetch, n_backward_prefetch;
     bool requires_gradient_sync; /**< value set by fsdp_set_requires_gradient_sync(); false within
                                     no_sync */
@@ -318,8 +319,9 @@ typedef enum fsdp_wrap_kind {
 } fsdp_wrap_kind;
 
 /**
- * A function that returns true if `module` becomes a unit. fsdp_auto_wrap() calls it for every
- * module below the root, children before parents. The result must be the same on every rank.
+ * A function that decides whether `module` becomes a unit: if so, it returns true. fsdp_auto_wrap()
+ * calls this function for every module below the root, children before parents. The result must be
+ * the same on every rank.
  * @param path    dotted path of the module below the root
  * @param options in: the root's options; out: the options of this unit
  */
@@ -329,15 +331,15 @@ typedef bool fsdp_wrap_fn(const char *path, const fsdp_module *module, void *arg
 /**
  * A function that sets the options of one unit, as in fully_shard(layer, mp_policy=...).
  * fsdp_auto_wrap() calls this function for the root (with path "") and for every module that the
- * policy has chosen. This is the same for every kind of policy. The function must set the same
- * options on every rank.
+ * policy has chosen, whatever the kind of the policy. The function must set the same options on
+ * every rank.
  * @param options in: the root's options; out: the options of this unit
  */
 typedef void fsdp_unit_options_fn(const char *path, const fsdp_module *module, void *arg,
                                   fsdp_fully_shard_options *options);
 
-/** How fsdp_auto_wrap() chooses the modules that become units. Each comment says for which `kind` a
- * field is used. */
+/** How fsdp_auto_wrap() chooses the modules that become units. The comment of each field says for
+ * which `kind` the field is used. */
 typedef struct fsdp_wrap_policy {
     fsdp_wrap_kind kind;
     /** For FSDP_WRAP_TRANSFORMER: names of the classes whose modules become units, NULL-terminated.
@@ -557,9 +559,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
- * array. They replace the unit that forward_prefetch would choose. `modules` may be long, but
- * unless no_limit_all_gathers is set, only two units are gathered ahead at a time, and the others
- * wait. If a unit was gathered ahead and did not run, it is freed at the end of the forward.
+ * array. The unit that forward_prefetch would choose is then not gathered ahead. `modules` may be
+ * long. But unless no_limit_all_gathers is set, only two units are gathered ahead at a time, and
+ * the other units of the array wait. If a unit was gathered ahead and did not run, it is freed at
+ * the end of the forward.
  * @param modules [n] units of the same tree; copied. n == 0: forward_prefetch chooses again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
@@ -691,7 +694,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_summon_full_params_begin(
 FSDP_API fsdp_tensor *fsdp_full_params_get(const fsdp_full_params *full,
                                            const fsdp_parameter *parameter);
 /** Get this rank's copy of the whole gradient, contiguous, to read and write. NULL if
- * fsdp_full_params_get() returns NULL, if the parameter has no gradient, or without with_grads.
+ * fsdp_full_params_get() returns NULL, if the parameter has no gradient, or if with_grads is false.
  * Borrowed. */
 FSDP_API fsdp_tensor *fsdp_full_params_grad(const fsdp_full_params *full,
                                             const fsdp_parameter *parameter);

@@ -29,7 +29,7 @@ typedef struct fsdp_safetensors fsdp_safetensors;
  *
  * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
  *             shortened while it is open.
- * @return FSDP_ERR_FORMAT if the header is wrong; the message has path and tensor.
+ * @return FSDP_ERR_FORMAT if the header is wrong; the message names the file and the tensor.
  *         FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_open(const char *path,
@@ -82,7 +82,7 @@ FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_at(const fsdp_checkpoint_r
 FSDP_API const fsdp_checkpoint_entry *fsdp_checkpoint_find(const fsdp_checkpoint_reader *reader,
                                                            const char *name);
 /** Like fsdp_checkpoint_find(), but returns FSDP_ERR_NOT_FOUND if there is no such entry. The
- * message has path and tensor. */
+ * message names the file and the tensor. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_get(const fsdp_checkpoint_reader *reader,
                                                          const char *name,
                                                          const fsdp_checkpoint_entry **entry);
@@ -99,8 +99,8 @@ typedef struct fsdp_safetensors_spec {
     int ndim;               /**< 0: a scalar */
 } fsdp_safetensors_spec;
 
-/** A file that is being written. Its layout is fixed at the start; data may be written in any order
- * and in pieces of any size. */
+/** A file that is being written. The place of each tensor in the file is fixed at the start, so
+ * data may be written in any order and in pieces of any size. */
 typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
 
 /**
@@ -113,8 +113,8 @@ typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
  * @param writer out: owned by the caller, ended by fsdp_safetensors_writer_finish() or
  *               fsdp_safetensors_writer_discard(). Until fsdp_safetensors_writer_finish(), an
  *               existing file `path` is unchanged
- * @return FSDP_ERR_INVALID if a tensor is invalid; the message has its name. FSDP_ERR_IO if the
- *         disk is full; the message has path and size
+ * @return FSDP_ERR_INVALID if a tensor is invalid; the message names the tensor. FSDP_ERR_IO if the
+ *         disk is full; the message gives the path and the size of the file
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_safetensors_writer_create(const char *path, const fsdp_safetensors_spec *specs, size_t n,
@@ -132,9 +132,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_write(fsdp_safetens
                                                                    const void *data, size_t bytes);
 
 /**
- * Check that every byte was written, sync the file, and rename it to `path`. `writer` is freed in
- * any case. After a failure, the new file is deleted.
- * @return FSDP_ERR_STATE if a tensor is incomplete; the message has the first such tensor.
+ * Check that every byte was written, sync the file, and rename it to `path`. `writer` is always
+ * freed, also after a failure. After a failure, the new file is deleted, too.
+ * @return FSDP_ERR_STATE if a tensor is incomplete; the message names the first incomplete tensor.
  *         FSDP_ERR_IO
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status

@@ -111,11 +111,11 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
  * "exp_avg_sq" instead. The state of every parameter has "RMS", the parameter's root mean square
  * before the latest step. With beta1, it also has "exp_avg".
  *
- * "exp_avg_sq_row" is sharded like the parameter. "exp_avg_sq_col" depends on the number of
- * dimensions. The ranks share the rows of a parameter with two dimensions, so its "exp_avg_sq_col"
- * is the same on every rank (Replicate). If a parameter has three or more dimensions, each rank has
- * some of its matrices as a whole, and "exp_avg_sq_col" is sharded like the parameter. "RMS" is an
- * ordinary scalar.
+ * "exp_avg_sq_row" is sharded like the parameter. Whether "exp_avg_sq_col" is sharded depends on
+ * the number of dimensions of the parameter. A parameter with two dimensions is one matrix, whose
+ * rows are split over the ranks. So its "exp_avg_sq_col" is the same on every rank (Replicate). If
+ * a parameter has three or more dimensions, each rank has some of its matrices as a whole, and
+ * "exp_avg_sq_col" is sharded like the parameter. "RMS" is an ordinary scalar.
  *
  * Means of whole tensors are computed in double. The order of the additions depends only on the
  * shapes, so the means have the same bits at any world size. A step needs two gathers for each
@@ -234,7 +234,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *op
 /** @name Learning rate schedules @{ */
 /** Kinds of learning rate schedules. fsdp_lr_schedule has the formulas. */
 typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,           /**< StepLR: after each step_size units, lr is multiplied by gamma */
+    FSDP_LR_STEP,           /**< StepLR: lr is multiplied by gamma after every `step_size` times
+                               `unit_steps` steps */
     FSDP_LR_LINEAR,         /**< a straight line from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
     FSDP_LR_CONSTANT,       /**< always lr */

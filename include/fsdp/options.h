@@ -2,7 +2,7 @@
  * @file
  * Parses the arguments of a program, like Python's argparse. A table describes each option once.
  * Flags, YAML keys, environment variables, --help, --print-config and the checks are derived from
- * it.
+ * the table.
  *
  * A command has a struct for its values, and a table that gives the place of each option in the
  * struct:
@@ -43,9 +43,9 @@
  *
  * Most errors are FSDP_ERR_INVALID. An option with `instead` gives FSDP_ERR_UNSUPPORTED. A YAML
  * file that cannot be read gives FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT or FSDP_ERR_IO. The message
- * has the option, where it was given, its value and the allowed values. For an unknown name, the
- * message suggests the nearest known one. The caller prints errors. It also prints the help or the
- * configuration if fsdp_options_requested_action() returns FSDP_OPTIONS_HELP or
+ * names the option and says where it was given, its value and the allowed values. For an unknown
+ * name, the message suggests the nearest known one. The caller prints errors. It also prints the
+ * help or the configuration if fsdp_options_requested_action() returns FSDP_OPTIONS_HELP or
  * FSDP_OPTIONS_PRINT_CONFIG.
  */
 #pragma once
@@ -72,7 +72,7 @@ typedef enum fsdp_option_type {
     FSDP_OPTION_SIZE,        /**< int64_t bytes: 4096, 8GiB, 512MB, 1.5g. KB, MB, GB, TB are powers
                                   of 1000; K, M, G, T and KiB, MiB, GiB, TiB are powers of 1024 */
     FSDP_OPTION_BOOL_OR_INT, /**< int: 0 for false, 1 for true, or a larger number within `bounds`.
-                                  If there are choices, -1 - i is choices[i] */
+                                  If `choices` is set, the value -1 - i means choices[i] */
     /** fsdp_option_list: a,b,c (spaces around items are ignored) or a YAML sequence. If several
      * lists are given, only the last one counts */
     FSDP_OPTION_LIST,
@@ -151,7 +151,8 @@ typedef struct fsdp_option {
                         as its value */
     /** BOOL: if a file or an environment variable sets the option `name` to false, the option
      * counts as not given. This is for options that other tools always write, even if they are
-     * false. A file that has `no-name: true` does give false */
+     * false. But if the file has `no-name: true`, the option counts as given, with the value
+     * false */
     bool false_is_silence;
     bool hidden; /**< not shown by --help, but errors may suggest it */
 } fsdp_option;
@@ -225,10 +226,10 @@ FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
 /**
  * Return true if the user asks for what the option does. This depends on where its value is from:
  * - a file: true, unless the value is the option's default. Files of other tools list every option,
- *   so a default in a file asks for nothing.
- * - a flag: true, with one exception. If the value is the option's default, a flag asks for nothing
- *   if the option is a switch, or if the default is 0 or empty and the type is neither CHOICE nor
- *   DTYPE.
+ *   so a default in a file does not mean that the user asks for the option.
+ * - a flag: true, with two exceptions. The result is false if the option is a switch and the value
+ *   is its default. The result is also false if the value is the option's default, this default is
+ *   0 or empty, and the type is neither CHOICE nor DTYPE.
  * - an environment variable: always false.
  */
 FSDP_API bool fsdp_options_asked_for(const fsdp_options *options, const char *name);
@@ -243,10 +244,10 @@ FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count)
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
 /** Make the text of --print-config: YAML that gives the same values when --config reads it. Behind
  * each value, a comment says where the value came from. The line of an option that was not given is
- * a comment as a whole, so that --config does not read it. If --config read it, the option would
- * count as given, and could contradict another option from which it had been derived. At the end,
- * the text lists options that were given but have no effect. Free the text with fsdp_text_free().
- * NULL when out of memory. */
+ * a comment as a whole, so that --config does not read it. (If --config read the line, the option
+ * would count as given. But its value may have been derived from another option, and the two could
+ * contradict each other.) At the end, the text lists options that were given but have no effect.
+ * Free the text with fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp

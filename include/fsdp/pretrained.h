@@ -24,19 +24,20 @@ extern "C" {
 typedef struct fsdp_load_options {
     /** transformers' base_model_prefix, e.g. "bert". A model with a head has a submodule of this
      * name, which is the model without its head. So a tensor that is called "bert.x" in the file of
-     * a model with a head is called "x" in the file of a model without a head. The module may be of
-     * one kind and the file of the other. Therefore, if the file has no tensor "bert.x", parameter
-     * "bert.x" is read from tensor "x". If the file has no tensor "x", parameter "x" is read from
-     * tensor "bert.x". NULL: no prefix. */
+     * a model with a head is called "x" in the file of a model without a head. The module may have
+     * a head although the file has none, or the other way round. Therefore, if the file has no
+     * tensor "bert.x", parameter "bert.x" is read from tensor "x". If the file has no tensor "x",
+     * parameter "x" is read from tensor "bert.x". NULL: no prefix. */
     const char *base_prefix;
     /** Paths of modules, e.g. "classifier" for a new head. If the file has no tensor for a
-     * parameter of such a module, the parameter is drawn at random. NULL-terminated; NULL: none. */
+     * parameter of such a module, the parameter is initialised at random. NULL-terminated; NULL:
+     * none. */
     const char *const *fresh_modules;
-    uint64_t seed; /**< seed of parameters that are drawn; fsdp_module_init() gives the same
-                        values */
-    /** Like from_pretrained(ignore_mismatched_sizes=True): if a parameter's tensor in the file has
-     * another shape, draw the parameter at random and list it as mismatched. Default: such a tensor
-     * is an error. */
+    uint64_t seed; /**< seed of parameters that are initialised at random; for the same seed,
+                        fsdp_module_init() gives the same values */
+    /** Like from_pretrained(ignore_mismatched_sizes=True): if a parameter's tensor in the file does
+     * not have the parameter's shape, initialise the parameter at random and list its name in
+     * fsdp_load_report.mismatched. Default: such a tensor is an error. */
     bool ignore_mismatched_sizes;
 } fsdp_load_options;
 
@@ -55,11 +56,12 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
 
 /**
  * Read every parameter of `module` from a checkpoint. Values are converted to the parameter's
- * dtype. But a frozen parameter of a unit gets the dtype that it has in the checkpoint. A rank
- * reads only the rows that it needs for its own part of a parameter. In the checkpoint, the tensor
- * of a parameter may have any of the parameter's names, with or without options->base_prefix. As in
- * transformers, the weight and the bias of a LayerNorm may have their old names, gamma and beta. If
- * the checkpoint has several tensors for a tied parameter, their values must be equal.
+ * dtype, with one exception: a frozen parameter of a unit gets the dtype that its tensor has in the
+ * checkpoint. A rank reads only the rows that it needs for its own part of a parameter. In the
+ * checkpoint, the tensor of a parameter may have any of the parameter's names, with or without
+ * options->base_prefix. As in transformers, the weight and the bias of a LayerNorm may have their
+ * old names, gamma and beta. If the checkpoint has several tensors for a tied parameter, their
+ * values must be equal.
  *
  * Collective. Everything is checked on every rank before the first value changes: if one rank
  * fails, all fail and the module is unchanged.
@@ -68,10 +70,10 @@ FSDP_API void fsdp_load_report_free(fsdp_load_report *report);
  * @param options NULL: all defaults
  * @param report  out: freed with fsdp_load_report_free(); NULL if not wanted. The report does not
  *                list buffers that old versions of transformers saved with the weights.
- * @return FSDP_ERR_NOT_FOUND if the file has no tensor for a parameter; FSDP_ERR_FORMAT if a tensor
- *         has another shape than its parameter, or if the tensors of a tied parameter differ;
- *         FSDP_ERR_UNSUPPORTED if a tensor's dtype is not floating-point; FSDP_ERR_STATE if the
- *         module has no memory. The message has the name of the parameter or tensor.
+ * @return FSDP_ERR_NOT_FOUND if the file has no tensor for a parameter; FSDP_ERR_FORMAT if the
+ *         shapes of a tensor and its parameter differ, or if the tensors of a tied parameter
+ *         differ; FSDP_ERR_UNSUPPORTED if a tensor's dtype is not floating-point; FSDP_ERR_STATE if
+ *         the module has no memory. The message names the parameter or tensor.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_load(fsdp_module *module,
                                                       const fsdp_checkpoint_reader *reader,
@@ -141,10 +143,10 @@ typedef struct fsdp_pretrained {
  * @param name        a directory, or a hub name ("t5-base", "org/name") in the local Hugging Face
  *                    cache: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
- * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then draws
- *                    all parameters
+ * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then
+ *                    initialises all parameters at random
  * @param pretrained  out: owned by the caller, ended by fsdp_pretrained_close()
- * @return FSDP_ERR_NOT_FOUND if the model or one of its files is missing; the message has the
+ * @return FSDP_ERR_NOT_FOUND if the model or one of its files is missing; the message names the
  *         folders that were searched. Also the errors of fsdp_model_config_read() and
  *         fsdp_checkpoint_open()
  */
@@ -155,8 +157,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool
  * module may be sharded. Collective.
  *
  * @param group  the ranks that load; NULL: this rank alone
- * @param seed   seed of parameters that are drawn: those of a new head, or all parameters with
- *               from_config
+ * @param seed   seed of parameters that are initialised at random: those of a new head, or all
+ *               parameters if the model was opened with from_config
  * @param report out: freed with fsdp_load_report_free(); empty with from_config; NULL if not wanted
  * @return as fsdp_module_load()
  */

@@ -33,8 +33,9 @@ typedef struct fsdp_profile_options {
     int64_t first_step; /**< first step of the window; the first call of fsdp_profile_step_begin()
                              begins step 0 */
     int64_t n_steps;    /**< number of steps in the window; 0: 3 */
-    size_t max_events;  /**< number of events (96 bytes each) that each rank keeps for the file: the
-                             newest ones; 0: 65536. The times by category include all events. */
+    size_t max_events;  /**< number of events (96 bytes each) that each rank keeps for the file; 0:
+                             65536. If there are more events, only the newest ones are kept. The
+                             times by category include all events. */
 } fsdp_profile_options;
 
 /** Time of one category. Categories do not overlap. The last row is the whole step: the sum of all
@@ -46,8 +47,8 @@ typedef struct fsdp_profile_row {
     double ms;        /**< wall-clock time of the category in one step, in ms, as the mean over
                            steps and ranks */
     double share;     /**< ms as a fraction of the step's ms, 0 to 1 */
-    double cpu_ms;    /**< CPU time of the thread that runs the steps, otherwise like ms; other
-                           processes do not affect it */
+    double cpu_ms;    /**< like ms, but CPU time of the thread that runs the steps instead of
+                           wall-clock time; other processes do not affect CPU time */
     double cpu_share; /**< cpu_ms as a fraction of the step's cpu_ms, 0 to 1 */
 } fsdp_profile_row;
 

@@ -27,8 +27,8 @@ typedef enum fsdp_progress_colour {
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
-    FSDP_PROGRESS_LINES, /**< print a line when another tenth of the steps is done, but not within 3
-                              s of the last line. Also print a line after 30 s without one */
+    FSDP_PROGRESS_LINES, /**< print a line when another tenth of the steps is done since the last
+                              line, but at least 3 s and at most about 30 s after that line */
     FSDP_PROGRESS_OFF,   /**< print nothing; for ranks other than 0 */
 } fsdp_progress_style;
 
@@ -54,9 +54,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_op
                                                           fsdp_progress **progress);
 /** Draw the last state, end the line and free the bar. Accepts NULL. */
 FSDP_API void fsdp_progress_destroy(fsdp_progress *progress);
-/** Advance the bar by `steps`. The format `postfix`, e.g. "loss=%.3f", gives a text that is shown
- * at the end of the bar. NULL: the text of the last call stays. Has no effect if `progress` is
- * NULL. */
+/** Advance the bar by `steps`. `postfix` is the format of a text that is shown at the end of the
+ * bar, e.g. "loss=%.3f". If `postfix` is NULL, the text of the last call stays. Has no effect if
+ * `progress` is NULL. */
 FSDP_API FSDP_PRINTF(3, 4) void fsdp_progress_update(fsdp_progress *progress, int64_t steps,
                                                      const char *postfix, ...);
 /** Print a line above the bar, like tqdm.write(). A newline is added. */

@@ -101,7 +101,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_add(fsdp_state_dict *dict, const char *key,
                                                          const fsdp_state_dict *part);
 /** *part = dict[key]: create a state dict of the items whose first key is `key`, without that key.
- * If there are none, it is empty. Both dicts then refer to the same tensors. */
+ * If no item has the key, the new dict is empty. Both dicts then refer to the same tensors. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_part(const fsdp_state_dict *dict,
                                                           const char *key, fsdp_state_dict **part);
 /** @} */
@@ -157,13 +157,13 @@ typedef struct fsdp_state_dict_options {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_get_model_state_dict(
     fsdp_module *module, const fsdp_state_dict_options *options, fsdp_state_dict **dict);
 /**
- * Get the state of an optimizer and the options of its parameter groups. For example, these are
- * names of items: "state.<fqn>.exp_avg", "state.<fqn>.step", and "param_groups.0.lr" or, with
+ * Get the state of an optimizer and the options of its parameter groups. Examples of the names of
+ * items are "state.<fqn>.exp_avg", "state.<fqn>.step", and "param_groups.0.lr" or, with
  * flatten_optimizer_state_dict, "param_groups.<fqn>.lr". <fqn> is the name of a parameter in
- * `module`. If the parameter is tied, it is the first of its names. "step" is a float32 scalar, or
- * an int for Adafactor. It is a copy: a change of the item does not change the optimizer. SGD has
- * no "step". If the optimizer has taken no step yet, this function creates the optimizer's state
- * with zeros, as PyTorch does, so that values can be loaded into the state.
+ * `module`. If the parameter is tied, <fqn> is the first of its names. "step" is a float32 scalar,
+ * or an int for Adafactor. The item "step" is a copy: if it is changed, the optimizer does not
+ * change. SGD has no "step". If the optimizer has taken no step yet, this function creates the
+ * optimizer's state with zeros, as PyTorch does, so that values can be loaded into the state.
  *
  * @return FSDP_ERR_INVALID if `module` does not have a parameter of the optimizer, or for
  *         rank0_only without full_state_dict
@@ -234,13 +234,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_state_dict(fsdp_module *module,
                                                          const fsdp_state_dict_options *options,
                                                          fsdp_incompatible_keys *keys);
 
-/** A function that fsdp_state_dict_stream() calls on rank 0 for each item. The item's tensor is
- * whole. It is borrowed for the call. */
+/** A function that fsdp_state_dict_stream() calls on rank 0 for each item. If the item is a tensor,
+ * `entry` has the whole tensor. `entry` is borrowed for the call. */
 typedef fsdp_status fsdp_state_dict_stream_fn(const fsdp_state_entry *entry, void *arg);
 /**
- * Pass each item of a state dict to `consume` on rank 0, in order. A tensor is gathered just
- * before, so only one whole tensor is in memory at a time. Collective. If `consume` fails, the call
- * fails on all ranks.
+ * Pass each item of a state dict to `consume` on rank 0, in order. Each tensor is gathered just
+ * before it is passed to `consume`, so only one whole tensor is in memory at a time. Collective. If
+ * `consume` fails, the call fails on all ranks.
  * @param dict  a sharded state dict, with the same names on all ranks
  * @param group NULL: this rank alone
  */
@@ -327,7 +327,7 @@ FSDP_API bool fsdp_async_save_done(fsdp_async_save *save);
  * Future.result(): wait until the checkpoint is complete. Collective. If the save has failed on one
  * rank, this function fails on all ranks and the checkpoint is deleted. It may be called several
  * times.
- * @return FSDP_ERR_IO; the message has the file and the cause
+ * @return FSDP_ERR_IO; the message gives the file and the cause
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_async_save_wait(fsdp_async_save *save);
 /** Free the save. If fsdp_async_save_wait() was not called, cancel the save first. Not collective.
@@ -339,19 +339,21 @@ typedef struct fsdp_dcp_load_options {
     bool allow_partial_load; /**< true: items of the dict that the checkpoint does not have keep
                                 their values; default: such items are an error, as in
                                 DefaultLoadPlanner */
-    const char *prefix; /**< what the names in the checkpoint begin with. With "app", "app.model.x"
-                           is read into "model.x"; NULL: nothing */
+    const char *prefix; /**< first part of the names in the checkpoint, which the names in the dict
+                           do not have. If prefix is "app", the item "app.model.x" of the checkpoint
+                           is read into the item "model.x" of the dict. NULL: the names are the
+                           same */
 } fsdp_dcp_load_options;
 
 /**
  * torch.distributed.checkpoint.load(): read a checkpoint into the tensors of `dict` and replace the
- * plain values of `dict`. A sharded state dict refers to the tensors of its module or optimizer. So
- * if `dict` is one, the values are read directly into the module or the optimizer. The number of
- * ranks, the meshes and the placements may differ from those of the save. Each rank reads only the
- * parts of the files that it needs. If the checkpoint has an item that `dict` does not have, the
- * item is ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent
- * (a dict, bytes), the item of `dict` with the same name does not change. Before values are read
- * into a frozen parameter of a unit, the unit stores the parameter in the dtype that it has in the
+ * plain values of `dict`. If `dict` is a sharded state dict, it refers to the tensors of a module
+ * or an optimizer. The values are then read directly into these tensors. The number of ranks, the
+ * meshes and the placements may differ from those of the save. Each rank reads only the parts of
+ * the files that it needs. If the checkpoint has an item that `dict` does not have, the item is
+ * ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent (a dict,
+ * bytes), the item of `dict` with the same name does not change. Before values are read into a
+ * frozen parameter of a unit, the unit stores the parameter in the dtype that it has in the
  * checkpoint.
  *
  * For some values of an optimizer ("step" and the options), the dict has only copies. To load these
@@ -407,9 +409,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_devi
  * Collective. Names, shapes and checksums are checked on all ranks before the first value changes.
  *
  * @return FSDP_ERR_NOT_FOUND if there is no file, or if it does not have an item of `dict` (the
- *         message names it); FSDP_ERR_FORMAT if a shape does not fit (the message has the name and
- *         both shapes), or if the file is damaged; FSDP_ERR_INVALID if an item is a tensor either
- *         in the file or in `dict`, but not in both
+ *         message names it); FSDP_ERR_FORMAT if a shape does not fit (the message gives the name
+ *         and both shapes), or if the file is damaged; FSDP_ERR_INVALID if an item is a tensor
+ *         either in the file or in `dict`, but not in both
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load_into(fsdp_state_dict *dict, const char *path,
                                                           fsdp_group *group);

@@ -3,10 +3,10 @@
  * Devices, storages and tensors.
  *
  * A tensor is a typed, strided view of a storage. Tensors and storages are reference counted. A
- * function borrows its arguments; if it keeps one, it retains it. A tensor that a function returns
- * through a pointer is a new reference, which the caller must release. A storage, for example that
- * of a parameter, may lose its memory and get other memory later. So keep the tensor, not its data
- * pointer.
+ * function borrows its arguments. If the function keeps an argument, it adds a reference to the
+ * argument. A tensor that a function returns through a pointer is a new reference, which the caller
+ * must release. A storage, for example that of a parameter, may lose its memory and get other
+ * memory later. So keep the tensor, not its data pointer.
  *
  * A device is what one rank computes with: kernels, threads, a caching allocator. Tensors on the
  * device "meta" have no data. Operations on such tensors only compute shapes and count memory.
@@ -80,8 +80,8 @@ typedef struct fsdp_memory_stats {
     int64_t allocated, allocated_peak;
     int64_t reserved, reserved_peak;
     int64_t tag_allocated[FSDP_TAG_COUNT];
-    int64_t tag_peak[FSDP_TAG_COUNT];    /**< the largest tag_allocated so far; each tag may have
-                                            reached it at another time */
+    int64_t tag_peak[FSDP_TAG_COUNT];    /**< the largest tag_allocated so far; different tags may
+                                            have reached their peaks at different times */
     int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< tag_allocated at the time of allocated_peak */
 } fsdp_memory_stats;
 
@@ -135,7 +135,7 @@ FSDP_API void *fsdp_tensor_data(const fsdp_tensor *tensor);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_narrow(fsdp_tensor *tensor, int64_t begin,
                                                         int64_t end, fsdp_tensor **view);
 /** Create a view with another shape and the same number of elements. One entry of `shape` may be
- * -1: it is computed from the others. The tensor must be contiguous. */
+ * -1. This entry is then computed from the others. The tensor must be contiguous. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_view(fsdp_tensor *tensor, int ndim,
                                                       const int64_t *shape, fsdp_tensor **view);
 /** Create a view with two dimensions swapped; it is not contiguous. */

@@ -48,13 +48,13 @@ enum {
  * Open a tokenizer of T5 or Llama 2.
  *
  * If the model is unigram (T5), the number of sentinels is extra_ids in a tokenizer_config.json
- * next to the model, or 100 if that file or key is missing. Llama 3's tokenizer.model has another
- * format and is not supported. Added tokens are tokens that a tokenizer_config.json or
+ * next to the model, or 100 if that file or key is missing. Llama 3's tokenizer.model is not a
+ * SentencePiece model and is not supported. Added tokens are tokens that a tokenizer_config.json or
  * added_tokens.json adds to the model. A text that contains an added token cannot be encoded,
  * unless that token is also a special token or a piece of the model.
  *
- * @param path a folder with a spiece.model or tokenizer.model (a Hugging Face model directory), or
- *             such a file
+ * @param path a spiece.model or tokenizer.model, or a folder with one of these files (a Hugging
+ *             Face model directory)
  * @param out  new tokenizer, ended by fsdp_tokenizer_close()
  * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no model;
  *         FSDP_ERR_UNSUPPORTED if the folder has only a tokenizer.json, or if the model is neither
@@ -106,7 +106,7 @@ FSDP_API int32_t fsdp_tokenizer_vocab_size(const fsdp_tokenizer *tokenizer);
  * largest ids, in descending order. */
 FSDP_API int32_t fsdp_tokenizer_extra_ids(const fsdp_tokenizer *tokenizer);
 /** Return the id of <s>; Llama: 1. Return -1 if the tokenizer has no <s> (T5), or if add_bos_token
- * in its tokenizer_config.json is false. fsdp_tokenizer_encode() does not add <s>. If a model shall
+ * in its tokenizer_config.json is false. fsdp_tokenizer_encode() does not add <s>. To let a model
  * continue a text, the caller must put <s> before the text. */
 FSDP_API int32_t fsdp_tokenizer_bos_id(const fsdp_tokenizer *tokenizer);
 /** Return the id of <pad>, or -1 if the tokenizer has none; T5: 0, which is also the decoder's

@@ -468,10 +468,10 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
 }
 
 /* Return true if the value at `place` asks for nothing (see fsdp_options_asked_for()). A value that
- * is not the option's default always asks for something. If the default is in a file or an
- * environment variable, it asks for nothing, because files list all options. If a flag gives the
- * default, it asks for nothing in two cases: the option is a switch; or the default is 0 or empty,
- * and the type is neither CHOICE nor DTYPE. */
+ * is not the option's default always asks for something. If the value is the default, it depends on
+ * the source. In a file or an environment variable, the default asks for nothing, because files
+ * list all options. On the command line, the default asks for nothing in two cases: the option is a
+ * switch; or the default is 0 or empty, and the type is neither CHOICE nor DTYPE. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {
