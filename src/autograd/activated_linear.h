@@ -8,9 +8,8 @@
  * caches, overwrites it with the activation. The same pass overwrites the saved x with the gradient
  * of x. Third, the product of dy with the activation gives the part's gradient of w. So the whole
  * activation and its whole gradient are never in memory, and the exponential that both need is
- * computed once. Each element of a product is a sum, and the part that computes the element adds
- * all terms of this sum. So products with our own tiles (src/kernels/cpu/gemm.h) give the same bits
- * as without parts.
+ * computed once. The sum of terms that makes one element of a product is never split between parts.
+ * So products with our own tiles (src/kernels/cpu/gemm.h) give the same bits as without parts.
  *
  * In forward, the whole activation is usually computed at once. But if the layer is in a
  * checkpointed part or has no backward, memory matters more than time. Then the activation is

@@ -27,8 +27,8 @@ enum {
 /* A table to which the gradients of some rows of a leaf are added. */
 typedef struct fsdp_grad_rows {
     fsdp_tensor *table; /* [rows, D] float32, borrowed */
-    /* [n] for each of the n requested rows of the leaf: its row in the table. The caller must free
-     * it with fsdp_free(). */
+    /* [n] index[i] is the row of the table for the i-th requested row of the leaf. The caller must
+     * free the array with fsdp_free(). */
     int32_t *index;
     int32_t unused_row; /* value in `index` for requested rows that get no gradient */
 } fsdp_grad_rows;
@@ -124,8 +124,8 @@ typedef struct fsdp_op {
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the
      * right shape and dtype. See Note [Derived results] in derived.h. Called only on devices with
-     * kernels. If this function is NULL, the result is kept for operations that read it in
-     * backward. */
+     * kernels. If this function is NULL, the result cannot be recomputed. It is then kept in memory
+     * until all operations that read it in backward have read it. */
     void (*derive)(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *result);
 } fsdp_op;
 
@@ -179,9 +179,8 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* A leaf in `in`; NULL: none. Forward has already added the gradient of this leaf to the leaf's
-     * target. If backward does not reach the node, this gradient should not be in the target, so
-     * backward fails. */
+    /* A leaf in `in` to whose target forward has already added a gradient; NULL: none. If backward
+     * does not reach the node, forward should not have added this gradient. Backward then fails. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */
@@ -269,9 +268,10 @@ static inline fsdp_kernel_context *fsdp_scope_context(const fsdp_scope *s)
 {
     return s->run->device->context;
 }
-/* Check that each tensor in `t` [n] is on the scope's device, is contiguous and has data (on meta:
- * is not resharded). NULL in `t` is an error, so leave out optional inputs that were not passed. If
- * a check fails, return false, and let the scope fail with a message that names `op`. */
+/* Check that each tensor in `t` [n] is on the scope's device, is contiguous and has data. On meta
+ * no tensor has data, so check instead that the tensor is not resharded. A NULL pointer in `t` is
+ * an error. So the caller must leave out optional inputs that were not passed. If a check fails,
+ * return false, and let the scope fail with a message that names `op`. */
 bool fsdp_check_inputs(fsdp_scope *s, const char *op, fsdp_tensor *const *t, int n);
 /* Make a new key for random numbers from (seed, step, micro_batch, call number). */
 uint64_t fsdp_scope_next_key(fsdp_scope *s);
@@ -284,17 +284,18 @@ typedef struct fsdp_region fsdp_region;
  * several modules, which are then one unit. Any function may be NULL. */
 typedef struct fsdp_region_hooks {
     fsdp_status (*pre_forward)(void *self, fsdp_scope *s, fsdp_args *in);
-    /* Cast tensors that the module's forward creates itself, as pre_forward casts its inputs. */
+    /* Cast tensors that the module's forward creates itself. They are cast in the same way as
+     * pre_forward casts the module's inputs. */
     fsdp_status (*cast_inputs)(void *self, fsdp_scope *s, fsdp_args *in);
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
     fsdp_status (*post_backward)(void *self, bool last);
-    /* Called when the sweep has ended, once for each hooks object on the tape, even if backward did
-     * not reach its regions. The objects are called in the order of their first regions on the
-     * tape. */
+    /* Called when the sweep has ended, once for each hooks object on the tape. An object is called
+     * even if backward reached no region that has this object. The objects are called in the order
+     * of their first regions on the tape. */
     fsdp_status (*end_backward)(void *self);
-    /* Called if a forward or backward failed: drop unsharded data. If has_backward is true (the
-     * forward had a tape), also drop the step's gradients. */
+    /* Called if a forward or backward has failed. Reshard the parameters. If has_backward is true
+     * (the forward had a tape), also drop the gradients of the step. */
     void (*cancel)(void *self, bool has_backward);
     void *self;
     /* Used by backward: number of marked regions with these hooks that the sweep has not left

@@ -78,10 +78,10 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Check that backward reaches the nodes whose gradients forward has already added, and that these
- * gradients have not been dropped since. Called before any hook. The check depends only on data
- * that is equal on all ranks, so all ranks fail or none does. If `reached` is NULL, backward
- * reaches no node. */
+/* In some nodes, forward has already added gradients to the targets of leaves. Check that backward
+ * reaches all these nodes, and that no owner of such a target has dropped the gradients in the
+ * meantime. Called before any hook. The check depends only on data that is equal on all ranks, so
+ * all ranks fail or none does. If `reached` is NULL, backward reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -188,8 +188,9 @@ static fsdp_status enter_regions(sweep *w, uint32_t region)
     return FSDP_OK;
 }
 
-/* Leave every open region whose first node has an index of at least `next`. The sweep will visit
- * only lower indices. */
+/* Leave every open region whose first node has an index of at least `next`. The sweep has passed
+ * all nodes of such a region, because from now on it visits only nodes with an index below
+ * `next`. */
 static fsdp_status leave_regions(sweep *w, size_t next)
 {
     while (w->n_open) {
@@ -227,8 +228,9 @@ static void release_grads(sweep *w, size_t i)
     }
 }
 
-/* Called for an operation that itself adds to the gradients of its inputs (fsdp_op.continues). Move
- * the sums so far to grad_in. */
+/* Called for an operation whose backward() itself adds to the gradients of its inputs
+ * (fsdp_op.continues). If a node made input i, move the sum of the gradients that input i has got
+ * so far to grad_in[i]. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -300,8 +302,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add the hooks of an inner tape to the outer tape, in regions without nodes. At its end, the
- * backward of the outer tape then calls end_backward() of these hooks, too. */
+/* Add the hooks of an inner tape to the outer tape, in regions without nodes. As a result, the
+ * outer tape's backward also calls end_backward() of these hooks when it ends. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -432,7 +434,8 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* Run the backward of an inner tape if there are no roots. */
+/* Run the backward of an inner tape that has no roots. No node is reached, so only the early
+ * gradients are checked and the hooks are moved to the outer tape. */
 static fsdp_status run_without_roots(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));

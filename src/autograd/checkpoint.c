@@ -39,16 +39,15 @@ typedef struct segment {
     fsdp_dtype buffer_dtype;
     float loss_factor;        /* value of fsdp_run.loss_factor before the first run */
     fsdp_tape *tape;          /* the outer tape */
-    int result[FSDP_MAX_OUT]; /* [n_out] for each output of the node, its index among the results of
-                                 the part */
+    int result[FSDP_MAX_OUT]; /* [n_out] output k of the node is result result[k] of the part */
     /* inputs[i] is input i of the part, as stored. It is NULL if the part has no input i, or if the
      * node itself saves input i. The node itself saves inputs that are derived results, unless
      * activations are offloaded. */
     fsdp_stashed *inputs[FSDP_MAX_IN];
     fsdp_leaf_list leaves; /* leaves that the second run will read */
     bool keeps_results;
-    /* The results that the first run keeps. The inputs are stored with the same `offload` and
-     * `number`. */
+    /* The results that the first run keeps. kept.offload and kept.number are also used to store
+     * `inputs`. */
     fsdp_kept kept;
     fsdp_early_stop stop;
 } segment;
@@ -87,10 +86,11 @@ static bool is_kept(const fsdp_op *op, uint64_t *products)
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the results in `latest` of the last item. They are not stored as soon as they are computed,
- * but only when the results of another operation are kept, or when the first run has ended. At the
- * end of the first run it is known whether backward needs the last item. If not, stash_last() has
- * dropped it before this call, so its results are never written to the file. */
+/* Store the results in `latest` of the last item. An item's results are stored when the results of
+ * another operation are kept, or when the first run has ended. They are not stored earlier, because
+ * backward may not need the results of the last item, and this is known only at the end of the
+ * first run. If backward does not need them, stash_last() drops them before it calls this function,
+ * so they are never written to the file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -156,9 +156,9 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The target() of a leaf of the inner tape. In the second run, the part has such a leaf for each
- * input that needs a gradient. The part does not read the leaf itself, but the output of a node
- * that reads the leaf (source_op). This node copies nothing. */
+/* The target() of a leaf of the inner tape. For each input that needs a gradient, the second run
+ * creates a leaf and a node of source_op. The node reads the leaf, and the part reads the output of
+ * the node. The output has the same memory as the leaf, so nothing is copied. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -263,10 +263,10 @@ static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result
     fsdp_drop(s, t);
 }
 
-/* If an earlier input is the same tensor as input i and both need a gradient, return the index of
- * the earlier one; else return i. Equal inputs are one leaf of the inner tape. So the gradients of
- * all readers of the tensor are added in the order of the inner tape, as they would be without
- * checkpointing. */
+/* Inputs i and k are equal if they are the same tensor and both need a gradient. Return the index
+ * of the first input that equals input i; this is i itself if no earlier input equals it. Equal
+ * inputs share one leaf of the inner tape. So the gradients of all readers of the tensor are added
+ * in the order of the inner tape, as they would be without checkpointing. */
 static int same_input(const fsdp_node *n, int i)
 {
     for (int k = 0; k < i && (n->need >> i & 1); k++)
@@ -277,9 +277,9 @@ static int same_input(const fsdp_node *n, int i)
 }
 
 /* Run the part again, and then the backward of the inner tape. The roots of this backward are the
- * part's results, and also each input that operations after the part have read. so_far[i] is the
- * sum of the gradients that these operations have given input i. The part adds its own gradient to
- * this sum. */
+ * part's results. Each input that operations after the part have also read is a root, too.
+ * so_far[i] is the sum of the gradients that these later operations have given input i. The part
+ * adds its own gradient of input i to this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -433,9 +433,10 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
 {
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
-        /* There is no tape, so this call is not checkpointed now. If operations are being counted,
-         * this is the first run of an enclosing part. Then this call will be checkpointed in the
-         * second run of the enclosing part, and that second run must not stop early. */
+        /* There is no tape, so this call is not checkpointed now. But if operations are being
+         * counted, this call is in the first run of an enclosing part. The call will then be
+         * checkpointed in the second run of the enclosing part. Therefore, the second run of the
+         * enclosing part must not stop early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

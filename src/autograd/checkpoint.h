@@ -57,17 +57,18 @@ enum {
     FSDP_MAX_RECALLED = 2 /* largest number of results of an operation */
 };
 
-/* In the second run of a part, if the first run has kept the `n` results of `op`: set `out` to
- * them, owned by s, and return true. Otherwise return false; the caller then computes the results.
- * The scope fails if the two runs do not match. */
+/* Reuse the `n` results of `op` if this is the second run of a part and the first run has kept
+ * these results. In this case, set `out` to the results, owned by s, and return true. Otherwise
+ * return false; the caller then computes the results. The scope fails if the two runs do not
+ * match. */
 bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* In the first run of a part, keep the results `out` [n] of `op`; only every second product is
- * kept. The elements of the results must not change afterwards. No effect in other runs. */
+/* Keep the results `out` [n] of `op` if this is the first run of a part. Only every second product
+ * is kept. The elements of the results must not change afterwards. No effect in other runs. */
 void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
-/* Run the backward of an inner tape as a part of the backward of `outer`. This is like
- * fsdp_backward(), with two differences: end_backward of the inner tape's hooks is called at the
- * end of the backward of `outer`, and n may be 0. If `outer` is NULL, do the same as
+/* Run the backward of an inner tape as a part of the backward of `outer`. This differs from
+ * fsdp_backward() in two ways. First, end_backward of the inner tape's hooks is called at the end
+ * of the backward of `outer`. Second, n may be 0. If `outer` is NULL, there is no difference from
  * fsdp_backward(). */
 FSDP_MUST_CHECK fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                  fsdp_tensor *const *grads, int n,

@@ -53,8 +53,9 @@ static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    /* `t` has no mark. If `t` did not exist before the part ran, an operation that is not counted
-     * has made it. Then treat `t` as a result of the operation that was counted last. */
+    /* `t` has no mark. Either `t` existed before the part ran, or it was made by an operation that
+     * is not counted. In the second case, treat `t` as a result of the operation that was counted
+     * last. */
     return was_there ? 0 : stop->n;
 }
 

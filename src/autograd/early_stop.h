@@ -14,8 +14,8 @@
  * in doubt, it assumes that backward reads them. These values are the operation's result, or only
  * what the operation keeps besides its result (a norm's moments). The first run counts all
  * operations that the second run counts, and perhaps more. So if the two runs count differently,
- * the second run stops too late rather than too early. If the part computes something else in the
- * second run, the second run may fail.
+ * the second run stops too late rather than too early. If the second run computes something that
+ * the first run did not compute, the second run may fail.
  *
  * A part may contain calls that are themselves checkpointed. These calls are checkpointed only in
  * the second run of the part. In that case, the second run does not stop early. */
@@ -43,11 +43,11 @@ void fsdp_early_stop_end_second(fsdp_run *run);
 /* Count an operation, even if it has not computed values. Called by fsdp_record(), and by code in
  * which two operations share a node. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
-/* Return true if the operation that was counted last is operation `needed`, the last one whose
- * values backward reads. The caller then keeps the result of this operation, instead of recomputing
- * it in backward. Backward begins with the last operations, so this result is needed again almost
- * at once. */
+/* Return true if the operation that was counted last is operation `needed`, the last operation
+ * whose values backward reads. If this is true, the caller keeps the result of the operation
+ * instead of recomputing the result in backward. Backward begins with the last operations, so it
+ * needs the result again almost at once. */
 bool fsdp_early_stop_is_reached(const fsdp_run *run);
-/* Return true if the second run will stop after the next operation, but backward does not read the
- * result of that operation. The values of the result then need not be computed. */
+/* Return true if the next operation is the last one that the second run computes, and if backward
+ * does not read the result of that operation. The operation then need not compute its result. */
 bool fsdp_early_stop_is_unread(const fsdp_run *run);

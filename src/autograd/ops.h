@@ -18,10 +18,10 @@ bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
 /* Return true if kernels compute in this dtype: float32, bfloat16 or float16. */
 bool fsdp_is_computed_in(fsdp_dtype dtype);
-/* Promote x as PyTorch does: if `other` has another dtype, convert x to float32. Return x itself if
- * the dtypes are equal. Also return x itself if the kernels do not compute in one of the two
- * dtypes; the caller's own check then reports this. Return NULL if the scope fails. Release the
- * result with fsdp_drop_promoted(). */
+/* Promote x as PyTorch does: if x and `other` have different dtypes, convert x to float32. Return x
+ * itself if their dtypes are equal. Also return x itself if one of the two dtypes is one in which
+ * kernels do not compute; the caller's own check then reports an error. Return NULL if the scope
+ * fails. Release the result with fsdp_drop_promoted(). */
 fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
 void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
 /* Check that the shapes are equal; if not, return false and fail the scope. */
@@ -44,10 +44,11 @@ typedef struct fsdp_grad_destination {
 /* Get the place for the gradient of input i. For a leaf, this is the leaf's target. For an input
  * that a node made, it is a new tensor [shape] of `dtype`, which is also stored in grad_in[i].
  *
- * If several inputs are leaves, call this for the largest of them first. Its gradient may not fit
- * in the current section of the gradient buffer (Note [Sections] in src/fsdp/grad_buffer.h). In the
- * first call, a new section can then begin. In a later call it cannot, because the current section
- * then contains the incomplete gradient of another leaf of this node. */
+ * If several inputs are leaves, call this for the largest of them first. If the gradient of a leaf
+ * does not fit in the current section of the gradient buffer (Note [Sections] in
+ * src/fsdp/grad_buffer.h), a new section must begin. Only the first call for a node can begin a new
+ * section. During a later call, the current section contains the incomplete gradient of another
+ * leaf of the same node. */
 fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node *n, int i,
                                                   fsdp_dtype dtype, int ndim, const int64_t *shape,
                                                   fsdp_tensor **grad_in);

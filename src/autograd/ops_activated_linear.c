@@ -150,8 +150,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 /* --- forward --- */
 
 /* Return the number of parts into which the rows of the activation are split. Both runs of a
- * checkpointed part use the same number. The lengths of the parts differ by at most one row, so no
- * part has only a few rows. For a few rows, a product might add its terms in a different order. */
+ * checkpointed part of the model use the same number. The lengths of any two parts differ by at
+ * most one row. So no part is much shorter than the others. This matters because a product of only
+ * a few rows might add its terms in a different order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -256,8 +257,9 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* Backward reads the result of relu_dropout, so it is counted as an operation (Note [Early stop] in
- * early_stop.h). But it has no node of its own: the node of the linear operation serves both. */
+/* relu_dropout() counts as an operation (Note [Early stop] in early_stop.h), because backward reads
+ * its result. But relu_dropout() records no node. The node of the linear operation also computes
+ * the gradients of relu and dropout. */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)

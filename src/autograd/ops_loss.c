@@ -10,8 +10,8 @@
  *
  * If w is a parameter of a unit, dw is added to the unit's gradient buffer at once, so there is no
  * second buffer of its size. Then the tape's backward fails if it does not reach the loss, or if
- * the unit has dropped its gradients in the meantime. If x is not needed any more, dx overwrites x:
- * row i of dx is written only when the rows of x up to row i will not be read again.
+ * the unit has dropped its gradients in the meantime. If x is not needed any more, dx overwrites x.
+ * This is safe, because row i of dx is written only after the last read of rows 0 to i of x.
  *
  * Legend: T rows of x, D model width, V vocabulary, R rows of a chunk, n labelled rows. */
 #include <string.h>
@@ -255,8 +255,8 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Create a tensor for dw with the dtype and shape that the default target uses. So it can become
- * the leaf's gradient in backward. */
+/* Create a tensor for dw. Its dtype and shape are those that the default target uses. This allows
+ * backward to make the tensor itself the gradient of the leaf. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;
@@ -297,8 +297,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    /* If dx uses x's memory, all of this memory stays allocated until dx is freed. So dx uses it
-     * only if dx needs more than half of it. */
+    /* If dx uses x's memory, the whole memory of x stays allocated until dx is freed. So let dx use
+     * x's memory only if dx needs more than half of it. */
     const bool is_most = 2 * r->n > r->x->shape[0];
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);

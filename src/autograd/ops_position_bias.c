@@ -11,10 +11,11 @@
 #include "src/base/alloc.h"
 #include "src/base/bf16.h"
 
-/* transformers' T5Attention._relative_position_bucket. Half of the buckets are for one distance
- * each. The others are for ranges of distances that grow logarithmically up to max_distance. torch
- * computes the logarithm and the quotients in float32 and truncates. This function does the same.
- * Otherwise some distances at a boundary would be in another bucket. */
+/* The same as T5Attention._relative_position_bucket in transformers. Half of the buckets are for
+ * one distance each. The other half are for ranges of distances, whose lengths grow logarithmically
+ * up to max_distance. Like torch, this function computes the logarithm and the quotients in float32
+ * and truncates the result. With other rounding, some distances at a boundary would be in a
+ * different bucket. */
 int64_t fsdp_relative_position_bucket(int64_t distance, bool bidirectional, int64_t buckets,
                                       int64_t max_distance)
 {

@@ -29,9 +29,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *off
 
 typedef struct fsdp_stashed fsdp_stashed;
 
-/* Keep `t` for call `number`. Its elements must not change from now on. Leaves, views and small
- * tensors stay in memory; if offload is NULL, every tensor does. Returns FSDP_ERR_IO if the disk is
- * full. The caller must pass *stashed to fsdp_stash_drop(). */
+/* Keep `t` for call `number`. The elements of `t` must not change from now on. Leaves, views and
+ * small tensors stay in memory. If offload is NULL, all tensors stay in memory. Returns FSDP_ERR_IO
+ * if the disk is full. The caller must pass *stashed to fsdp_stash_drop(). */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number,
                                            fsdp_tensor *t, fsdp_stashed **stashed);
 /* Get the tensor with its elements; *t is a new reference. The tensor then stays in memory until

@@ -154,8 +154,8 @@ bool fsdp_is_recorded(const fsdp_scope *s, const fsdp_tensor *t)
     return s->run->counting || s->run->stopping || fsdp_needs_grad(s, t);
 }
 
-/* Record in the leaf's sink whether an operation reads only some rows of the leaf or all of it. The
- * owner of the leaf's target uses this. */
+/* Record in the leaf's sink whether an operation reads the whole leaf or only some of its rows. The
+ * code that owns the leaf's target reads this record. */
 static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
 {
     if (args->op->reads_rows) {
@@ -210,11 +210,11 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* While the tape is hidden, an operation records no node; the second run will record it. Instead,
- * add the leaves that the operation reads to hidden_leaves, and call record_read() for them. Do not
- * call record_read() for leaves in expected_leaves. For them, this first run is inside the second
- * run of an enclosing part, and the first run of the enclosing part has already called
- * record_read(). */
+/* While the tape is hidden, an operation records no node, because the second run will record it.
+ * Instead, add the leaves that the operation reads to hidden_leaves. Also call record_read() for
+ * each of these leaves, except for those in expected_leaves. If expected_leaves is not empty, this
+ * first run is inside the second run of an enclosing part. The first run of the enclosing part has
+ * already called record_read() for the leaves in expected_leaves. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

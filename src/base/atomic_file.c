@@ -63,8 +63,8 @@ fsdp_status fsdp_io_sync_path(const char *path)
 /* ---- leftovers of killed processes ----------------------------------------------------------- */
 
 /* Remove a temporary file unless its writer is still running. A running writer holds a lock on the
- * file; see lock_temporary(). The pid in the file's name does not identify the writer. The writer
- * may be another thread of this process, or a process in another container that has the same
+ * file; see lock_temporary(). The pid in the file's name does not show whether the writer is
+ * running: another thread of this process, or a process in another container, may have the same
  * pid. */
 static void remove_unless_held(int folder, const char *name)
 {
@@ -75,9 +75,9 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove the temporary files of `path` whose writers have ended. Processes in containers often have
- * the same pids, so a writer that has ended may have had the pid of this process. Files with this
- * pid are therefore candidates, too. A file that cannot be removed remains. */
+/* Remove the temporary files of `path` whose writers have ended. A file with the pid of this
+ * process in its name may also be such a file: processes in containers often have the same pids, so
+ * its writer may have been another process. A file that cannot be removed remains. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -248,10 +248,10 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* The file consists of blocks of SYNC_BYTES. An append has just written a piece that begins at
- * offset `before`. Start writing those blocks to the disk that this piece has completed. This
- * leaves little work for the final sync. Errors are ignored, because the final sync reports
- * them. */
+/* Start writing to the disk what the last append has completed. The file consists of blocks of
+ * SYNC_BYTES. The append has just written a piece that begins at offset `before`. If a block is now
+ * complete, the kernel begins to write the block to the disk. This leaves little work for the final
+ * sync. Errors are ignored, because the final sync reports them. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,

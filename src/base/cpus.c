@@ -91,8 +91,9 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-/* Return the smallest limit that applies to the cgroup `path`, from one line of /proc/self/cgroup.
- * The hierarchy is searched for only at its usual mount points. */
+/* Return the smallest limit that applies to the cgroup `path`. `controllers` and `path` come from
+ * one line of /proc/self/cgroup. The hierarchy of cgroups is searched for only at its usual mount
+ * points. */
 static double limit_of_line(const char *root, const char *controllers, const char *path)
 {
     static const char *const mounts_2[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};

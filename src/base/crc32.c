@@ -65,8 +65,8 @@ FOLDING static uint32_t reduce(__m128i x)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, quotient), 1);
 }
 
-/* `x` is the state after all blocks before `p`. Fold the remaining `bytes` bytes, which begin at
- * `p`, into it, and return the inverted checksum of all bytes. `bytes` is a multiple of 16. */
+/* Complete a checksum. `x` is the state after all blocks before `p`. Fold the `bytes` bytes at `p`
+ * into `x`, and return the inverted checksum of all bytes. `bytes` is a multiple of 16. */
 FOLDING static uint32_t fold_rest(__m128i x[LANES], const unsigned char *p, size_t bytes)
 {
     const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
@@ -132,8 +132,8 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* Return how many of the first bytes of a piece of data crc32_long() can process. These are all
- * whole blocks, or 0 bytes if the piece is too short or the processor lacks the instructions. */
+/* crc32_long() processes only whole blocks. Return the size of all whole blocks of data of `bytes`
+ * bytes. Return 0 if the data is too short, or if the processor lacks the instructions. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

@@ -36,8 +36,9 @@ bool fsdp_directory_has_file(const char *dir, const char *name);
  * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
 /* Return true if `path` is a regular file that occupies less than half of its size on the disk.
- * Such a file has holes, which read as zeros, or the file system compresses it. In either case, a
- * copy may have holes in place of the blocks of zeros, and its contents are the same. */
+ * Either the file has holes, which read as zeros, or the file system compresses the file. In both
+ * cases, a copy of the file may have holes where the file has blocks of zeros, without a change of
+ * the contents. */
 bool fsdp_path_is_sparse(const char *path);
 /* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
@@ -74,9 +75,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_file_read(const char *path, size_t max_bytes, c
 typedef struct fsdp_atomic_file fsdp_atomic_file;
 
 /* Begin a file that will become `path`, and remove the temporary files of `path` that killed
- * processes left behind. If the caller knows the size of the file, it passes it as `reserve_bytes`,
- * else 0. begin() reserves this space on the disk, so that a full disk is reported before anything
- * is written. */
+ * processes left behind. `reserve_bytes` is the size of the file, or 0 if the caller does not know
+ * the size. This function reserves `reserve_bytes` bytes on the disk, so that a full disk is
+ * reported before anything is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_file_begin(const char *path, uint64_t reserve_bytes,
                                                    fsdp_atomic_file **file);
 /* After this call, blocks of zeros are not written. They become holes in the file, which use no
@@ -127,9 +128,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_e
  * that work. */
 FSDP_MUST_CHECK fsdp_status fsdp_atomic_directory_check(const char *path, fsdp_existing existing);
 /* Remove the temporary and old directories that unfinished writes of `path` have left behind. If
- * `pid` is 0, these are the directories of all processes that have ended, else those of process
- * `pid` on this host. begin() calls this. A program also calls this before it ends itself, or after
- * another process was killed. Directories that cannot be removed remain. */
+ * `pid` is 0, remove those of all processes that have ended. Otherwise, remove those of process
+ * `pid` on this host. begin() calls this. A program should also call this shortly before it exits,
+ * and after another process was killed. Directories that cannot be removed remain. */
 void fsdp_atomic_directory_sweep(const char *path, int pid);
 /* Return a temporary path next to `path`; the caller owns the result. The caller should remove what
  * it creates there. If this process is killed before that, sweep() removes the rest. */

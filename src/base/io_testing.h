@@ -6,7 +6,7 @@ typedef enum fsdp_io_call {
     FSDP_IO_WRITE,
     FSDP_IO_SYNC,
     FSDP_IO_LINK,
-    /* only the rename of the old directory after an exchange; no other rename fails */
+    /* the rename of the old directory after an exchange; other renames never fail on request */
     FSDP_IO_RENAME
 } fsdp_io_call;
 

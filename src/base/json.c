@@ -165,8 +165,8 @@ static char *with_literals_replaced(const scan *s, size_t *bytes)
     return copy;
 }
 
-/* `at` is a position in the copy of the text, in which literals have been replaced. Return the same
- * position in the original text. */
+/* jansson reads a copy of the text, in which some literals have been replaced by longer strings.
+ * `at` is a position in this copy. Return the same position in the original text. */
 static size_t original_position(const scan *s, size_t at)
 {
     size_t grown = 0;

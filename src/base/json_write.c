@@ -25,8 +25,8 @@ static json_t *make_string(fsdp_json *doc, const char *value)
     if (made)
         return made;
     json_t *empty = json_string("");
-    /* Either `value` is not UTF-8, or memory has run out. In the second case, an empty string
-     * cannot be created, either. */
+    /* json_string() fails if `value` is not UTF-8 or if memory has run out. If `empty` could be
+     * created, memory has not run out, so `value` is not UTF-8. */
     record_failure(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM);
     return empty;
 }
@@ -213,9 +213,9 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print what comes before entry `i` of a container: a comma, unless `i` is 0, and then a line
- * break, if the style is FSDP_JSON_PRETTY. To print only the line break after the last entry,
- * callers pass 0 for `i`. */
+/* Print what comes before entry `i` of a container. This is a comma, unless `i` is 0. If the style
+ * is FSDP_JSON_PRETTY, a line break follows. Callers also use this function after the last entry:
+ * they pass 0 for `i`, so only the line break is printed. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

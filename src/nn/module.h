@@ -95,15 +95,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_ho
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* Return the address of this rank's rows of p in the copy that operations will read, and set *dtype
- * to the dtype of the copy. Return NULL if no copy is kept (Note [Kept copies] in
- * src/fsdp/param_storage.h). Also return NULL if this rank's rows are not contiguous in the copy.
- * Call this once per write of p->local, after the write has begun. The caller must then write all
- * these rows to the copy. */
+/* A rank may keep a copy of parameters for operations to read (Note [Kept copies] in
+ * src/fsdp/param_storage.h). Return the address of this rank's rows of p in this copy, and set
+ * *dtype to the dtype of the copy. Return NULL if no copy is kept, or if this rank's rows are not
+ * contiguous in the copy. Call this once per write of p->local, after the write has begun. The
+ * caller must then write all these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
-/* Apply the pending dtypes: the owner of each parameter stores it in its pending dtype from now on.
- * A dtype is pending after a parameter was frozen or unfrozen, or when a load is about to begin.
- * Collective. */
+/* Apply the pending dtypes. A parameter has a pending dtype after it was frozen or unfrozen, or
+ * when a load is about to begin. From this call on, the owner of the parameter stores the parameter
+ * in the pending dtype. Collective. */
 FSDP_MUST_CHECK fsdp_status
 fsdp_parameters_apply_pending_dtypes(const fsdp_parameter_list *parameters);
 /* Write the dotted path of m below its root to `text` [bytes] and return `text`. The root's path is
@@ -120,7 +120,7 @@ static inline fsdp_slice fsdp_parameter_slice(const fsdp_parameter *p)
 /* Set this rank's rows of p to the values that fsdp_module_init() with this seed gives to a
  * parameter of this name. A write of p->local must be open. */
 void fsdp_parameter_draw(fsdp_parameter *p, const char *name, uint64_t seed);
-/* Return the key with which the initial values of the parameter `name` are drawn. */
+/* Return the key of the random numbers with which the parameter `name` is initialized. */
 uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
 
 /* Note [Input of the first layer]. A checkpointed layer keeps its input, because backward runs its
@@ -134,18 +134,19 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
  * have to be gathered for the second run. It also does not call them if they are checkpointed
  * themselves, or if the model has only one layer. */
 
-/* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is their
- * module, or NULL if the model computes them without calling a module. In a model with only one
- * layer, the result is false. That layer is also the last layer, and a model may replace the
- * forward of its last layer. fsdp_module_call_embedding() cannot do that: it always calls the
- * layer's own forward. */
+/* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is the
+ * module of the embeddings, or NULL if the model computes them without calling a module. In a model
+ * with only one layer, the result is false. The reason is that the only layer is also the last
+ * layer. A model may replace the forward of its last layer, but fsdp_module_call_embedding() always
+ * calls the layer's own forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
 /* Call the first layer of a model. Use this function instead of fsdp_module_call() if
  * fsdp_first_layer_embeds() is true. It does what fsdp_module_call() does with the layer's own
  * forward, with one difference: the layer's first input is not in.t[0] but the embeddings, which
- * embed(s, m) returns. No module has cast the embeddings as its input. So they are cast by the
- * cast_inputs hooks of the modules below m on the path to the layer, and of the layer itself. */
+ * embed(s, m) returns. The pre_forward hooks have not cast the embeddings, because the embeddings
+ * did not exist when these hooks ran. So the embeddings are cast by the cast_inputs hooks of the
+ * modules below m on the path to the layer, and of the layer itself. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

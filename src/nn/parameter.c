@@ -260,8 +260,8 @@ static fsdp_status give_memory(fsdp_parameter *p, fsdp_device *device)
     return FSDP_OK;
 }
 
-/* Allocate the memory of one module: of its unit, if it has one, and of its parameters outside of
- * units. */
+/* Allocate the memory of one module. If the module has a unit, allocate the memory of the unit.
+ * Also allocate the memory of those parameters of the module that are in no unit. */
 static fsdp_status to_empty(const char *path, fsdp_module *m, void *arg)
 {
     fsdp_device *device = arg;

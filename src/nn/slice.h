@@ -6,8 +6,9 @@
 
 typedef struct fsdp_slice {
     int64_t runs, length; /* number of pieces, and number of elements of each piece */
-    int64_t first;        /* element of the whole tensor at which the first piece begins */
-    /* Elements of the whole tensor from the beginning of one piece to the beginning of the next. */
+    int64_t first;        /* index in the whole tensor of the first element of the first piece */
+    /* The distance from the beginning of one piece to the beginning of the next, in elements of the
+     * whole tensor. */
     int64_t stride;
 } fsdp_slice;
 

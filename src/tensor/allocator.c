@@ -53,8 +53,8 @@ typedef struct arena {
     fsdp_block *first, *last; /* NULL while the arena has no memory */
 } arena;
 
-/* A side is a set of arenas. An allocation from a side only gets memory of the arenas of this
- * side. */
+/* A side is a set of arenas. Each allocation is made from one side, and its memory is always in an
+ * arena of this side. */
 struct side {
     fsdp_block free_list; /* sentinel */
     arena *arenas;        /* only the last arena grows */
@@ -289,9 +289,10 @@ static size_t free_bytes(const fsdp_block *b)
 /* Add memory to the last arena, at its low or its high end. Return the free block at this end,
  * which then has at least `wanted` bytes. Usually, the end with the larger free block is chosen,
  * because less memory must be added there. But if the block is for a gradient (belongs_high), the
- * low end is chosen only if this saves at least half of `wanted`: a gradient at the low end keeps
- * freed blocks on its two sides from coalescing. If there are no addresses left at the chosen end,
- * use the other end if possible, or else add a new arena. */
+ * low end is chosen only if this saves at least half of `wanted`. The reason is that a gradient at
+ * the low end separates the blocks on its two sides, so these cannot coalesce when they are freed.
+ * If there are no addresses left at the chosen end, memory is added at the other end if possible,
+ * or else to a new arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {

@@ -17,10 +17,11 @@
  * Note [What lasts]. Optimizer state and the pools' private buffers are first allocated during the
  * first step and are kept from then on. Suppose that they took memory that the activations of the
  * first step have freed. Then the second step would need as much new memory for its activations,
- * with page faults. So lasting allocations have a range of their own. Each later step then finds
- * the other range as free as the first step did. The two ranges together are no larger than a
- * single range would be. In later steps, a single range would have to hold the lasting allocations
- * and the peak of the activations at the same time.
+ * with page faults. So lasting allocations have a range of their own. The range for the activations
+ * is then as free at the beginning of each later step as it was at the beginning of the first step.
+ * The two ranges together are no larger than a single range would be. In later steps, a single
+ * range would have to contain the lasting allocations and the peak of the activations at the same
+ * time.
  *
  * Gradients are kept until the optimizer has read them. Before that, backward frees the activations
  * that forward allocated before the gradients. So each gradient is placed as high in the range as

@@ -3,8 +3,8 @@
  * Note [Halved storages]. Operations may read a parameter as bfloat16 while the optimizer reads it
  * as float32. The bits of the bfloat16 value are half of the bits of the float32 value (Note
  * [Halves] in src/base/halves.h), so the value is stored only once. The upper halves are stored
- * where operations read them. The storage does not own their memory, which all ranks may map. The
- * storage owns the memory of the lower halves and the marks.
+ * where operations read them. The memory of the upper halves does not belong to the storage, and
+ * all ranks may map it. The memory of the lower halves and of the mark bits belongs to the storage.
  *
  * While no read or write is open, the storage has no data. During a read or a write, that is, from
  * fsdp_tensor_begin_read() or fsdp_tensor_begin_write() to the matching end, it has a joined copy
@@ -22,8 +22,9 @@
 FSDP_MUST_CHECK fsdp_status fsdp_halved_tensor(fsdp_device *device, uint16_t *hi,
                                                const void *together, int ndim, const int64_t *shape,
                                                fsdp_tag tag, fsdp_tensor **tensor);
-/* Take the upper halves away from the storage, which has no values afterwards. The caller must do
- * this before it frees their memory. No effect on a storage that is not halved. */
+/* Take the upper halves away from the storage. Afterwards, the storage has no values. The caller
+ * must call this before it frees the memory of the upper halves. No effect on a storage that is not
+ * halved. */
 void fsdp_halved_detach(fsdp_storage *storage);
 static inline bool fsdp_tensor_is_halved(const fsdp_tensor *t)
 {

@@ -10,7 +10,7 @@
 enum {
     PLACE_ALIGN = 64,
     ZERO_BYTES = 1 << 16,
-    IDLE_SETS = 1 /* number of idle sets that keep their memory when another set is read */
+    IDLE_SETS = 1 /* number of idle sets that may keep their memory when the next set is read */
 };
 
 typedef enum set_state {

@@ -8,10 +8,11 @@
  *
  * A caller may announce the tensor that it will use next (fsdp_tensor_prefetch()). The tensor's set
  * is then read while the caller works. A set that was changed is written to the stage while the
- * caller works on the next set. Parameters and other data have separate limits. For each of the
- * two, memory is given to the sets in use and to two more sets: one that is being read ahead and
- * one that is being written to the stage. If a set cannot be written to the stage, it keeps its
- * memory. The call that needed this memory returns the error, which names the unit of the set.
+ * caller works on the next set. Sets of parameters and sets of other data have separate limits. In
+ * each of these two groups, memory is given to the sets in use and to two more sets. One of the two
+ * is being read ahead, and the other is being written to the stage. If a set cannot be written to
+ * the stage, it keeps its memory. The call that needed this memory returns the error, which names
+ * the unit of the set.
  *
  * On meta there is no stage, and memory is counted as if there were one. */
 #pragma once

@@ -140,11 +140,11 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* The state of a series of writes, in which tensors are written one after the other. Consecutive
- * tensors that share a storage are one write for the guards of this storage. Consecutive halved
- * tensors with the same fsdp_tensor_key() have different storages. There, the write of the next
- * storage begins before the guards of the last storage see the end of its write. So the unit that
- * owns these storages sees no gap between the writes. Initialize with {0}. */
+/* The state of a series of writes, in which tensors are written one after the other. If consecutive
+ * tensors share a storage, the guards of this storage see a single write. Consecutive halved
+ * tensors with the same fsdp_tensor_key() belong to one unit, but have a storage each. For them,
+ * the write of the next storage begins before the guards of the previous storage see the end of its
+ * write. So the unit sees no gap between the writes. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the tensor that is being written */
     bool in_halves;    /* true if the caller writes halves directly, without a joined copy */

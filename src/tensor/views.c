@@ -11,8 +11,8 @@ enum {
     STAGED_ELEMENTS = 1 << 20
 };
 
-/* Create a second tensor over t's storage, with t's shape, strides and offset. The caller then
- * changes what differs. */
+/* Create a view: a second tensor over t's storage, with t's shape, strides and offset. The caller
+ * then changes the shape, strides or offset of the view. */
 static fsdp_status alias(fsdp_tensor *t, fsdp_tensor **view)
 {
     static const int64_t empty =

@@ -16,8 +16,8 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* sum by name to which the span's time is added; NULL: it is added
-                                only to the sum of the category */
+    fsdp_trace_entry *entry; /* the sum by name that the span adds its time to; NULL: the time is
+                                added only to the sum of its category */
     int64_t begin_ns;
 } open_span;
 
@@ -103,7 +103,7 @@ static bool is_operation(fsdp_trace_category category)
 }
 
 /* Find or create the entry for a category, a name and a detail. Names and details are static
- * strings, so this function compares pointers instead of texts. If two source files use the same
+ * strings, so this function compares pointers, not characters. If two source files use the same
  * name, their strings may have different addresses. The name then has two entries, which
  * fsdp_profile_make_names() merges. Return NULL if the table is full. Also return NULL if the
  * category is FSDP_TRACE_REST, because its names are not static. */

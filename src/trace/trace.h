@@ -79,8 +79,9 @@ void fsdp_trace_step_end(fsdp_trace *trace);
 /* The trace of the calling thread; NULL: nothing is traced. */
 extern _Thread_local fsdp_trace *fsdp_trace_current;
 
-/* Call these functions only while a trace is attached. The inline functions below call the first
- * three. src/tensor/device.h calls fsdp_trace_add_sample(). */
+/* The next four functions may be called only while a trace is attached. fsdp_trace_begin(),
+ * fsdp_trace_end() and fsdp_trace_lap() below check this and call the first three.
+ * src/tensor/device.h calls fsdp_trace_add_sample(). */
 void fsdp_trace_open(fsdp_trace *trace, fsdp_trace_category category, const char *name,
                      const char *detail);
 void fsdp_trace_close(fsdp_trace *trace);
@@ -114,14 +115,15 @@ static inline void fsdp_trace_lap(fsdp_trace_category category, const char *name
 
 /* --- reading a trace --- */
 
-/* The next two functions return event i and sample i. Number 0 is the oldest one that has not been
- * overwritten. They return NULL if there is no number i. */
+/* Return event i (fsdp_trace_get_event()) or sample i (fsdp_trace_get_sample()). Event 0 is the
+ * oldest event that has not been overwritten, and sample 0 the oldest such sample. Return NULL if
+ * there is no event i or sample i. */
 const fsdp_trace_event *fsdp_trace_get_event(const fsdp_trace *trace, size_t i);
 const fsdp_trace_sample *fsdp_trace_get_sample(const fsdp_trace *trace, size_t i);
 /* Return the number of events that were overwritten in the ring. */
 uint64_t fsdp_trace_overwritten(const fsdp_trace *trace);
-/* Return an array with the sum of each category over all steps. `calls` is the number of events
- * that the category has had. */
+/* Return an array with the sum of each category over all steps. In each sum, `calls` is the number
+ * of events of the category that have been recorded. */
 const fsdp_trace_sum *fsdp_trace_sums(const fsdp_trace *trace); /* [FSDP_TRACE_CATEGORIES] */
 /* Return [*n] sums by name over all steps, in no particular order. */
 const fsdp_trace_entry *fsdp_trace_entries(const fsdp_trace *trace, size_t *n);

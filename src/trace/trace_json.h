@@ -13,8 +13,9 @@ enum {
     FSDP_TRACE_JSON_MIN = 1024 /* minimum size of `text` in bytes; no entry needs more */
 };
 
-/* The beginning and the end of a file. The entries are between them; the text of each entry begins
- * with a comma. */
+/* The beginning and the end of a trace file. The entries are written between these two texts. The
+ * text of every entry begins with a comma, also that of the first entry, because the beginning
+ * already contains one entry. */
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
