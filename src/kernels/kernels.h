@@ -52,7 +52,7 @@ typedef struct fsdp_gemm_args {
  * the same array as x or up. */
 typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
-    /* Used if up is NULL: dropout's factor, by which dx is multiplied. 1: no dropout. */
+    /* Used only if `up` is NULL: dx is multiplied by this factor of dropout. 1: no dropout. */
     float factor;
     fsdp_dtype dtype; /* of all arrays */
     int64_t rows, columns;
@@ -61,8 +61,8 @@ typedef struct fsdp_activated_backward_args {
     int64_t ld;
     const void *x, *up; /* NULL for `up`: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
-    /* Before the call, this is the gradient of the result. It is read only if dx or d_up is
-     * computed. After the call, it is the result. */
+    /* Input: the gradient of the result, which is read only if dx or d_up is computed. Output: the
+     * result, which overwrites its gradient. The result is a(x) * up, or a(x) if `up` is NULL. */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -198,7 +198,7 @@ typedef struct fsdp_kernels {
     /* @} */
     /* dst[i] ~ N(mean, std) by Box-Muller from uniform bits of Philox. An element depends only on
      * `key`, mean, std and its index in the whole parameter, which is first + i. So each rank can
-     * draw its own rows. */
+     * generate its own rows without generating the other rows. */
     void (*normal)(fsdp_kernel_context *c, void *dst, fsdp_dtype dtype, uint64_t key, int64_t first,
                    int64_t n, float mean, float std);
 
@@ -261,10 +261,10 @@ typedef struct fsdp_kernels {
                        const void *w, const void *bias, fsdp_dtype dtype, fsdp_dtype w_dtype,
                        int64_t rows, int64_t width, float eps);
     void (*layer_norm_backward)(fsdp_kernel_context *c, const fsdp_layer_norm_backward_args *args);
-    /* Rotary embedding (Su et al. 2021). Elements j and j + K/2 of each head are rotated by an
-     * angle. Its cosine is table[positions[t]][j], and its sine is table[positions[t]][j + K/2].
-     * `inverse` rotates in the other direction. x and out [T, heads * K] have dtype f and may be
-     * the same array. table [*, K] is f32. */
+    /* Rotary embedding (Su et al. 2021). In each head, the pair of elements j and j + K/2 is
+     * rotated by an angle. The cosine of this angle is table[positions[t]][j], and the sine is
+     * table[positions[t]][j + K/2]. `inverse` rotates in the opposite direction. x and out [T,
+     * heads * K] have dtype f and may be the same array. table [*, K] is f32. */
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
@@ -342,8 +342,8 @@ typedef struct fsdp_kernels {
      * are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
-    /* sums[j] = sum over column j of the terms of square_row_sums(), in the order of the aligned
-     * binary tree over rows (see tree_sum). */
+    /* sums[j] = sum over column j of (grad * grad_scale)^2 + eps. The rows are added in the order
+     * of the aligned binary tree (see tree_sum). The terms are float32, and the sums are double. */
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
                                int64_t rows, int64_t cols, float grad_scale, float eps);
     /* average[i] = beta average[i] + (1 - beta) sums[i] / count. */

@@ -14,8 +14,8 @@ extern "C" {
 #include "src/base/alloc.h"
 }
 
-/* Declared here because the installed header does not declare it, and weak because some builds of
- * the library do not have it. */
+/* This file declares SetMinLogLevel() because the installed header of the library does not. The
+ * declaration is weak because some builds of the library do not have the function. */
 namespace sentencepiece
 {
 namespace logging

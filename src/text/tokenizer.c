@@ -1,10 +1,10 @@
 /* Converts text to ids and back as the fast tokenizers of transformers do for T5 and Llama 2.
  * Encoding first finds the special tokens in the raw text. Each part between them is encoded as a
- * separate text, and </s> is appended. For T5's unigram model, libsentencepiece normalises the text
- * and splits it into words, and each word into pieces. If a word has several pieces and none of
- * them is a byte piece, unigram.c splits this word into pieces once more, and its result is used;
- * unigram.h explains why. For Llama's BPE model, the pieces of libsentencepiece are used as they
- * are. */
+ * separate text. At the end, </s> is appended. For T5's unigram model, libsentencepiece normalises
+ * the text, splits the text into words, and splits each word into pieces. If a word has several
+ * pieces and none of them is a byte piece, unigram.c splits this word again, and the pieces of
+ * libsentencepiece are not used; unigram.h explains why. For Llama's BPE model, the pieces of
+ * libsentencepiece are used as they are. */
 #include <fsdp/text.h>
 
 #include <string.h>
@@ -280,9 +280,9 @@ static bool is_special(const fsdp_tokenizer *tokenizer, int32_t id)
 
 /* ---- other files in the model's folder ---- */
 
-/* Return true if fsdp_tokenizer_encode() never produces the added token (text, id). It produces
- * only special tokens and normal pieces of the model, so the result is true if the added token is
- * neither. */
+/* Return true if fsdp_tokenizer_encode() never produces the added token (text, id). The encoder
+ * produces only special tokens and the model's normal pieces. So the result is true if the added
+ * token is neither a special token nor a normal piece. */
 static bool is_not_encoded(const void *arg, const char *text, int32_t id)
 {
     const fsdp_tokenizer *tokenizer = arg;
@@ -400,14 +400,15 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
 /* U+2581. It represents a space in pieces. */
 static const char space_mark[] = "\xE2\x96\x81";
 
-/* The word whose pieces are being collected. It ends before the next piece that begins with a space
- * mark. */
+/* The word whose pieces are being collected. A piece that begins with a space mark is the first
+ * piece of a new word. */
 typedef struct word {
     const fsdp_tokenizer *tokenizer;
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    /* The word has byte pieces. `text` then contains their names instead of their bytes. */
+    /* The word has byte pieces. If so, `text` has the name of each byte piece, such as "<0x0A>", in
+     * place of the byte itself. */
     bool has_bytes;
 } word;
 
@@ -515,9 +516,10 @@ typedef struct decoding {
     bool first;           /* nothing has been decoded yet */
 } decoding;
 
-/* Append a piece, and replace its space marks by spaces. In the first piece of a text, marks are
- * removed instead: all of them with a unigram model, and only one with a BPE model, whose pieces
- * may have several marks. */
+/* Append a piece to the text, and replace each space mark in it by a space. The first piece of a
+ * text is different: a space mark in it is removed, and no space is appended. With a unigram model,
+ * all marks of the first piece are removed. With a BPE model, a piece may have several marks, and
+ * only the first mark of the first piece is removed. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;

@@ -46,8 +46,8 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
     return (uint8_t)e->piece[depth];
 }
 
-/* Visit the nodes in order. For each node, append its children to the nodes, and their ranges to
- * `ranges`. */
+/* Visit the nodes in order, while the array of nodes grows. At each node, append the node's
+ * children to the array, and append the range of each child to `ranges`. */
 static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
 {
     range *ranges = NULL;

@@ -18,8 +18,9 @@ enum {
 
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
-    /* With a window, a block may begin anywhere in the sequence. Its number of keys is rounded up
-     * by less than 128, so the block may reach up to 127 keys past the last key. */
+    /* With a window, the keys of a block may begin anywhere in the sequence. The number of keys is
+     * rounded up by at most 127. So the rounded range of keys may end up to 127 keys after the
+     * sequence's last key. */
     int64_t more = a->args->window > 0 ? 128 : 0;
     return fsdp_attention_padded_keys(keys) + more;
 }

@@ -16,9 +16,9 @@
  * dV^T = dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no
  * transposition. A row of P or dS has the values of one query, and one row of a packed panel of B
  * has two rows of B (tile.h). So two rows of P or dS are stored directly as one row of a panel. If
- * P and dS were the left operand, they would have to be transposed, which takes as many
- * instructions as computing them. What is transposed instead is smaller: first dO and Q, which have
- * fewer columns than P and dS, and at the end the sums dV^T and dK^T.
+ * P and dS were the left operand, they would have to be transposed. This would take as many
+ * instructions as computing them. Instead, smaller matrices are transposed: dO and Q before the
+ * products, and the sums dV^T and dK^T after them. dO and Q have fewer columns than P and dS.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
  * tables] describes how biases and their gradients are stored.
@@ -40,7 +40,8 @@ typedef struct fsdp_attention_strip {
     int rows; /* at most FSDP_ATTENTION_STRIP in softmax(), at most FSDP_TILE_ROWS in gradient() */
     int columns;                     /* a multiple of 32 in forward, of 16 in backward */
     int begin[FSDP_ATTENTION_STRIP]; /* each row's first visible column */
-    /* The end of each row's visible columns. It is equal to the row's `begin` if there are none. */
+    /* The column after each row's last visible column. For a row without visible columns, this is
+     * equal to the row's `begin`. */
     int end[FSDP_ATTENTION_STRIP];
     float scale;
     const float *bias; /* the bias of row r, column j is bias[j - r]; NULL: no bias */
@@ -58,9 +59,9 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta; /* [rows], as in fsdp_attention_block */
     /* 1 / (1 - dropout_p). dP is multiplied by it where dropout keeps an element. */
     float keep_factor;
-    /* Where P and dS are stored for the products dV and dK. Each address is that of one lane in a
-     * packed tile. The tile is the one of the strip's first column, and the lane is the one of the
-     * strip's first row. */
+    /* Where P and dS are stored for the products dV and dK. Each pointer points into packed tiles,
+     * to the tile of the strip's first column. In this tile, it points to the lane of the strip's
+     * first row. */
     char *p_tiles, *d_s_tiles;
     /* Bytes from one tile (8 keys) to the next; with AMX, from one panel (32 keys) to the next. */
     int64_t tile_bytes;
@@ -115,7 +116,8 @@ typedef struct fsdp_attention_head {
     fsdp_dtype dtype;
     int64_t h;
     int strip; /* queries per strip */
-    /* The sequence's first row of q and of k, and its numbers of queries and keys. */
+    /* The sequence's first row of q, its first row of k, its number of queries and its number of
+     * keys. */
     int64_t q_row, k_row, queries, keys;
     int64_t shift;      /* query i is at the position of key i + shift */
     int64_t padded_dim; /* head_dim, rounded up to a multiple of 16 */
@@ -152,11 +154,12 @@ void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int
                              int64_t query, int64_t rows);
 
 /* Note [Bias tables]. A head has two tables: one of biases, and one of the gradients of biases.
- * Each table has an entry for each difference key - query, with index key - query + queries - 1 +
- * FSDP_ATTENTION_MARGIN. An entry of the table of biases is the bias times log2(e). A strip also
- * reads and changes entries beyond its rows and columns, so both tables have a margin at both ends.
- * For some entries, position_bias has no element. These entries are 0 in the table of biases, and
- * they are ignored in the table of gradients. */
+ * Each table has an entry for each difference `key - query`. The entry has the index
+ * `key - query + queries - 1 + FSDP_ATTENTION_MARGIN`. An entry of the table of biases is the bias
+ * times log2(e). The functions for strips process whole vectors, so they also access entries beyond
+ * the rows and columns of a strip. Therefore, both tables have a margin at both ends. For some
+ * entries, position_bias has no element. These entries are 0 in the table of biases, and they are
+ * ignored in the table of gradients. */
 enum {
     FSDP_ATTENTION_MARGIN = 16
 };

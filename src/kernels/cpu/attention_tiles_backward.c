@@ -114,10 +114,10 @@ static bool reserve_backward(const fsdp_cpu_attention *a, const fsdp_attention_h
     return true;
 }
 
-/* One strip of a block. The strip has queries [query, query + rows). `range` includes the keys that
- * the queries of the strip see. `block` includes the keys that any query of the block sees. The
- * packed P^T and dS^T of the block have `depth` lanes. A lane is one query in f32, and a pair of
- * queries in bf16. The strip begins at lane `lane`. */
+/* One strip of a block. The strip has queries [query, query + rows). `range` includes every key
+ * that at least one query of the strip sees. `block` includes every key that at least one query of
+ * the whole block sees. The packed P^T and dS^T of the block have `depth` lanes. A lane is one
+ * query in f32, and a pair of queries in bf16. The first query of the strip is in lane `lane`. */
 typedef struct block_part {
     int64_t query, rows, lane, depth;
     fsdp_attention_range block, range;

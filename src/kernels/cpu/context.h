@@ -33,8 +33,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_create(const char *isa, int thre
 fsdp_thread_pool *fsdp_kernel_context_pool(const fsdp_kernel_context *c);
 /* Return the ISA that was chosen when the context was created. */
 fsdp_cpu_isa fsdp_kernel_context_isa(const fsdp_kernel_context *c);
-/* Return how the context multiplies matrices with x86-64-v4. This is the fastest way on this CPU,
- * or the one that a suffix of the ISA's name has chosen (fsdp_kernels_cpu_open()). */
+/* Return how the context multiplies matrices if its ISA is x86-64-v4. By default, this is the
+ * fastest way on this CPU. A suffix of the ISA's name chooses another way
+ * (fsdp_kernels_cpu_open()). */
 fsdp_cpu_multiplier fsdp_kernel_context_multiplier(const fsdp_kernel_context *c);
 
 /* Return scratch memory of at least `bytes` bytes for one worker. It is 64-byte aligned, its

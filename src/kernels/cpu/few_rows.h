@@ -1,6 +1,6 @@
-/* Matrix products in which A has few rows. Generation computes such products. A product takes as
- * long as reading B from memory. There is one table of functions for AVX2 and one for AVX-512
- * (isa/few_rows.c).
+/* Matrix products in which A has few rows. Generation computes such products. Reading B from memory
+ * takes nearly all of the time of such a product. There is one table of functions for AVX2 and one
+ * for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
  * and multiplied with every row of A. Each task computes some columns of C. If C is wide enough,

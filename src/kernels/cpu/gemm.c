@@ -35,8 +35,8 @@ fsdp_status fsdp_cpu_gemm(fsdp_kernel_context *c, const fsdp_gemm_args *args)
 fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context, const fsdp_gemm_args *product,
                                        double seconds, double *gflops)
 {
-    /* The first run creates primitives and is not counted. The fastest of the other runs counts,
-     * since other work has disturbed it least. */
+    /* The first run creates primitives, so its time is not used. The speed is that of the fastest
+     * of the later runs, since other programs have disturbed this run least. */
     double best = 0;
     for (double start = 0, end = 0; best == 0 || end - start < seconds;) {
         double begin = fsdp_clock_s();

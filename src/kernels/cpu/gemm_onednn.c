@@ -265,7 +265,7 @@ static void run_tile(void *arg, int64_t i, int worker)
     t.n = fsdp_gemm_min(g->tile_columns, g->args->n - t.n0);
     if (fsdp_cpu_failure_any(&g->failure))
         return;
-    bool widened = g->widen || g->args->k == 0; /* with k = 0, C only gets its initial value */
+    bool widened = g->widen || g->args->k == 0; /* with k = 0, C becomes beta C + bias */
     fsdp_cpu_failure_note(&g->failure,
                           widened ? run_widened(g, worker, &t) : run_direct(g, worker, &t));
 }

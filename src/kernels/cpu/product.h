@@ -5,9 +5,10 @@
 #include "src/kernels/cpu/context.h"
 
 /* The shape of a product: C[m, n] = op(A) op(B) (+ C) (+ bias[n]), with m, n, k > 0. Fields have
- * the same names as in fsdp_gemm_args. A and B are f32, or bf16 if fsdp_cpu_multiplies_bf16(). C is
- * f32 or has the dtype of A and B. A leading dimension may be longer than a row, but oneDNN is
- * faster with a dense matrix, whose leading dimension equals the length of a row. */
+ * the same names as in fsdp_gemm_args. A and B are f32. If fsdp_cpu_multiplies_bf16() returns true,
+ * they may also be bf16. C is f32 or has the dtype of A and B. A leading dimension may be longer
+ * than a row. But oneDNN is faster if the matrix is dense, that is, if the leading dimension is
+ * equal to the length of a row. */
 typedef struct fsdp_cpu_product {
     int64_t m, n, k;
     int64_t lda, ldb, ldc;
@@ -23,8 +24,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_cpu_products_create(int workers, fsdp_cpu_produ
 void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
 
 /* Set *products to the context's products. The first call creates them. This function also calls
- * fsdp_cpu_products_begin(). Each operation calls it once, before its tasks, since no primitive may
- * be freed while tasks run. */
+ * fsdp_cpu_products_begin(), which may free primitives. No primitive may be freed while tasks run.
+ * So each operation calls this function once, before its tasks. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
 /* If there are too many primitives, free those that have not been used for long. */
@@ -40,13 +41,13 @@ bool fsdp_cpu_multiplies_bf16(const fsdp_kernel_context *c);
 /* Return true if oneDNN may use AMX, that is, if the CPU has it and DNNL_MAX_CPU_ISA permits it.
  * Builds without oneDNN always return true. */
 bool fsdp_cpu_may_use_amx(void);
-/* Products with fewer rows than this go to oneDNN, unless few_rows.h computes them. Our tiles would
- * lose more time by packing B than they save. Two kinds of products go to our tiles with any number
- * of rows. The first kind are products of bf16 that the AVX-512 tiles widen. oneDNN would also
- * widen bf16, or be slow: for 17 rows and a B of 3072 x 768, our tiles take 1.3 ms and oneDNN takes
- * 2.4 ms. The second kind are products with AMX. Our tiles are as fast as oneDNN (for 8 rows, 0.27
- * ms and 0.26 ms), and they give a row the same bits in every batch. In builds without oneDNN, the
- * value is 0. */
+/* Products with fewer rows than this go to oneDNN, unless few_rows.h computes them. For so few
+ * rows, our tiles lose more time by packing B than they save. There are two exceptions, which go to
+ * our tiles with any number of rows. The first exception is products of bf16 that the AVX-512 tiles
+ * widen. oneDNN would also widen bf16, or be slow: for 17 rows and a B of 3072 x 768, our tiles
+ * take 1.3 ms and oneDNN takes 2.4 ms. The second exception is products with AMX. There, our tiles
+ * are as fast as oneDNN (for 8 rows, 0.27 ms and 0.26 ms), and they give a row the same bits in
+ * every batch. In builds without oneDNN, the value is 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
 /* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of

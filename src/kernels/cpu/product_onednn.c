@@ -268,8 +268,9 @@ static fsdp_status find_or_create_primitive(fsdp_cpu_products *products,
     return status;
 }
 
-/* If there are too many primitives, frees those whose last use was at or before the average last
- * use. These are about half of all primitives. A primitive in regular use is never one of them. */
+/* If there are more than MAX_PRIMITIVES primitives, frees about half of them: those whose last_used
+ * is at most the average last_used of all primitives. A primitive in regular use is never one of
+ * them. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products)
 {
     products->now++;

@@ -12,10 +12,10 @@
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns. A panel is an array
  * [depth][width] of lanes. The last panel is padded with zeros to a multiple of 16 columns. A is
  * read in place if the k elements of a row are contiguous and the tiles do not widen them to
- * float32. Otherwise A is packed into an array
- * [depth][FSDP_TILE_ROWS] of lanes for each tile of rows. An element of C sums over k in order, in
- * one accumulator. Its bits depend on its row of A, its column of B and where k is split. They do
- * not depend on its place in C or on m and n. The packing follows Goto & van de Geijn 2008.
+ * float32. Otherwise A is packed: for each tile of rows, into an array [depth][FSDP_TILE_ROWS] of
+ * lanes. An element of C is summed over k in order, in one accumulator. The bits of the element
+ * depend on its row of A, its column of B and where k is split. They do not depend on the place of
+ * the element in C or on m and n. The packing follows Goto & van de Geijn 2008.
  *
  * Note [Panels for AMX]. An AMX register has 16 rows of 16 lanes. An instruction multiplies two
  * registers and adds the product to a third. Panels of B are two registers wide: 32 columns. Depths
@@ -23,8 +23,8 @@
  * [16 rows][16 lanes]: for each group of 16 rows, its registers in the order of k. If the last
  * group has fewer than 16 rows of A, the rest of its registers is undefined. A product may use only
  * a part of B's depth (fsdp_tile_block.b_lane). The zeros that pad A are then multiplied with the
- * lanes of B that follow this part. If one of these lanes is NaN, the product with 0 is NaN, and C
- * gets a NaN. */
+ * lanes of B that follow this part. If one of these lanes is NaN, its product with zero is NaN too,
+ * and C gets a NaN. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -68,16 +68,16 @@ typedef struct fsdp_cpu_tiles {
     int64_t rows; /* rows of a tile of C; each task begins at a multiple of this */
     int64_t columns;
     int64_t most_depth; /* the most lanes in a split of k */
-    /* Used instead of most_depth if k has at least FSDP_TILE_LONG_K elements. Such a k has several
-     * splits even with most_depth, so sums are written and read again in any case. Splits with
+    /* Used instead of most_depth if k has at least FSDP_TILE_LONG_K elements. Even with most_depth,
+     * such a k has several splits, so the sums must always be written and read again. Splits with
      * fewer lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns.
      * Each row of A that the task reads is then multiplied with more columns. */
     int64_t most_long_depth;
-    /* The most elements in a split of k if A is packed. The limit is for the gradients of weights,
-     * in which A is stored as [k, m]. There, a split reads one row of A for each of its elements of
-     * k. These rows are far apart, often each in a page of its own, and the second-level TLB has
-     * entries for this many pages. In these products C is usually f32, so each split can be added
-     * to C directly, and several splits cost little. */
+    /* The most elements of k in a split if A is packed. The limit is made for the gradients of
+     * weights. Their A is stored as [k, m], so a split reads one row of the stored A for each of
+     * its elements of k. These rows are far apart, often each in a page of its own. The limit is
+     * the number of pages for which the second-level TLB has entries. C is usually f32 in these
+     * products. Each split can then be added to C directly, so several splits cost little. */
     int64_t most_packed_k;
     /* Bytes of a block of rows of A. The block is read once for each group of panels of B. */
     int64_t a_bytes;
@@ -105,9 +105,9 @@ extern const fsdp_cpu_tiles fsdp_cpu_amx_tiles_x86_64_v4;      /* bf16 only */
  * and if the multiplier is oneDNN. */
 const fsdp_cpu_tiles *fsdp_cpu_tiles_of(const fsdp_kernel_context *c, fsdp_dtype dtype);
 
-/* Return the width in columns of the panels of a B with n columns, without AMX. It is 48, as many
- * columns as the registers have room for. For n from 49 to 64 it is 32, since the second panel
- * would otherwise be narrow and slow. */
+/* Return the number of columns in a panel of B, without AMX. n is the number of columns of B. The
+ * width is 48, because the registers have room for 48 columns. But if n is 49 to 64, the width is
+ * 32: with a width of 48, the second panel would be narrow and slow. */
 int64_t fsdp_tile_width(int64_t n);
 /* Return the number of lanes of `k` elements, rounded up. */
 int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);

@@ -39,11 +39,12 @@ struct fsdp_fake_stream {
     pthread_cond_t queued, done;
     /* The lock protects the fields below. */
     bool stopping;
-    /* `launched` and `completed` are numbers of commands. `wanted` is the largest value of
-     * `completed` that any thread has waited for. */
+    /* `launched` is the number of commands launched so far, and `completed` is the number of
+     * commands completed so far. `wanted` is the largest value of `completed` that any thread has
+     * waited for. */
     uint64_t launched, completed, wanted;
-    /* Numbers of bytes that have ever been written (head) and read (tail). Byte i is at i %
-     * RING_BYTES. */
+    /* `head` is the number of bytes written to the ring so far, and `tail` is the number of bytes
+     * read from it so far. Byte number i of the stream is stored at ring[i % RING_BYTES]. */
     uint64_t head, tail;
     unsigned char *ring;
     fsdp_saved_error error; /* the first failure */

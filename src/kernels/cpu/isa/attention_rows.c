@@ -31,12 +31,12 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
     return (span){(int)begin, (int)end, (int)begin & -FSDP_LANES, fsdp_padded((int)end)};
 }
 
-/* Note [Bias strips]. The bias of a score depends only on the difference of positions,
- * key - query - shift. In a block, this difference has rows - 1 + padded_keys values. A bias strip
- * is an array with an entry for each of them, in ascending order, so the biases of a row are
- * contiguous: those of row r begin at entry rows - 1 - r. strip_range() sets *lowest to the
- * difference of entry 0. It sets [*begin, *end) to the entries whose difference has an element in
- * the position bias. The other entries belong to padding. */
+/* Note [Bias strips]. The bias of a score depends only on a difference of positions,
+ * `key - query - shift`. In a block, this difference has rows - 1 + padded_keys values. A bias
+ * strip is an array with one entry for each value of the difference, in ascending order. So the
+ * biases of a row are contiguous: the biases of row r begin at entry rows - 1 - r. strip_range()
+ * sets *lowest to the difference that belongs to entry 0. It sets [*begin, *end) to the entries for
+ * which the position bias has an element. The other entries belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -207,8 +207,9 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN. So it is -infinity in two cases: the row sees no key, or all
-         * scores that it sees are NaN. The sum of the exponentials is 0 only in the first case. */
+        /* The maximum ignores NaN. So it is -infinity in two cases: the row sees no key, or all its
+         * visible scores are NaN. In the first case, the sum of the exponentials is 0. In the
+         * second case, it is NaN. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);

@@ -21,11 +21,11 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial (a minimax fit, as in
- * vec.h) computes 2^r, where r is the fractional part of x. There is one polynomial for each dtype.
- * The one for bf16 has an error of 2.6e-6, which is small enough because its callers round the
- * result to bf16. The one for f32 has an error of 2e-9, not counting the rounding of the result to
- * f32. */
+/* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial computes 2^r, where r is
+ * the fractional part of x. The polynomial is a minimax fit, as in vec.h. There is one polynomial
+ * for each dtype. The polynomial for bf16 has an error of 2.6e-6. This is small enough, because the
+ * callers round the result to bf16. The polynomial for f32 has an error of 2e-9, to which the
+ * rounding of the result to f32 is added. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -244,9 +244,9 @@ FSDP_INLINE void add_to(float *x, __m512 y)
 /* Computes P and dS of the sixteen columns [j, j + 16) and stores them where `g` says. A caller may
  * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
  * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
- * g->d_bias. This uses `before`. When the function is called, before[r] is dS of row r in the
- * sixteen columns to the left of column j. When it returns, before[r] is dS of row r in columns [j,
- * j + 16). */
+ * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the sixteen
+ * columns to the left of column j. The function replaces before[r] by dS of row r in its own
+ * sixteen columns, which the next call needs. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,
                                          const fsdp_attention_gradient *g, const float *lse,

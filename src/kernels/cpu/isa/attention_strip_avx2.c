@@ -133,9 +133,9 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
 /* Computes P and dS of the eight columns [j, j + 8) and stores them where `g` says. A caller may
  * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
  * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
- * g->d_bias. This uses `before`. When the function is called, before[r] is dS of row r in the eight
- * columns to the left of column j. When it returns, before[r] is dS of row r in columns [j, j +
- * 8). */
+ * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the eight
+ * columns to the left of column j. The function replaces before[r] by dS of row r in its own
+ * eight columns, which the next call needs. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])
@@ -219,8 +219,9 @@ static void gradient(const fsdp_attention_strip *s, const fsdp_attention_gradien
 
 /* --- dropout --- */
 
-/* Returns a mask of 32 bits, one for each 16-bit half of `words`. Bit i is set if half i is at
- * least the threshold, which is in every lane of `threshold`. */
+/* Compares each 16-bit half of `words` with a threshold. Bit i of the result is set if half i is
+ * greater than or equal to the threshold. Each lane of the argument `threshold` is a copy of the
+ * threshold. */
 static uint32_t halves_at_least(__m256i threshold, const uint32_t words[16])
 {
     __m256i kept[2];

@@ -26,8 +26,9 @@ FSDP_INLINE __m512 fsdp_avx512_load(const void *x, fsdp_dtype dtype, int64_t i, 
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* Rounds x to bf16, to nearest even. With use_bf16, it uses an AVX512-BF16 instruction. This turns
- * denormals into zeros, as AVX512-BF16 products also do. */
+/* Rounds x to bf16, to nearest even. If use_bf16 is true, the function uses an instruction of
+ * AVX512-BF16. This instruction turns denormals into zeros, as the multiplications of AVX512-BF16
+ * also do. */
 FSDP_INLINE BF16_TARGET __m256i fsdp_avx512_round_bf16(bool use_bf16, __m512 x)
 {
     if (use_bf16)

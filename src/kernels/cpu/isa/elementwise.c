@@ -128,9 +128,9 @@ static void scale(fsdp_kernel_context *c, void *out, const void *x, float factor
 #define SQRT_1_2 0x1.6a09e6p-1f
 #define INV_SQRT_2_PI 0x1.988454p-2f
 
-/* Limits x to [-bound, bound]. A function that computes a slope uses the limited x as a factor. The
- * bound is so large that the slope is constant in float32 beyond it, so the limit does not change
- * the slope. Without the limit, the slope could have a term infinity * 0, which is NaN. If x is
+/* Limits x to [-bound, bound]. The functions below multiply by the limited x where they compute a
+ * slope. With x itself, the slope could have a term infinity * 0, which is NaN. The limit does not
+ * change the slope: the bound is so large that the slope is constant in float32 beyond it. If x is
  * NaN, the result is NaN. */
 FSDP_INLINE fsdp_vec within(fsdp_vec x, float bound)
 {

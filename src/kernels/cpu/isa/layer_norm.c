@@ -96,8 +96,8 @@ enum {
 
 typedef struct norm_backward_job {
     const fsdp_layer_norm_backward_args *args;
-    /* The rows and columns of each task. The sums are those of dw and dbias, and are computed if
-     * want_sums. */
+    /* How the rows and columns are divided among tasks, and the partial sums of dw and dbias. The
+     * sums are computed only if want_sums. */
     fsdp_column_sums sums;
     bool want_sums;
 } norm_backward_job;

@@ -49,9 +49,10 @@ static float exp_of(float x)
 }
 
 /* In one pass over a row, sets *maximum to its maximum and returns the sum of e^(x - *maximum)
- * (Milakov & Gimelshein 2018). When a block has a larger maximum, the sums so far are rescaled to
- * it. The maximum starts at a finite number, -FLT_MAX. So if a row begins with -infinity, the terms
- * of these elements are 0 and not NaN. */
+ * (Milakov & Gimelshein 2018). When a block has a value above the maximum so far, the sums so far
+ * are rescaled to the new maximum. The maximum starts at a finite number, -FLT_MAX. With -infinity
+ * instead, a row that begins with -infinity would have the terms e^(-infinity + infinity), which
+ * are NaN. With -FLT_MAX, these terms are 0. */
 static float row_sum_exp(const loss_job *job, int64_t start, float *maximum)
 {
     float acc[FSDP_LANES] = {0}, buffer[FSDP_BLOCK], e[FSDP_BLOCK], most = -FLT_MAX;

@@ -87,8 +87,8 @@ static bool within_f32(fsdp_dtype dtype)
     return dtype == FSDP_DTYPE_F32 || dtype == FSDP_DTYPE_BF16 || dtype == FSDP_DTYPE_F16;
 }
 
-/* Converts i to double, rounding to odd (see to_odd()). If the result is then rounded to a narrower
- * type, this gives the same value as rounding i directly. */
+/* Converts i to double, rounding to odd (see to_odd()). If the caller then rounds the double to a
+ * narrower type, the result is the same as if i had been rounded directly to that type. */
 static double odd_from_i64(int64_t i)
 {
     uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
@@ -97,9 +97,10 @@ static double odd_from_i64(int64_t i)
     return i < 0 ? -(double)magnitude : (double)magnitude;
 }
 
-/* Loads a block as float64. `again` is true if the caller will round the values to a narrower type.
- * An int64 with more than 53 bits would then be rounded twice. To make this harmless, this function
- * rounds the int64 to odd (see to_odd()). */
+/* Loads a block as float64. An int64 that needs more than 53 bits is rounded here. `again` is true
+ * if the caller will round the loaded values once more, to a narrower type. Rounding twice to
+ * nearest could give a wrong result. So if `again` is true, this function rounds to odd instead
+ * (see to_odd()), which makes the second rounding correct. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -128,9 +129,9 @@ static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int
     }
 }
 
-/* Rounds x to float32, to odd: if the result is not exact, its lowest bit is set. If the result is
- * then rounded to a type that has at least two bits less, this gives the same value as rounding x
- * directly. */
+/* Rounds x to float32 by "rounding to odd": if the float32 is not equal to x, its lowest bit is
+ * set. If the caller then rounds the float32 to a type that has at least two bits fewer, the result
+ * is the same as if x had been rounded directly to that type. */
 static float to_odd(double x)
 {
     float f = (float)x;
@@ -205,9 +206,10 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts the whole groups of sixteen elements in [begin, end) from float32 to bfloat16, and returns
- * the end of the last group. Whole master weights, which are too large for the caches, are cast in
- * this way. With prefetches and vectors, the speed of memory is the only limit. */
+/* Casts the elements [begin, end) from float32 to bfloat16, in groups of sixteen. The last group
+ * must be whole, so fewer than sixteen elements may be left. Returns the index of the first element
+ * that was not cast. Whole master weights, which are too large for the caches, are cast in this
+ * way. With prefetches and vectors, the speed of memory is the only limit. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -310,8 +312,9 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
 
 /* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). The random bits are those of
  * Philox for `counter` and the counters after it. Each counter gives four words: words 0 and 1 give
- * two values, and words 2 and 3 give two more. The radius of two values is computed from a number
- * in [2^-32, 1], so it is at most about 6.7 standard deviations. */
+ * two values, and words 2 and 3 give two more. The two values are the coordinates of a point, which
+ * is chosen by its radius and its angle. The radius is computed from a number in [2^-32, 1]. So it
+ * is at most about 6.7 standard deviations, and no value is larger. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];
@@ -325,8 +328,9 @@ static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t co
     }
 }
 
-/* Generates a part of a parameter. Its values do not depend on how the parameter is cut into parts,
- * since blocks begin at fixed positions in the whole parameter. */
+/* Generates the values of one task's part of a parameter. The values do not depend on how the
+ * parameter is cut into parts, because the blocks of random values begin at fixed positions in the
+ * whole parameter. */
 static void normal_task(void *arg, int64_t task, int worker)
 {
     const normal_job *job = arg;

@@ -73,7 +73,8 @@ typedef struct norm_backward_job {
     const float *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t width;
-    /* The rows and columns of each task. The sums are those of dw, and are computed if want_dw. */
+    /* How the rows and columns are divided among tasks, and the partial sums of dw. The sums are
+     * computed only if want_dw. */
     fsdp_column_sums sums;
     bool want_dw;
 } norm_backward_job;

@@ -196,8 +196,8 @@ typedef struct squares_job {
     float grad_scale, eps;
 } squares_job;
 
-/* Returns g^2 + eps, of which Adafactor keeps a moving average. As in transformers, eps is added in
- * float32. */
+/* Returns (grad * grad_scale)^2 + eps. Adafactor adds up these values over rows and over columns,
+ * and keeps moving averages of the sums. As in transformers, eps is added in float32. */
 static inline double square_of(const squares_job *job, float grad)
 {
     float g = grad * job->grad_scale;

@@ -39,9 +39,9 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
     memcpy(p + FSDP_VEC, &upper, sizeof upper);
 }
 
-/* Store the four words of fsdp_philox4x32(key, counter, 0) for each counter in
- * [first, first + FSDP_VECQ), one counter after the other. Each 64-bit lane computes one counter.
- * During the rounds, only the lower 32 bits of the lanes of c0 to c3 are valid. */
+/* For each counter in [first, first + FSDP_VECQ), in order, store the four words of
+ * fsdp_philox4x32(key, counter, 0) at `words`. Each 64-bit lane computes one counter. During the
+ * rounds, only the lower 32 bits of the lanes of c0 to c3 are valid. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -73,8 +73,8 @@ enum {
     FSDP_COUNTER_HALVES = 8
 };
 
-/* Store n random 16-bit halves of words, each in a 32-bit element of `halves`. The words are those
- * of the counter `first` and of the counters after it. n is a multiple of 64. */
+/* Store n random numbers of 16 bits, each in a 32-bit element of `halves`. They are the halves of
+ * the random words of counter `first` and of the counters after it. n is a multiple of 64. */
 FSDP_INLINE void fsdp_philox_halves(uint32_t *restrict halves, uint64_t key, uint64_t first, int n)
 {
     for (int j = 0; j < n; j += 64) {

@@ -86,9 +86,10 @@ static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the sum of elements [i, i + n) over sources [first, first + count). The result is in
- * `buffer`, or, if there is only one source and it needs no conversion, in the source itself. The
- * sources are added as a binary tree, which splits them at the largest power of two below count. */
+/* Computes the sum of elements [i, i + n) over sources [first, first + count), and returns its
+ * address. Usually the sum is in `buffer`. If there is only one source and it needs no conversion,
+ * the returned address is in the source itself. The sources are added as a binary tree, which
+ * splits them at the largest power of two below `count`. */
 static const float *tree_block(const tree_job *job, float *restrict buffer, int first, int count,
                                int64_t i, int n)
 {

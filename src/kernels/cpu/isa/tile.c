@@ -243,8 +243,8 @@ BF16_TARGET static void finish_widened_tile(const fsdp_tile_block *b,
     fsdp_finish_tile(false, b, &x[0][0], FSDP_TILE_COLUMNS, i0, rows, j0, columns);
 }
 
-/* Computes the tile at row i, column j of C. `panel` has, for each lane of k, `width` columns of B,
- * of which the first is column j. */
+/* Computes the tile of C that begins at row i and column j. `panel` has `width` columns of packed
+ * B. The first of these columns belongs to column j of C. */
 FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const char *panel,
                                int64_t width, int64_t i, int64_t j)
 {

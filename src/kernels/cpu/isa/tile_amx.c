@@ -53,9 +53,9 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
 }
 
 /* Copies `rows` rows, at most 16, to a square. A square is what one register of A will contain: 16
- * rows of 32 elements. Each row of the source has `left` more elements of k. The function copies 32
- * of them to each row of the square. If there are fewer than 32, it copies all of them and adds
- * zeros. */
+ * rows of 32 elements. `src` points into the first row of A to copy, and `left` elements of the row
+ * remain from there on. If `left` is 32 or more, the function copies 32 elements of each row.
+ * Otherwise it copies `left` elements of each row and adds zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -248,9 +248,9 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
 /* Cache lines that remain to be prefetched.
  *
  * Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
- * in tile.c. A few are prefetched after each step along k, not all at once: the first-level cache
- * can wait for only about 16 lines, and a prefetch of another line blocks until one of them has
- * arrived. */
+ * in tile.c. Only a few lines are prefetched after each step along k. The first-level cache can
+ * wait for only about 16 lines at a time. If all lines were prefetched at once, the prefetch of the
+ * 17th line would block until one of the first 16 had arrived. */
 typedef struct lines {
     const char *at;
     int64_t stride; /* bytes from one row to the next */
@@ -297,7 +297,7 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
 
 /* What is prefetched while a tile is computed. `c` has the lines of C that the tile will write. *a
  * has the lines of A that the next row of tiles will use. The next of_a lines of *a are prefetched
- * while this tile is computed, and the others later. */
+ * while this tile is computed. The rest of *a is prefetched while later tiles are computed. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
@@ -396,9 +396,9 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes columns [j, j + columns) of C in the rows of `r`, which begin at row i. When it returns,
- * the sums in `before` have been moved to C. The new sums are in C, or they are pending in
- * `now`. */
+/* Computes a part of C: the rows of A in `r`, which begin at row i, and columns [j, j + columns).
+ * The sums of the tile before, which are pending in `before`, are moved to C during the
+ * computation. The new sums are stored to C directly, or they become pending in `now`. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

@@ -3,10 +3,10 @@
  *
  * Note [Tiles of AVX2]. The sixteen registers contain 4 x 24 sums, three vectors of B and one
  * element of A. A panel of B has 24 columns, stored as [depth][width]. The last panel may be
- * narrower. If it would have only 8 columns, the last two panels have 16 columns each instead. A
- * panel of 8 columns would have only 4 x 8 sums, in four registers, so each addition would have to
- * wait for an earlier one. A panel stays in the first-level cache while all rows of a block of A
- * are multiplied with it.
+ * narrower, but it never has only 8 columns after a panel of 24. Instead of 24 and 8 columns, the
+ * last two panels have 16 columns each. A panel of 8 columns would have only 4 x 8 sums, in four
+ * registers, so each addition would have to wait for an earlier one. A panel stays in the
+ * first-level cache while all rows of a block of A are multiplied with it.
  *
  * A packed tile of A has FSDP_TILE_ROWS rows, and its two halves are multiplied separately. GEMM
  * always packs A: reading its rows in place, from far apart, took 5 to 25 % longer. The rows of
@@ -116,9 +116,9 @@ FSDP_INLINE void prefetch_l2(const char *src, int64_t bytes)
     __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)bytes), 0, 2);
 }
 
-/* Packs up to eight lanes of k, beginning with `lane`, of `rows` rows (at most eight). `lanes` is
- * the number of lanes that are left in a row. For whole blocks (8 x 8), callers pass constants, so
- * the compiler makes a copy without conditions. */
+/* Packs a block: up to eight lanes of k from each of `rows` rows (at most eight). The block begins
+ * at lane `lane` of a row, and a row has `lanes` more lanes from there on. For whole blocks (8 x
+ * 8), callers pass constants, so the compiler makes a copy without conditions. */
 FSDP_INLINE void pack_block(const target *to, const char *src, int64_t row_bytes, int64_t lane,
                             bool bf16, int64_t rows, int64_t lanes)
 {
@@ -301,8 +301,8 @@ static const float *a_at(const fsdp_tile_block *b, int64_t i)
     return (const float *)(const void *)a + i % FSDP_TILE_ROWS;
 }
 
-/* Computes rows [i, i + ROWS) of C, in the columns that panel p of B determines. The first of these
- * columns is column j of C. */
+/* Computes rows [i, i + ROWS) of C, in the columns that belong to panel p of B. In C, these columns
+ * begin at column j. */
 static void multiply_tile(const fsdp_tile_block *b, panel p, int64_t i, int64_t j)
 {
     int64_t rows = fsdp_min_i64(b->m - i, ROWS), columns = fsdp_min_i64(b->n - j, p.width);

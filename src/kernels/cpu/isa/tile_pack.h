@@ -153,8 +153,8 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Pack two rows of k as pairs, as load_pair() loads them. For whole pairs of 32 columns, callers
- * pass constants, so the compiler makes a copy without conditions. */
+/* Pack two rows of k as pairs, as load_pair() loads them. If there are two rows and 32 columns,
+ * callers pass these sizes as constants, so the compiler makes a copy without conditions. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {

@@ -35,8 +35,9 @@ static inline uint16_t fsdp_round_bf16(float f)
 static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
-    /* In a normal number, the bias of the exponent changes from 15 to 127. In infinity and NaN, the
-     * exponent becomes 255. A subnormal becomes a normal number by a float subtraction. */
+    /* A normal number stays normal: the bias of its exponent changes from 15 to 127. Infinity and
+     * NaN get the exponent 255. A subnormal float16 becomes a normal float32, which a subtraction
+     * of floats computes. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -67,8 +68,8 @@ static inline uint16_t fsdp_round_f16(float f)
 /* Return ln x for a normal positive x. */
 static inline float fsdp_log(float x)
 {
-    /* x = 2^k (1 + f). The bits of sqrt(1/2) are subtracted before k is extracted, so that
-     * ln(1 + f) is in [-ln 2 / 2, ln 2 / 2). */
+    /* x = 2^k (1 + f), where 1 + f must be in [sqrt(1/2), sqrt(2)), so that ln(1 + f) is small. To
+     * get this range, the bits of sqrt(1/2) are subtracted before k is extracted. */
     uint32_t bits = fsdp_bits_from_f32(x) - 0x3f3504f3u;
     float k = (float)((int32_t)bits >> 23);
     float f = fsdp_f32_from_bits((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;

@@ -186,8 +186,9 @@ FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
     x = fsdp_vec_max(fsdp_vec_set(-105.0f), x);
-    /* Round x / ln 2 to an integer, k. `shifted` is x / ln 2 + magic. `magic` is so large that this
-     * sum has no bits for a fraction, and its low bits are k. */
+    /* Round x / ln 2 to an integer k. `shifted` is x / ln 2 + magic. This float is so large that it
+     * has no bits for a fraction, so the addition rounds to an integer. The low bits of `shifted`
+     * are k. */
     fsdp_vec shifted = fsdp_vec_fma(x, fsdp_vec_set(0x1.715476p+0f), magic);
     fsdp_vec k = shifted - magic;
     /* k ln 2 is subtracted in two parts, because ln 2 is not exact in float. The first part of ln 2
