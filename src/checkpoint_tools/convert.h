@@ -40,9 +40,9 @@ typedef struct fsdp_convert_options {
      * left out, and note() reports them. NULL: all tensors of the model are written. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    /* Used only if the target contains just a model; otherwise it must be NULL. What is removed
-     * from the names of tensors. The parts of names that wrappers add are removed as well. NULL:
-     * only the parts that wrappers add are removed. */
+    /* What is removed from the names of tensors. The parts of names that wrappers add are removed
+     * as well. If `names` removes anything, the converted part of the source must be just a model.
+     * NULL: only the parts that wrappers add are removed. */
     const fsdp_name_change *names;
     /* true: replace an existing target. false: an existing target is an error, except an empty
      * directory. */
