@@ -9,11 +9,13 @@
  * neither are those for results that are never used. Each model type counts its own operations
  * (fsdp_model_type.work).
  *
- * A linear layer has three products: forward, data gradient and weight gradient. They have 6 x
- * tokens x in x out operations. Here, `tokens` is the number of tokens to which the layer is
- * applied. For T5's head, these are the target tokens. For the keys and values of cross-attention,
- * they are the source tokens. Attention has six products (q k^T, p v; dp, dv, dq, dk), with 12 x
- * queries x keys x heads x head width operations. Causal attention needs only half of them.
+ * A linear layer computes three matrix products: forward, data gradient and weight gradient.
+ * Together they have 6 x tokens x in x out operations, where `in` and `out` are the widths of the
+ * layer's input and output, and `tokens` is the number of tokens to which the layer is applied. For
+ * T5's head, these are the target tokens. For the keys and values of cross-attention, they are the
+ * source tokens. Attention computes six products: q k^T and p v in forward, and dp, dv, dq and dk
+ * in backward. Together they have 12 x queries x keys x heads x head width operations. Causal
+ * attention needs only half of these.
  *
  * mfu = flops / (step_s x threads x gemm_gflops x 1e9). gemm_gflops is the rate of one thread in
  * matrix products. Each rank takes its highest rate in the products of feed-forward and projection
@@ -72,7 +74,7 @@ typedef struct fsdp_bench_result {
     double ready_after_s;      /* from the start of the job to the start of the first step */
     /* The next fields are means over the steps after the first. */
     double forward_s, backward_s, clip_s, optimizer_s;
-    double wait_s; /* time spent waiting for peers, included in the four times above */
+    double wait_s; /* part of these four times in which this rank waits for peers */
     /* Processor time of this rank. If it is much less than step_s x threads, other processes used
      * the cores. */
     double cpu_s;

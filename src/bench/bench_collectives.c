@@ -52,7 +52,8 @@ static void copy(const bench *b, void *to, const void *from, size_t bytes)
     b->device->kernels->copy(b->device->context, to, from, bytes);
 }
 
-/* Sum bytes [first, first + bytes) of the lanes of all ranks into `get`. */
+/* Add up the lanes of all ranks, element by element, and write the sums to `get`. Only bytes
+ * [first, first + bytes) of each lane are read. */
 static void sum_lanes(const bench *b, size_t first, size_t bytes)
 {
     const void *lanes[MAX_RANKS];
@@ -112,7 +113,8 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* This reduces `get` in place, so the values in it grow from call to call. */
+/* This reduces `get` in place: the input of a call is the result of the previous call. So the
+ * values grow with every call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -124,7 +126,8 @@ static fsdp_status broadcast_copied(bench *b)
     return fsdp_broadcast(b->group, b->rank == 0 ? b->give : b->get, b->bytes, 0);
 }
 
-/* The first and the last element that the result must have after the first call. */
+/* After the first call, two elements of the result are checked: the first and the last. These are
+ * the values that they must have. */
 typedef enum expected {
     OWN,        /* both are rank + 1, as in `give` */
     EACH_RANKS, /* the first is 1, the last is `ranks` */

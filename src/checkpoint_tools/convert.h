@@ -5,10 +5,11 @@
 #include "src/source/source.h"
 
 typedef enum fsdp_convert_format {
-    /* The name of the target decides. Names in .pt, .pth and .bin mean TORCH, and names in
-     * .safetensors mean SAFETENSORS. A target with any other name becomes a directory. If the
-     * source is a file of torch.save, the format of the directory is DCP, because such a file may
-     * contain more than a model, and HF cannot store that. Otherwise the format is HF. */
+    /* Choose the format by the name of the target. A name that ends in .pt, .pth or .bin means
+     * TORCH, and a name that ends in .safetensors means SAFETENSORS. Any other target becomes a
+     * directory. If the source is a torch.save file, the format of the directory is DCP: a
+     * torch.save file may contain more than a model, and HF can store only a model. If the source
+     * is anything else, the format is HF. */
     FSDP_CONVERT_AUTO,
     FSDP_CONVERT_DCP,
     FSDP_CONVERT_TORCH,
@@ -19,26 +20,29 @@ typedef enum fsdp_convert_format {
 /* {0}: all fields have their defaults. */
 typedef struct fsdp_convert_options {
     fsdp_convert_format format;
-    /* true: write only the model's state dict, without the keys that lead to it. The formats
-     * SAFETENSORS and HF always contain only the model. false: TORCH and DCP contain the whole
-     * checkpoint. */
+    /* Used only for TORCH and DCP, because SAFETENSORS and HF always contain only the model. true:
+     * write only the model's state dict, and remove from the names the keys below which it is
+     * stored. false: write the whole checkpoint. */
     bool model_only;
-    /* true: convert the model's floating-point tensors to `dtype`. Those with 8 bits or fewer are
-     * not converted, and note() reports them. An optimizer's tensors are not converted either. */
+    /* true: convert the model's floating-point tensors to `dtype`. Tensors of floating-point types
+     * of 8 bits or fewer keep their dtype, and note() reports them. The tensors of an optimizer
+     * keep their dtype, too. */
     bool has_dtype;
     fsdp_dtype dtype;
     /* HF: maximum bytes of a file. A single tensor that is larger gets a larger file. 0: 50e9. */
     int64_t max_shard_bytes;
-    /* HF: folder or hub name of the model whose config.json, generation_config.json and tokenizer
-     * are copied. NULL: if the source has the format HF, its own files are copied. */
+    /* Used only for HF: folder or hub name of a model. Its config.json, generation_config.json and
+     * tokenizer are copied to the target. NULL: if the source is a Hugging Face folder, these files
+     * are copied from the source. */
     const char *model;
-    /* [n_used] the tensors of the model that are written: items of the source, sorted by address.
-     * The other tensors are omitted, and note() reports them. NULL: all tensors are written. Used
-     * only if the target contains just a model. */
+    /* Used only if the target contains just a model. The tensors of the model that are written: an
+     * array of items [n_used], sorted by the addresses of the items. The model's other tensors are
+     * left out, and note() reports them. NULL: all tensors of the model are written. */
     const fsdp_source_item *const *used;
     size_t n_used;
-    /* What is removed from the names of tensors in addition to the parts that wrappers add. Allowed
-     * only if the target contains just a model. NULL: only the parts of wrappers are removed. */
+    /* What is removed from the names of tensors. The parts of names that wrappers add are removed
+     * as well. If `names` removes anything, the converted part of the source must be just a model.
+     * NULL: only the parts that wrappers add are removed. */
     const fsdp_name_change *names;
     /* true: replace an existing target. false: an existing target is an error, except an empty
      * directory. */

@@ -33,8 +33,8 @@ typedef struct fsdp_conversion {
     int64_t n_too_large;   /* number of elements that are finite in the source but infinite as
                               float16 */
     const char *too_large; /* name of the first tensor with an element that n_too_large counts */
-    /* Names of the files that are removed from the old target and are not in the new one either, as
-     * text: "'a', 'b'". */
+    /* The files that are in the old target, are removed from it, and have no file of the same name
+     * in the new target. Their names are stored as one text: "'a', 'b'". */
     fsdp_str replaced;
 } fsdp_conversion;
 

@@ -9,10 +9,10 @@
 #include "src/tensor/device.h"
 
 /* Return how many elements became infinite when they were converted to float16. `raw` has the n
- * elements before the conversion, in the floating-point dtype `from`. The last two bytes of each of
- * them contain its exponent. `halves` has the same elements after the conversion. An element that
- * is infinite or NaN in `raw` does not count. Only a conversion to float16 needs this check: the
- * other target dtypes have a range that is large enough for weights. */
+ * elements before the conversion, in the floating-point dtype `from`. `halves` has the same
+ * elements after the conversion. Elements that are infinite or NaN in `raw` do not count. They are
+ * recognized by the exponent, which is in the last two bytes of an element. Conversions to other
+ * dtypes need no such check, because the range of these dtypes is large enough for weights. */
 static int64_t count_too_large(const unsigned char *halves, const unsigned char *raw,
                                const fsdp_safetensors_dtype *from, size_t n)
 {

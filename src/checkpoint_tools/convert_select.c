@@ -48,9 +48,10 @@ static void set_dtype(fsdp_converted *to, const fsdp_safetensors_dtype *dtype)
     to->bytes = to->from->item->numel * dtype->bits / 8;
 }
 
-/* Return true if `dtype` is a floating-point type of 8 bits or fewer. No kernel reads these types.
- * Such elements must be multiplied by scales in other tensors, and each method of quantization
- * stores its scales differently. */
+/* Return true if `dtype` is a floating-point type of 8 bits or fewer. This library does not convert
+ * elements of such types. They belong to quantized tensors: each element must be multiplied by a
+ * scale that is stored in another tensor, and each method of quantization stores its scales
+ * differently. */
 static bool is_small_float(const fsdp_safetensors_dtype *dtype)
 {
     return dtype->fsdp_dtype < 0 && dtype->name[0] == 'F';
@@ -68,9 +69,10 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
     return fsdp_conversion_note(run, note);
 }
 
-/* If the source has none of the usual keys of a model, the tensors at the top of the source are
- * taken as the model, and tensors below keys are left out. Report the tensors that are left out in
- * a note, because they may be those of the model that the user wants. */
+/* The source may have none of the keys below which a model is usually stored. Then only the tensors
+ * at the top of the source are taken as the model, and the tensors below keys are left out. In this
+ * case, report the tensors that are left out in a note, because the user may want a model that is
+ * among them. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
     const fsdp_source_item *first = NULL;
@@ -105,9 +107,10 @@ static fsdp_status find_object(const fsdp_conversion *run, const fsdp_source_ite
     return FSDP_OK;
 }
 
-/* Return true if `item` is in the part of the source that is converted: the model's state dict, or
- * the whole source. This is also true for an item that leave_out_objects() removes, because
- * note_objects() must report it. */
+/* Return true if `item` is in the part of the source that is converted. This part is the model's
+ * state dict if only the model is converted, and the whole source otherwise. note_objects() uses
+ * this function to find the items that leave_out_objects() has removed. So the result is true for
+ * such an item, too. */
 static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_item *item)
 {
     const char *prefix = run->selection.prefix ? run->selection.prefix : "";
@@ -117,8 +120,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Report in a note the values that are left out: objects of classes, which are not read, and values
- * that contain such objects. */
+/* Report in a note the values that are left out. A value is left out if it is an object of a class
+ * or contains one, because such objects are not read. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];
@@ -167,8 +170,8 @@ static fsdp_status change_dtypes(fsdp_conversion *run)
     FSDP_TRY(fsdp_select_model(run->source, &model));
     for (size_t i = 0, k = 0; i < run->selection.n && k < model.n; i++) {
         fsdp_converted *to = &run->items[i];
-        /* Both selections are in the order of the source's array of items. So skip the tensors of
-         * the model that drop_others() has removed from run->selection. */
+        /* `model` and run->selection both list items in the order of the source's array. `model`
+         * may also list tensors that drop_others() has removed from run->selection. Skip these. */
         while (k < model.n && model.items[k].item < to->from->item)
             k++;
         if (k == model.n || model.items[k].item != to->from->item)
@@ -199,10 +202,10 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove from the selection the tensors of an optimizer that are next to those of the model
- * (fsdp_selection_is_flat_optimizer()). If options->used is not NULL, also remove the tensors that
- * it does not list. Report the removed tensors in notes. The tensors that remain keep their
- * order. */
+/* Remove two kinds of tensors from the selection. The first kind belongs to an optimizer whose
+ * tensors are in the same dict as those of the model (fsdp_selection_is_flat_optimizer()). The
+ * second kind is not listed in options->used; if options->used is NULL, there is no second kind.
+ * Report the removed tensors in notes. The tensors that remain keep their order. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

@@ -79,9 +79,9 @@ static double distance(double a, double b)
 }
 
 /* Return true if elements are compared by their bits, and false if they are compared by their
- * values. Bits are compared if both tensors have the same dtype and the user gave no tolerance. In
- * this comparison, 0.0 and -0.0 differ. Two large integers that become the same double also
- * differ. */
+ * values. Bits are compared if both tensors have the same dtype and the user gave no tolerance.
+ * Elements with equal values may have different bits: 0.0 and -0.0 do, and so do two large integers
+ * that become the same double. */
 static bool compares_bits(const diff *d, const fsdp_difference *at)
 {
     return !d->options->has_tolerance && strcmp(at->a->dtype_name, at->b->dtype_name) == 0;
@@ -273,9 +273,9 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select the items to compare. With options->model_only, these are the tensors of the models. They
- * are also selected if the models are below different keys, because one of the checkpoints may
- * contain only a model. Otherwise all items are selected. */
+/* Select the items to compare. They are only the models' tensors if options->model_only is true, or
+ * if the models in A and B are below different keys. In the second case, one of the checkpoints may
+ * contain nothing but a model. Otherwise all items are selected. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -287,7 +287,7 @@ static fsdp_status select_items(diff *d)
     }
     fsdp_selection_fini(a);
     fsdp_selection_fini(b);
-    if (d->options->model_only) { /* call both again, to get the error of the one that failed */
+    if (d->options->model_only) { /* a call failed: call both again to get its error */
         FSDP_TRY(fsdp_select_model(d->a.source, a));
         return fsdp_select_model(d->b.source, b);
     }
@@ -295,19 +295,20 @@ static fsdp_status select_items(diff *d)
     return fsdp_select_all(d->b.source, b);
 }
 
-/* Return true if the first key of `item` begins with prefix [n] and continues after it. For the
- * prefix "model.", the key "model.weight" gives true. A tensor "weight" in a dict with the key
- * "model" gives false. Its name is also "model.weight", but no wrapper added "model." to this
- * name. */
+/* Return true if a wrapper may have added prefix [n] to the name of `item`. The name consists of
+ * keys, joined by dots. A wrapper adds the prefix to the first key. So return true if the first key
+ * begins with the prefix and is longer. For example, the prefix is "model.". The single key
+ * "model.weight" gives true. The keys "model" and "weight" give false, although they have the same
+ * name when they are joined. */
 static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
 {
     const char *key = item->keys[0].name;
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find a prefix by which the names of the two selections differ: every name in `longer` is this
- * prefix, followed by the name at the same index in `shorter`. Set change->prefix to the prefix, or
- * to "" if there is none. Both selections must be sorted. */
+/* Find a prefix by which the names of the two selections differ: every name in `longer` consists of
+ * this prefix and the name at the same index in `shorter`. Set change->prefix to the prefix, or to
+ * "" if there is none. Both selections must be sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -326,9 +327,9 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     memcpy(change->prefix, name, all - n);
 }
 
-/* If every name in one selection is a name in the other selection with the same prefix before it,
- * remove the prefix. A LightningModule, for example, adds such a prefix. Both selections must be
- * sorted. */
+/* Find out whether the names in one selection are the names in the other selection with a prefix.
+ * If so, remove the prefix. A LightningModule, for example, adds such a prefix to the names of a
+ * model. Both selections must be sorted. */
 static fsdp_status drop_prefix(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;

@@ -19,8 +19,9 @@ typedef struct fsdp_difference {
     const char *name;
     const fsdp_source_item *a, *b; /* the item in A and in B; NULL: it is missing there */
     int64_t n_different;           /* number of elements that differ */
-    /* Largest |a - b| of two elements at the same index. It is infinite if exactly one of two such
-     * elements is NaN. NAN: the elements cannot be read as numbers. */
+    /* Largest |a - b|, where a and b are the elements of A and B at the same index. The difference
+     * is infinite if either a or b is NaN, but not both. `largest` is NAN if the elements cannot be
+     * read as numbers. */
     double largest;
     const char *value_a, *value_b; /* the plain values in A and in B, as Python's repr() shows
                                       them */
@@ -36,9 +37,8 @@ typedef struct fsdp_diff_options {
     bool has_tolerance;
     double tolerance;
     bool ignore_dtype; /* true: different dtypes alone are not a difference */
-    /* true: compare only the models' tensors. false: compare all items. But if the models are below
-     * different keys in A and in B, only the models' tensors are compared, even if this is
-     * false. */
+    /* true: compare only the models' tensors. false: compare all items, with one exception: if the
+     * models in A and B are below different keys, only the models' tensors are compared. */
     bool model_only;
     fsdp_source_progress_fn *progress; /* may be NULL */
 } fsdp_diff_options;
@@ -51,8 +51,9 @@ typedef struct fsdp_diff_result {
      * same in both checkpoints. */
     size_t unread;
     bool model_only; /* true: only the models' tensors were compared */
-    /* The prefix that was removed from all names in A (of_a) or in B (of_b) to make the names
-     * equal. */
+    /* If all names in A begin with a prefix that the names in B lack, of_a has this prefix, and it
+     * was removed from the names in A. of_b has the prefix that was removed from the names in B. A
+     * prefix is "" if nothing was removed. */
     fsdp_name_change of_a, of_b;
 } fsdp_diff_result;
 

@@ -180,9 +180,9 @@ static fsdp_status check_items(verifying *v, fsdp_source *source)
     return FSDP_OK;
 }
 
-/* Verify the checksums of whole files. Unlike check_items(), this also checks the bytes between
- * items: readers refuse a file if these bytes are damaged. Do nothing if check_items() has found
- * damage, because the same damage would be reported again. */
+/* Verify the checksums of whole files. They also cover the bytes between items, which check_items()
+ * does not read. Damage to these bytes matters, because readers refuse such a file. Do nothing if
+ * check_items() has found damage, because the same damage would be reported a second time. */
 static fsdp_status check_between(verifying *v, const fsdp_source *source)
 {
     return v->result->damages ? FSDP_OK : take_failure(v, fsdp_source_check_files(source));
@@ -200,8 +200,8 @@ static bool is_listed_before(const fsdp_source *source, size_t i)
 
 static fsdp_status verify(verifying *v, const char *path);
 
-/* Check each file of a Hugging Face folder as a checkpoint of its own: some of the files may have
- * checksums, and others none. */
+/* Check each file of a Hugging Face folder as if it were a checkpoint of its own, because some
+ * files of a folder may have checksums while others have none. */
 static fsdp_status check_files(verifying *v, const fsdp_source *source)
 {
     for (size_t i = 0; i < fsdp_source_count(source); i++)
@@ -223,8 +223,8 @@ static fsdp_status check_source(verifying *v, fsdp_source *source)
     case FSDP_SOURCE_TORCH:
         v->result->has_checksums = true;
         FSDP_TRY(check_items(v, source));
-        return take_failure(v, fsdp_source_check_files(source)); /* also verifies records that are
-                                                                    not items */
+        return take_failure(v, fsdp_source_check_files(source)); /* verifies the records that
+                                                                    check_items() did not read */
     case FSDP_SOURCE_SAFETENSORS:
         break;
     }

@@ -133,11 +133,12 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Compare the weights with the model that model_of() returns. *change is set to what must be
- * removed from the names of the weights in addition to the parts that wrappers add. If
- * options->model is not NULL, *use is set to the tensors that the model uses, and weights that do
- * not fit the model are an error. If options->model is NULL, the model is that of the config.json
- * next to the weights. Weights that do not fit it are accepted, and *change is then empty. */
+/* Find out what must be removed from the names of the weights so that they are the names in the
+ * model that model_of() returns. Set *change to it, but without the parts of names that wrappers
+ * add, which are always removed. If options->model is not NULL, *use is set to the tensors that the
+ * model uses, and weights that do not fit the model are an error. If options->model is NULL,
+ * model_of() can only return the source itself, a Hugging Face folder. Weights that do not fit its
+ * config.json are then accepted, and *change is empty. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {

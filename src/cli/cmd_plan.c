@@ -119,8 +119,8 @@ static fsdp_option *make_table(size_t *count)
     for (size_t i = FSDP_LENGTH(own); i < *count; i++) {
         fsdp_option *o = &table[i];
         if (strcmp(o->name, "save-model") == 0)
-            /* In train, the default is true, and --output is then required. A plan needs no
-             * --output. */
+            /* In train, --save-model is true by default, so train requires --output. In plan,
+             * --save-model is false by default, so that plan does not require --output. */
             o->value = "false";
         if (is_looked_at(o->name))
             continue;

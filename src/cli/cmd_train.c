@@ -9,8 +9,9 @@
 
 /* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
  * files in its output folder, because the earlier attempt may have written them. If another
- * launcher restarted the run, return false: such a launcher also restarts a run that refused a
- * folder with files in it, and these files may be from any earlier run. */
+ * launcher restarted the run, return false. Such a launcher restarts a run after any failure. The
+ * failure may be that the run refused to start because there were files in its output folder. These
+ * files may be the results of an unrelated run, so they must not be replaced. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -43,8 +43,9 @@ static void wait_for_save(const char *output)
 
 /* Wait until the run ends or a second signal comes. `fsdp launch`, for example, sends a second
  * signal after its --shutdown-timeout. A signal that comes within same_signal_s of the first one is
- * not a second signal, but a copy of the first. For example, if Slurm or a service manager signals
- * all processes of a job, a rank gets the same signal from there and from the launcher. */
+ * ignored, because the first signal may have been sent twice. For example, if Slurm or a service
+ * manager signals all processes of a job, a rank gets the signal once from there and once from
+ * `fsdp launch`, which passes it on. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {
     static const double same_signal_s = 1.0;

@@ -220,8 +220,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* If the user gave no length, set the length to 0. Texts are then cut to the default
-         * length, and rows of ids are not cut. */
+        /* A length of 0 means that the user gave none. Texts are then cut to the default length,
+         * and rows of token ids are not cut. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -248,10 +248,10 @@ static fsdp_status open_data(evaluator *v, bool first_model)
 }
 
 /* Read the texts that are the same for all models: the references, the sources for --prompts, and
- * the candidates for the best constant sentence. They are read while the first model is open. If
- * the rows are ids and there is no tokenizer, there are no texts, and only the loss is computed.
- * Every rank reads the references to find out whether there are texts, but only rank 0 uses
- * them. */
+ * the candidates for the best constant sentence. This is done while the first model is open. If the
+ * rows are token ids and there is no tokenizer, the references cannot be read as text. Then no
+ * texts are generated, and only the loss is computed. Only rank 0 uses the references, but every
+ * rank reads them to find out whether they are text. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;

@@ -18,7 +18,8 @@
 
 typedef struct fsdp_evaluate_config {
     fsdp_option_list models; /* folders or hub names, at least one */
-    /* before the other models, evaluate one with random weights and the shape of the first model */
+    /* true: first evaluate a model that has the shape of the first model and random weights, and
+     * then evaluate `models` */
     bool untrained;
     bool from_config;      /* give all models random weights */
     int64_t seed;          /* for random weights and sampling */
@@ -33,9 +34,9 @@ typedef struct fsdp_evaluate_config {
     bool wikihow_cleaning; /* as in `fsdp train` */
     int64_t max_samples;   /* maximum number of rows; 0: all */
     int max_source_length, max_target_length;
-    /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets if the
-     * user gave --max-target-length. If the user gave the option, texts and rows of token ids are
-     * both cut to its length. Otherwise, texts are cut to the default length, and rows of token ids
+    /* Not options. cut_sources is true if the user gave --max-source-length, and cut_targets is
+     * true if the user gave --max-target-length. If the user gave a length, both texts and rows of
+     * token ids are cut to it. If not, texts are cut to the default length, and rows of token ids
      * are not cut. */
     bool cut_sources, cut_targets;
     /* Not options. A flag is true if the user asked for the option of the same name

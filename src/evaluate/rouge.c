@@ -231,10 +231,10 @@ static void lcs_end(lcs *l)
 
 /* Return the length of the longest common subsequence of l->reference and `prediction`. The dynamic
  * programming table has a row for each token of the prediction and a column for each token of the
- * reference. An entry is equal to the entry to its left, or one more. So l->state has only one bit
- * for each entry of the current row: bit j is 0 if the entry in column j is one more than the entry
- * to its left. The length is the last entry of the last row. It is equal to the number of zeros in
- * the last row. */
+ * reference. Its last entry, at the end of the last row, is the length. Along a row, each entry is
+ * either equal to the entry to its left or greater by one. So l->state stores a row as one bit for
+ * each column: bit j is 0 if the entry in column j is greater than the entry to its left. The last
+ * entry of a row is therefore the number of zeros in the row. */
 static size_t lcs_length(lcs *l, const token_list *prediction)
 {
     memset(l->state, 0xff, l->words * sizeof *l->state);
@@ -387,8 +387,8 @@ static fsdp_status find_best(lcs *l, const token_list *references, size_t n_refe
     return status;
 }
 
-/* Set *best to the result of find_best(). If `rouge` is not NULL, set *rouge to the mean scores of
- * this candidate. */
+/* Set *best to the index of the best candidate, as find_best() says. If `rouge` is not NULL, set
+ * *rouge to the mean scores of the best candidate. */
 static fsdp_status best_of_lists(lcs *l, const token_list *references, size_t n_references,
                                  const token_list *candidates, size_t n_candidates, size_t *best,
                                  fsdp_rouge *rouge)

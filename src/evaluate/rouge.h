@@ -29,10 +29,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_rouge_mean(const char *const *references,
                                             fsdp_rouge *rouge);
 
 /* Find the best constant sentence: the candidate that gets the highest mean ROUGE-L F-measure if it
- * is the prediction for every reference. A model that has learnt only the form of the summaries,
- * and nothing from the articles, has about this score. The time is proportional to references x
- * candidates x length. It is about 20 ms for 200 references and 3,000 candidates, all of them short
- * summaries.
+ * is the prediction for every reference. Its score is a baseline: a model that has learnt only the
+ * form of the summaries, and nothing from the articles, gets about the same score. The time is
+ * proportional to references x candidates x length. It is about 20 ms for 200 references and 3,000
+ * candidates if all texts are short summaries.
  *
  * @param candidates sentences to choose from, usually the training summaries
  * @param best       out: index of the sentence in `candidates`; the first one if several are equal

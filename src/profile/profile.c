@@ -156,9 +156,10 @@ void fsdp_profile_destroy(fsdp_profile *p)
 
 /* --- the trace file --- */
 
-/* Send the trace of rank `from` to rank 0. All ranks take part in broadcasts of its pieces. On rank
- * 0, *status is the result of writing the file. After a failed write, rank 0 still takes part in
- * the broadcasts, so that its peers do not wait forever. */
+/* Send the trace of rank `from` to rank 0, piece by piece. Each piece is broadcast to all ranks,
+ * although only rank 0 uses it. On rank 0, *status is the result of writing the file. After a
+ * failed write, rank 0 still takes part in the broadcasts, so that the other ranks do not wait
+ * forever. */
 static fsdp_status pass_trace(fsdp_profile *p, int from, int64_t base_ns, fsdp_atomic_file *file,
                               fsdp_status *status)
 {
@@ -217,8 +218,8 @@ static fsdp_status write_file(fsdp_profile *p)
 
 /* --- steps --- */
 
-/* Restart the window of profiled steps with the next step. The last step failed before its end, so
- * the sums contain only a part of it. */
+/* Begin the window of profiled steps again at the next step, with an empty trace. This is needed
+ * after a step that failed before its end, because the trace contains only a part of that step. */
 static fsdp_status restart_window(fsdp_profile *p)
 {
     fsdp_trace *fresh;

@@ -166,9 +166,10 @@ static fsdp_status print_memory(const run *runs, size_t n, FILE *out)
 /* --- losses --- */
 
 /* Return the point of run `r` at step `step`, or NULL if the run has no point there. The points are
- * in ascending order of steps, but need not start at step 1. The search starts at index *from, and
- * *from is set to the first point that is not before `step`. So calls that pass on the same `from`
- * must ask for ascending steps. */
+ * in ascending order of steps, but need not start at step 1. The search starts at index *from.
+ * *from is set to the index of the first point whose step is not less than `step`. A caller that
+ * looks up several steps passes the same `from` each time, and must ask for the steps in ascending
+ * order. */
 static const fsdp_metrics_point *at_step(const run *r, double step, size_t *from)
 {
     while (*from < r->losses.len && r->losses.points[*from].step < step)

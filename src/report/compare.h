@@ -6,14 +6,14 @@
 #include <fsdp/base.h>
 
 typedef enum fsdp_compare_losses {
-    /* Each run has steps in common with the first run. At these steps, the losses of the two runs
-     * are the same, bit for bit. */
+    /* Each run has at least one step in common with the first run. At all common steps, the losses
+     * of the two runs are the same, bit for bit. */
     FSDP_LOSSES_SAME,
-    /* At least one run has, at a step in common with the first run, a loss that differs from that
-     * of the first run. */
+    /* The loss of at least one run differs from the loss of the first run at the same step. */
     FSDP_LOSSES_DIFFER,
     /* At least one run has no step in common with the first run, so its losses could not be
-     * compared. No compared losses differ. */
+     * compared. The losses of the other runs are the same as those of the first run at all common
+     * steps. */
     FSDP_LOSSES_APART,
 } fsdp_compare_losses;
 

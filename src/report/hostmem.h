@@ -14,7 +14,8 @@
 typedef struct fsdp_hostmem_usage {
     int64_t total_bytes; /* pss_bytes + unmapped_bytes; use it to compare runs */
     int64_t pss_bytes;
-    /* Bytes of all memfds of the tree minus bytes of mapped shared memory; at least 0. */
+    /* Bytes of all memfds that the processes have open, minus the bytes of shared memory that they
+     * have mapped; at least 0. */
     int64_t unmapped_bytes;
     int64_t rss_bytes; /* sum of RSS over the processes: a shared page counts several times */
     int processes;     /* number of processes of the tree that could be read */

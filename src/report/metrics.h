@@ -40,8 +40,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
 /* Read a file and call each() for every line. A malformed last line without a newline is ignored,
  * because the run may still be writing it. Any other malformed line is an FSDP_ERR_FORMAT error. If
- * each() fails, its error is returned. But FSDP_ERR_NOT_FOUND, by which each() reports that a key
- * is missing in the line, becomes FSDP_ERR_FORMAT. The error message has the number of the line. */
+ * each() fails, its error is returned, with one exception: if each() returns FSDP_ERR_NOT_FOUND
+ * because a line lacks a key, FSDP_ERR_FORMAT is returned. The error message has the number of the
+ * line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
                                                   void *arg);
 /* Get the number that `key` has in a line. The strings for NaN and infinities are read as numbers,
@@ -64,8 +65,9 @@ typedef struct fsdp_metrics_curves {
     fsdp_metrics_curve validation; /* the loss in lines of the kind "validation" */
 } fsdp_metrics_curves;
 
-/* Read the curves of a metrics file. A resumed run repeats some steps, so the steps in the file may
- * go back. If a line has a step that is not after the last point of its curve, the points from this
- * step on are removed from the curve, and the line becomes the new last point. */
+/* Read the curves of a metrics file. A resumed run may repeat steps that are already in the file,
+ * so the step number may decrease from one line to the next. If so, the repeated steps replace the
+ * earlier ones: before a line adds a point to a curve, the points at the same step and at later
+ * steps are removed from the curve. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_read(const char *path, fsdp_metrics_curves *curves);
 void fsdp_metrics_curves_fini(fsdp_metrics_curves *curves);

@@ -134,10 +134,10 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace each value by the exponential moving average of the values from the start of the pass up
- * to this value. `keep` is the weight of the average of the values before. The sum begins at 0, so
- * without a correction the first averages would be too small. The correction is to divide by the
- * sum of the weights. */
+/* Replace each value by an exponential moving average of this value and the values before it in the
+ * order of the pass. The average is the sum of the values, each times a weight, divided by the sum
+ * of the weights. The weight of a value is multiplied by `keep` at each later value. The division
+ * matters only for the first values: later, the sum of the weights is almost 1. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

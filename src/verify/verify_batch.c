@@ -73,11 +73,12 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Return the positions of the tokens in `entry`, an expected output of the model, which has
- * padding. Element t of the result is the position of token t, counted over all padded rows.
- * *tokens is set to the number of tokens. The tokens are the target tokens if `entry` is an output
- * of a seq2seq decoder, and the source tokens otherwise. If `entry` has one row per sequence
- * instead of one per token, return NULL and set *tokens to the number of sequences. */
+/* `entry` is an expected output of the model. If it has a vector for each token, the sequences in
+ * `entry` are padded, while those in the outputs of this build are not. In this case, return an
+ * array that says where each token is in `entry`: element t is the index of token t, counted over
+ * all padded sequences. *tokens is set to the number of tokens. They are the target tokens if
+ * `entry` is an output of a seq2seq decoder, and the source tokens otherwise. If `entry` has only
+ * one vector for each sequence, return NULL and set *tokens to the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -194,8 +195,9 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* If the file has separate_logits, run each document alone. Compare the logits with separate_logits
- * and with `packed`, which are the logits of the whole batch. */
+/* If the file has separate_logits, run each document alone. Compare the logits with two others:
+ * with separate_logits, which PyTorch computed in the same way, and with `packed`, which this build
+ * computed from the whole batch. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");
@@ -326,9 +328,9 @@ static fsdp_status find_largest_grad(batch_run *run)
     return FSDP_OK;
 }
 
-/* Return true if tolerance.json lists the parameter in zero_gradients. Its exact gradient is zero,
- * for instance because it is a bias that softmax cancels. Its computed gradient is only rounding
- * error. */
+/* Return true if `parameter` is in the list zero_gradients of tolerance.json. The exact gradient of
+ * such a parameter is zero, for instance because the parameter is a bias that softmax cancels. So
+ * its computed gradient is only rounding error. */
 static bool is_zero_gradient(const batch_run *run, const char *parameter)
 {
     const fsdp_json_node none = {0};
@@ -343,10 +345,10 @@ static bool is_zero_gradient(const batch_run *run, const char *parameter)
     return false;
 }
 
-/* Compare the gradient of p with `entry`. The largest difference is divided by the largest
- * magnitude in `entry`. If the exact gradient is zero, the divisor is the largest magnitude in all
- * gradients instead. If tolerance.json has an absolute tolerance for gradients, the difference is
- * not divided. */
+/* Compare the gradient of p with `entry`. Usually the largest difference is divided by the largest
+ * magnitude in `entry`. For a gradient that is_zero_gradient() names, it is divided by the largest
+ * magnitude in all gradients of the file. If the tolerance for gradients in tolerance.json is
+ * absolute, the difference is not divided. */
 static fsdp_status compare_gradient(batch_run *run, const fsdp_checkpoint_entry *entry,
                                     const fsdp_parameter *p)
 {

@@ -17,9 +17,10 @@
 typedef struct compared {
     fsdp_json_node want;     /* the content of dcp_step<N>.json */
     fsdp_dcp_reader *reader; /* reads whole tensors from the checkpoint's files */
-    /* For each tensor, dcp_step<N>.json has the sum of its elements and the sum of their
-     * magnitudes. Both sums are also computed here. `largest` is the largest difference between a
-     * computed sum and the one in the file, divided by the sum of magnitudes in the file. */
+    /* For each tensor, dcp_step<N>.json has the sum of the elements and the sum of their
+     * magnitudes. Both sums are also computed from the loaded tensor. The difference between each
+     * computed sum and the sum in the file is divided by the sum of the magnitudes in the file.
+     * `largest` is the largest of these quotients so far. */
     double largest;
     /* bits: number of tensors that differ in any bit. values: number of plain values that differ.
      * found: number of items that were compared. */

@@ -80,9 +80,9 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare each row of `list` with one generated sequence. Row 0 is compared with the first sequence
- * of prompt `i`, row 1 with the sequence `stride` places after that one in g->got, and so on. Add
- * the number of rows that differ to *differing. */
+/* Compare the rows of `list` with generated sequences. Row k is compared with g->got[first + k *
+ * stride], where `first` is the index of the first sequence of prompt `i`. Add the number of rows
+ * that differ to *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -128,8 +128,8 @@ static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
     return FSDP_OK;
 }
 
-/* Get element i of the array `key`, which has one list for each prompt. Check that this list has
- * per_prompt values, one for each sequence of the prompt. */
+/* In the JSON file, the array `key` has one list for each prompt. Set *list to the list of prompt
+ * `i`. Check that it has per_prompt elements, one for each sequence of the prompt. */
 static fsdp_status nested(const generation_case *g, const char *key, size_t i, fsdp_json_node *list)
 {
     fsdp_json_node all;
@@ -200,7 +200,8 @@ static fsdp_status verify_model(generation_case *g, const char *model_dir)
     return status;
 }
 
-/* Return the reason why the file cannot be compared. Returns NULL if it can be compared. */
+/* Return the reason why the file cannot be compared. Return NULL if it can be compared, or if
+ * reading it fails for another reason. */
 static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
     fsdp_model_config model;

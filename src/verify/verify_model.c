@@ -15,10 +15,10 @@
 /* --- configurations --- */
 
 /* Set *text to the config.json that this library would write for the configuration in `path`. Two
- * configurations with the same meaning give the same text. In some model types, a configuration
- * does not say whether the head is tied, because the weights decide (Note [Tied heads] in
- * registry.c). For these types, the text always says that the head is tied, so this setting makes
- * no difference. */
+ * configurations with the same meaning give the same text. In some model types, the weights decide
+ * whether the head is tied, and not the configuration (Note [Tied heads] in registry.c). For these
+ * types, the text always says that the head is tied. So two configurations that differ only in this
+ * setting also give the same text. */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;
@@ -89,8 +89,8 @@ static fsdp_status compare_weights(fsdp_verify_case *c, const char *folder, cons
     fsdp_status status = fsdp_module_parameters(model->module, false, &a);
     if (status == FSDP_OK)
         status = fsdp_module_parameters(copy->module, false, &b);
-    /* If the two models have different numbers of parameters, only one of them has a head with
-     * weights of its own. Count this as one difference. */
+    /* The two models can have different numbers of parameters only if one of them has a separate
+     * head and the other has a tied head. Count this as one difference. */
     if (a.n != b.n)
         differing = 1;
     for (size_t i = 0; i < a.n && i < b.n && status == FSDP_OK; i++) {

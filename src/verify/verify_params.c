@@ -12,11 +12,12 @@
 
 /* --- values --- */
 
-/* Set [*begin, *end) to the elements of a parameter that are biases of attention keys. The range is
- * empty for most parameters. GPT-2 stores the biases of queries, keys and values one after the
- * other, in one parameter. A key bias adds the same amount to all scores of a query. Softmax
- * cancels it, so its gradient is only rounding error. AdamW turns even this error into steps of
- * full size. So these elements cannot be compared. */
+/* Find the elements of a parameter that are biases of attention keys. They are the elements
+ * [*begin, *end). Most parameters have no such elements, and then the range is empty. GPT-2 has one
+ * parameter that consists of the biases of queries, followed by those of keys and those of values.
+ * Biases of keys cannot be compared. They add the same amount to all scores of a query, so softmax
+ * cancels them. Their gradients are therefore only rounding errors, which AdamW turns into steps of
+ * full size. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;

@@ -1,6 +1,7 @@
 /* The part of `fsdp verify` that trains, in the same way as PyTorch did for the golden
- * trajectories. The loss of each micro-batch is the mean over its labels. Gradients are the mean
- * over ranks and micro-steps, a "mean of means". */
+ * trajectories. The loss of each micro-batch is the mean over its labels. The gradient of a step is
+ * the mean of the gradients of these losses, over all ranks and micro-steps. So it is a "mean of
+ * means". */
 #include <string.h>
 
 #include "src/base/alloc.h"

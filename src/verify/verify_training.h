@@ -101,11 +101,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_training_open(fsdp_verify_training *t,
                                                       const fsdp_verify_recipe *r,
                                                       const fsdp_fully_shard_options *shard);
 /* Resume from `checkpoint`, which a run on two ranks saved after `step` steps. Compare the later
- * steps with the case's cosine trajectory for the number of ranks of this run. PyTorch made that
- * trajectory from its first step on. So the later steps can be compared only if its first `step`
- * steps were the same as those on two ranks: each label must have the same weight (Note [Splits] in
- * verify_trajectory.c), and the losses must agree. Otherwise report the later steps as not
- * compared. */
+ * steps with the case's cosine trajectory for the number of ranks of this run. PyTorch did not
+ * resume to make that trajectory, but ran it from the first step on with this number of ranks. So
+ * the later steps are comparable only if the first `step` steps were the same with this number of
+ * ranks and with two ranks. This is checked in two ways: each label must have the same weight (Note
+ * [Splits] in verify_trajectory.c), and the losses must agree. If the later steps are not
+ * comparable, report them as not compared. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_resumed(fsdp_verify_case *c, const char *checkpoint,
                                                 int64_t step);
 

@@ -125,11 +125,11 @@ static bool any_resumed(fsdp_json_node trajectories)
     return false;
 }
 
-/* Set *kept to true if final_params.safetensors belongs to the trajectory `name`. A case stores the
- * final parameters of only one of its trajectories. The tolerance.json of the case marks this
- * trajectory as "resumed". If it marks no trajectory, the tolerance.json of the folder that
- * contains the model is used instead. If that one marks no trajectory either, the parameters belong
- * to the cosine trajectory on two ranks. */
+/* Set *kept to true if final_params.safetensors has the final parameters of the trajectory `name`.
+ * A case stores the final parameters of only one of its trajectories. This is the trajectory whose
+ * entry in tolerance.json has the key "resumed". If no entry in the case's tolerance.json has this
+ * key, the tolerance.json in the parent folder of the model is used instead. If no entry in that
+ * file has the key either, the parameters are those of the trajectory cosine_w2. */
 static fsdp_status is_kept(const fsdp_verify_case *c, const char *name, const char *model,
                            bool *kept)
 {
@@ -198,10 +198,10 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run a trajectory and compare it with the file. When PyTorch made the file, it communicated
- * gradients once per step, after each rank had accumulated its own gradients of all micro-steps. If
- * a step has several micro-steps, the trajectory is run twice here: first with communication in
- * every micro-step, and then with communication once per step, as in PyTorch. */
+/* Run a trajectory and compare it with the file. If a step has several micro-steps, the ranks can
+ * communicate gradients in every micro-step, or once per step. Such a trajectory is run in both
+ * ways: first with communication in every micro-step, and then with communication once per step.
+ * Both runs are compared with the same file, for which PyTorch communicated once per step. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -237,10 +237,10 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 
 /* --- resuming from a checkpoint --- */
 
-/* Set *agree to true if the losses of two trajectories are the same in the first `steps` steps, up
- * to the tolerance. `here` is the trajectory for the number of ranks of this run. `there` is the
- * trajectory for two ranks. The checkpoint was saved by the run on two ranks, after `steps`
- * steps. */
+/* Compare the losses of two trajectories in the first `steps` steps. Set *agree to true if each
+ * pair of losses differs by no more than the tolerance. `here` is the trajectory for the number of
+ * ranks of this run. `there` is the trajectory for two ranks. The run on two ranks saved the
+ * checkpoint after `steps` steps. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -303,9 +303,9 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Compare the weights of labels (Note [Splits]) in two recipes. Recipe r[k] runs on ranks[k] ranks.
- * Only the first `steps` steps are compared. Set *found to the first step in which the weights of
- * the two recipes differ, or to -1 if there is no such step. */
+/* Compare the weights of labels (Note [Splits]) in two runs. Run k follows the recipe r[k] on
+ * ranks[k] ranks. Only the first `steps` steps are compared. Set *found to the first step in which
+ * the weights in the two runs differ, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -344,10 +344,11 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* Find out whether training that resumes from the checkpoint gets the numbers of the trajectory
- * `here`, which is for the number of ranks of this run. The checkpoint is from the trajectory
- * `there`, on two ranks. If even PyTorch would get other numbers than those of `here`, set `reason`
- * to the cause. Otherwise `reason` stays empty. */
+/* A run on two ranks saved the checkpoint. Its trajectory is `there`. This run resumes from the
+ * checkpoint, usually with another number of ranks. `here` is the trajectory that PyTorch made with
+ * this number of ranks, but from the first step on. Find out whether a run that resumes can be
+ * expected to get the numbers of `here`. If it cannot, even in PyTorch, set `reason` to the cause.
+ * Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -373,8 +374,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
 }
 
 /* Find out whether a run that resumes from the checkpoint can be compared with the trajectory
- * `here`, which was read from `file`. If it cannot, set `reason` to the cause. Otherwise `reason`
- * stays empty. */
+ * `here`, which was read from `file`. compare_worlds() decides this. If the run cannot be compared,
+ * set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
                                    size_t size)
@@ -461,8 +462,8 @@ static fsdp_status compare_precision(fsdp_verify_case *c, const precision *p, fs
     return FSDP_OK;
 }
 
-/* Compare the loss and the gradient norm of the first micro-batch with the numbers "loss" and
- * "grad_norm" of `root`, which are for bf16. */
+/* Compare the loss and the gradient norm of the first micro-batch, computed in bfloat16, with the
+ * numbers "loss" and "grad_norm" of `root`. */
 static fsdp_status compare_first(fsdp_verify_case *c, fsdp_json_node root,
                                  fsdp_json_node tolerances, const fsdp_verify_curve *got)
 {
