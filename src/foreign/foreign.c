@@ -342,8 +342,10 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
     return status;
 }
 
-/* Match a saved state of a parameter with the state `key` of this optimizer. A plain value is put
- * into run->state now. A tensor is read later, directly into the optimizer's tensor. */
+/* `item` is a state that was saved for a parameter. Match it with the state `key` of this
+ * optimizer. A plain value is put into run->state now, and so is the number of steps, even if it
+ * was saved as a tensor. All other tensors are read later, directly into the optimizer's
+ * tensors. */
 static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                const char *key, const fsdp_source_item *item)
 {

@@ -18,8 +18,9 @@ typedef struct fsdp_foreign_paths {
 typedef struct fsdp_foreign_parameter {
     const char *name;              /* name in the module */
     fsdp_optimizer_options ours;   /* options of the parameter's group in this run */
-    fsdp_optimizer_options theirs; /* `ours`, overwritten with the options in the checkpoint; for
-                                      lr, the checkpoint's initial_lr is used if there is one */
+    fsdp_optimizer_options theirs; /* options of the parameter's group in the checkpoint; an option
+                                      that the checkpoint lacks has the value in `ours`; lr is the
+                                      checkpoint's initial_lr if there is one */
 } fsdp_foreign_parameter;
 
 typedef struct fsdp_foreign_report {

@@ -140,10 +140,10 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* The checkpoint has optimizer state under this number. Set *yes to false if the shapes show that
- * the state does not belong to `parameter`, and to true otherwise. The shapes show this if a tensor
- * of the state, such as exp_avg, has another shape than the tensor of the same name that
- * run->optimizer has for `parameter`. */
+/* The checkpoint has optimizer state under this number. Compare the shape of each tensor of this
+ * state, such as exp_avg, with the shape of the tensor of the same name that run->optimizer has for
+ * `parameter`. If two shapes differ, the state does not belong to `parameter`, and *yes is set to
+ * false. Otherwise *yes is set to true. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {
@@ -164,8 +164,8 @@ static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
 
 /* An order in which a script may have passed the model's parameters to its optimizer. */
 typedef struct order {
-    /* [n] The first `first` parameters form the first group. The others, if any, form a second
-     * group. */
+    /* [n] the parameters in this order. The first `first` of them form the first group. If there
+     * are more, the rest form a second group. */
     const fsdp_parameter **items;
     size_t n, first;
 } order;
@@ -341,8 +341,8 @@ static fsdp_status put_option(fsdp_state_dict *groups, const char *fqn, const fs
     return fsdp_state_dict_put_value(groups, &key, 1, value);
 }
 
-/* Read the option `item` of param_groups into `groups`. `rest` is the part of its name after
- * "param_groups.", which is "<group>.<key>". */
+/* Read the option `item` of param_groups into `groups`. The name of `item` ends in
+ * "param_groups.<group>.<key>". `rest` points to "<group>.<key>" in this name. */
 static fsdp_status take_option(fsdp_foreign_run *run, fsdp_state_dict *groups, const char *rest,
                                const fsdp_source_item *item)
 {

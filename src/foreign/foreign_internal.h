@@ -21,20 +21,21 @@ typedef struct fsdp_foreign_run {
     const fsdp_foreign_paths *paths;
     fsdp_group *group;
     fsdp_foreign_report *report;
-    /* The items of the model's source, and those of the optimizer's source if it is another one. */
+    /* model: the items of the model's source. own_optim: the items of the optimizer's source, if
+     * the optimizer has a source of its own. */
     fsdp_foreign_names model, own_optim;
     fsdp_foreign_names *optim; /* the items of the optimizer's source: &model or &own_optim */
     /* `all` has every name of every parameter. `once` has one name of each parameter; borrowed from
      * the report. */
     fsdp_parameter_list all, once;
     char *prefix;              /* prefix of the model's keys in the checkpoint */
-    fsdp_foreign_optimizer at; /* where the optimizer is in its source */
+    fsdp_foreign_optimizer at; /* place of the optimizer's state in the optimizer's source */
     fsdp_foreign_slot *slots;  /* [n_slots] trained parameters in the optimizer's order */
     size_t n_slots;
     fsdp_arena arena; /* strings and plain values */
-    /* The tensors to read, under the checkpoint's keys: reads[0] from the model's source, and
-     * reads[1] from the optimizer's source. If one source contains both, reads[1] equals
-     * reads[0]. */
+    /* State dicts with the tensors to read, under the keys that these tensors have in the
+     * checkpoint. reads[0] is read from the model's source, and reads[1] from the optimizer's
+     * source. If one source contains both, reads[0] and reads[1] are the same dict. */
     fsdp_state_dict *reads[2];
     fsdp_state_dict *state; /* the dict {"state": ...} for fsdp_set_optimizer_state_dict() */
 } fsdp_foreign_run;

@@ -206,10 +206,11 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* Return the score of a place. `most` is the largest number of parameters in any place. If a usual
- * place (rank_of()) has at least half as many parameters, its score is `most`. This place can then
- * be chosen although it lacks parameters, and an error message can name the missing parameters. In
- * all other cases, the score is the number of parameters that the place has. */
+/* Return the score of a place. `most` is the largest number of parameters in any place. If the
+ * place is usual (rank_of()) and has at least half of `most` parameters, its score is `most`.
+ * Otherwise, the score is the number of parameters that the place has. So a usual place can be
+ * chosen even if it lacks some parameters, and an error message can then name the missing
+ * parameters. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
@@ -343,7 +344,8 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
 }
 
 /* In the place `p`, the keys of the optimizer state are "state.<number>.<key>", where <number> is
- * the number of a parameter. Count the numbers from 0 to most - 1 under which `p` has state. */
+ * the number of a parameter. Return for how many of the first `most` numbers, beginning with 0, `p`
+ * has state. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -363,8 +365,9 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* The item `name` is optimizer state. Add the place of this state to `to`. `rest` is the part of
- * `name` after "state.", which is "<parameter>.<key>". */
+/* The item `name` is optimizer state: its name ends in "state.<parameter>.<key>". `rest` points to
+ * "<parameter>.<key>" in `name`. If <parameter> is a number or ends with the name of a probe, add
+ * the place of this state to the candidates `to`. */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

@@ -52,10 +52,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_foreign_find_model(const fsdp_foreign_names *na
 
 /* The place of the optimizer's state in the checkpoint. */
 typedef struct fsdp_foreign_optimizer {
-    char *base;    /* prefix of the keys "state." and "param_groups.", such as "app.optim."; owned;
-                      NULL if there is no optimizer state */
-    char *wrapper; /* prefix of the parameters' names below "state.", such as "module."; "" if
-                      by_number; owned */
+    char *base;    /* what comes before "state." and "param_groups." in keys, such as "app.optim.";
+                      owned; NULL if there is no optimizer state */
+    char *wrapper; /* prefix that a wrapper added to the name of the parameter in keys
+                      "state.<parameter>.<key>", such as "module."; "" if by_number; owned */
     bool by_number;
 } fsdp_foreign_optimizer;
 

@@ -37,8 +37,9 @@ static int index_among(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type
 static bool order_by_topology(const cpu_set_t *allowed, cpu_order *order)
 {
     hwloc_topology_t topology;
-    /* Without sysfs, for example in a bare chroot, hwloc does not know the topology. It would find
-     * only the numbers of the processors, and print a warning on stderr. */
+    /* Without sysfs, for example in a bare chroot, hwloc does not know the topology. In that case,
+     * hwloc would find only the numbers of the processors, and would print a warning on stderr. So
+     * hwloc is not called then. */
     if (access("/sys/devices/system/cpu", R_OK) != 0 || hwloc_topology_init(&topology) != 0)
         return false;
     int last_core = -1, last_node = -1;
@@ -82,10 +83,11 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
     order->n_nodes = 1;
 }
 
-/* Divide the processors among n ranks. In this file, a unit is a core, a NUMA node or a processor,
- * and unit_of has the unit of each processor. If unit_of is NULL, each processor is a unit. Rank r
- * gets the units [r * units / n, (r + 1) * units / n). If there are fewer units than ranks, several
- * ranks share a unit. */
+/* Divide the processors among n ranks, in whole units. In this file, a unit is a core, a NUMA node
+ * or a processor. unit_of[i] is the number of the unit that contains processor i of `order`. If
+ * unit_of is NULL, each processor is a unit. Rank r gets the units
+ * [r * units / n, (r + 1) * units / n). If there are fewer units than ranks, several ranks share a
+ * unit. */
 static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
                           cpu_set_t *cpus)
 {

@@ -40,12 +40,14 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
-    /* omp_num_threads is the value of OMP_NUM_THREADS for each rank. If it is 0, ranks get the
-     * value that the launcher itself has. If the launcher has none, each rank gets the value 1, but
-     * a single rank gets no value. */
+    /* omp_num_threads is the value of OMP_NUM_THREADS for each rank. If omp_num_threads is 0, ranks
+     * get the value from the environment of the launcher. If that environment has no
+     * OMP_NUM_THREADS either, each of several ranks gets the value 1, and a single rank gets no
+     * value. */
     int master_port, max_restarts, omp_num_threads;
-    double shutdown_timeout_s; /* seconds before SIGTERM and before SIGKILL (Note [How a job ends]
-                                  in supervisor.c); NAN: the default */
+    double shutdown_timeout_s; /* seconds that ranks have from a signal to SIGTERM, and from SIGTERM
+                                  to SIGKILL (Note [How a job ends] in supervisor.c); NAN: the
+                                  default */
     char *log_dir;  /* existing folder for this run's files; NULL: no files are written. Owned */
     int *redirects; /* [n_ranks] bits of the streams that go only to a file. Owned */
     int *tees;      /* [n_ranks] bits of the streams that go to a file and to the console. Owned */
@@ -60,7 +62,8 @@ typedef struct fsdp_tee {
     int pipe, file; /* descriptors of the pipe's reading end and of the file; -1: none */
     int console;    /* STDOUT_FILENO or STDERR_FILENO; -1: not copied to the console */
     char line[4096];
-    size_t length; /* number of bytes in `line`, which is not complete yet */
+    size_t length; /* number of bytes in `line`. They are the beginning of a line whose newline has
+                      not arrived yet */
 } fsdp_tee;
 
 typedef struct fsdp_rank_process {

@@ -159,8 +159,8 @@ static void rank_ended(supervisor *s, int rank)
     }
 }
 
-/* Post an abort if a rank exited without joining the group and others have joined. Those wait for
- * all ranks, so they would wait forever. */
+/* Post an abort if a rank has exited without joining the group and other ranks have joined. The
+ * ranks that have joined wait for all ranks, so without the abort they would wait forever. */
 static void abort_if_rank_never_joined(supervisor *s)
 {
     int never_joined = -1;
@@ -269,9 +269,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
-    /* A peer may have posted the failure of this rank. The rank's own message is then the name of
-     * the rank, followed by the posted message. Print only the posted message in that case, because
-     * the name of the rank is printed anyway. */
+    /* A peer may have posted the failure of this rank. In this case, the rank's own error message
+     * consists of the name of the rank and the posted message. Print only the posted message then,
+     * because the name of the rank is printed anyway. */
     if (own_words && recorded && strstr(said, report.message))
         own_words = false;
     if (!own_words && recorded && !ours && !died)

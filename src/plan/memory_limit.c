@@ -137,9 +137,9 @@ static bool contradicts(fsdp_status status)
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* Apply one remedy to `c`, again and again, until the run fits or the remedy no longer saves
- * memory. Only split_batch() can be applied more than once; its new flags then replace its previous
- * ones. */
+/* Apply one remedy to `c` until the run fits, or until the remedy saves no more memory or finds
+ * nothing to change. Only split_batch() can change `c` more than once. The flags of its latest
+ * change then replace the flags of its earlier changes. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;

@@ -9,10 +9,10 @@
 /* Check that a run with `config` fits into config->memory_limit on each host. If there is no limit,
  * return FSDP_OK.
  *
- * @return FSDP_ERR_NOMEM if the run does not fit. The message has the planned bytes by purpose. It
- * also has the first flags that would make the run fit, and the bytes with these flags.
- * FSDP_ERR_INVALID if there is no plan, because nothing bounds the length of rows. Also the errors
- * of fsdp_plan_create() */
+ * @return FSDP_ERR_NOMEM if the run does not fit. The message then lists the planned bytes by
+ * purpose. It also names flags with which the run would fit, if there are any, and the bytes with
+ * these flags. FSDP_ERR_INVALID if no plan can be made, because nothing bounds the length of rows.
+ * Also the errors of fsdp_plan_create() */
 FSDP_MUST_CHECK fsdp_status fsdp_memory_limit_check(const fsdp_train_config *config, int world_size,
                                                     int local_world_size);
 /* Call fsdp_memory_limit_check() on rank 0 for the job of `group`, and return its result on all

@@ -18,8 +18,8 @@
 
 enum {
     MAX_STEPS = 5,
-    /* Number of tokens in rows from token files. Also assumed if nothing bounds the length of
-     * rows. */
+    /* Largest number of tokens in a row from a token file. Other rows are assumed to have this
+     * number of tokens if nothing bounds their length. */
     ROW_TOKENS = 1024
 };
 
@@ -77,8 +77,8 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Record the peaks since the last call of watch(). They belong to walk->now, so call this before
- * walk->now changes. */
+/* Record the peaks of memory since the last call of watch(). watch() records them as the peaks of
+ * walk->now, so it must be called before walk->now changes. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -464,7 +464,8 @@ static fsdp_status run_save(walk *w)
 }
 
 /* Set p->staging, the peak of the copies for --async-save. Each byte of a checkpoint is copied at
- * most once, and the copies never exceed the size of their pool. */
+ * most once, and all copies are in the staging memory, whose size is limited
+ * (fsdp_async_save_staging_bytes()). */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;

@@ -21,8 +21,8 @@
 #include "src/train/trainer.h"
 #include "src/train_config/config.h"
 
-/* The bytes that one rank requests, by purpose (tag) and in total. If the ranks of a host share
- * memory, an equal part of this memory counts for each rank. */
+/* The bytes that one rank requests, by purpose (tag) and in total. Memory that the ranks of a host
+ * share is divided equally among these ranks. */
 typedef struct fsdp_plan_memory {
     int64_t tag[FSDP_TAG_COUNT], total;
 } fsdp_plan_memory;
@@ -51,10 +51,10 @@ typedef struct fsdp_plan_unit {
     /* numel: number of elements in the unit's parameters. local_numel: number of these elements
      * that rank 0 owns. */
     int64_t numel, local_numel;
-    /* Collectives per step, and their bytes. The bytes are the sizes of the whole tensors that
-     * FSDP2 would gather or reduce. */
+    /* Number of collectives per step, and their bytes. The bytes of a collective are the size of
+     * the whole tensors that FSDP2 would gather or reduce by this collective. */
     uint64_t all_gathers, all_gather_bytes, reduce_scatters, reduce_scatter_bytes;
-    uint64_t all_reduces, all_reduce_bytes; /* over the replicas */
+    uint64_t all_reduces, all_reduce_bytes; /* sums of the gradients over the replicas */
 } fsdp_plan_unit;
 
 typedef enum fsdp_plan_event_kind {
@@ -93,8 +93,8 @@ typedef struct fsdp_plan {
     size_t n_units, cap_units;
     /* The memory after initialization, after a forward, after a backward, and after a step. */
     fsdp_plan_memory init, forward, backward, step;
-    /* peak: the memory at the moment when its total is greatest. most: the peak of each tag, even
-     * if the tags have their peaks at different moments. */
+    /* peak: the memory at the moment when the total is greatest. most: the peak of each tag and of
+     * the total. Each of these peaks may be at a different moment. */
     fsdp_plan_memory peak, most;
     fsdp_plan_memory most_in[FSDP_PLAN_PHASES]; /* like `most`, but within each phase */
     fsdp_plan_moment peak_at;

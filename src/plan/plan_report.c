@@ -215,7 +215,7 @@ static fsdp_status print_units(const fsdp_plan *p, FILE *out)
 typedef struct unit_flight {
     bool gathering;
     int reducing; /* number of posted gradient buffers and sections that are not summed yet */
-    int64_t gathered_at; /* replay.begun when the all-gather began */
+    int64_t gathered_at; /* value of replay.begun when the unit's all-gather began */
 } unit_flight;
 
 /* The collectives that are in progress while events are replayed. */
@@ -223,7 +223,8 @@ typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;      /* number of FSDP_PLAN_BEGIN events that were replayed */
-    /* Units for which the program waited: their all-gather began and ended since the last row. */
+    /* Names of the units for which the program waited since the last row: both the beginning and
+     * the end of their all-gather came after the last row. */
     fsdp_str waited;
 } replay;
 

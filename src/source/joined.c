@@ -79,8 +79,8 @@ fsdp_status fsdp_joined_check(const fsdp_joined *joined, const char *name)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-/* Return the offset in the destination, in elements, of the part's element at index `at`. The
- * destination begins with row `begin` of the tensor. */
+/* `at` [ndim] is the index of an element within the part. Return the offset, in elements, at which
+ * this element belongs in a buffer that begins with row `begin` of the whole tensor. */
 static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part *part,
                               const int64_t *at, int64_t begin)
 {
@@ -90,9 +90,10 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
     return place;
 }
 
-/* Copy rows [first, last) of the part to `out`. `out` begins with row `begin` of the tensor. Each
- * memcpy() copies one run: the elements along the last dimension, which are contiguous. `at` [ndim]
- * is the index, within the part, of the first element of a run. */
+/* Copy rows [first, last) of the part to their places in `out`. `out` begins with row `begin` of
+ * the whole tensor. Each memcpy() copies one run: elements along the last dimension, which are
+ * contiguous in the part and in `out`. The array `at` is the index, within the part, of the first
+ * element of a run. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

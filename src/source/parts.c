@@ -87,8 +87,10 @@ fsdp_status fsdp_parts_add(fsdp_parts *parts, const char *path)
 
 static fsdp_status find_in(const char *dir, int depth, fsdp_parts *parts);
 
-/* Add `path` if it is a checkpoint. If it is only a folder with the name checkpoint-<n> or
- * checkpoint_<n>, add the checkpoints in it. If it contains none, add `path` itself. */
+/* Add `path` if it is a weights file or a directory of torch.distributed.checkpoint. If `path` is
+ * another folder with the name checkpoint-<n> or checkpoint_<n>, add the checkpoints in this
+ * folder. But if this folder is a Hugging Face model, or if it contains no checkpoint, add the
+ * folder itself. */
 static fsdp_status find_at(const char *path, const char *name, int depth, fsdp_parts *parts)
 {
     if (fsdp_atomic_directory_is_unfinished(name)) /* written by a run that was killed */

@@ -15,17 +15,19 @@ typedef struct fsdp_parts {
 /* Find the checkpoints in `path`. If `path` is a checkpoint, or is not a folder, the result is
  * `path` itself. Otherwise, `path` and its subfolders checkpoint-<n> and checkpoint_<n> are
  * searched for torch.save files, safetensors files and folders of torch.distributed.checkpoint. The
- * result contains all that are found. If such a subfolder is a Hugging Face model, or if no
- * checkpoint is found in it, the result contains the subfolder itself.
+ * result contains all that are found. If a subfolder checkpoint-<n> or checkpoint_<n> is a Hugging
+ * Face model, or if no checkpoint is found in this subfolder, the result contains the subfolder
+ * itself.
  *
  * If nothing is found, the result is `path`. When the caller then passes `path` to
  * fsdp_source_open(), the error says what was searched for. Call fsdp_parts_fini() afterwards, even
  * after a failure. */
 FSDP_MUST_CHECK fsdp_status fsdp_parts_find(const char *path, fsdp_parts *parts);
 /* List the contents of `path`: checkpoints in `parts`, and everything else in `others`. If the
- * folder `path` is itself a checkpoint or a model, `parts` contains `path`, and the files of this
- * checkpoint or model are in neither list. The folder may also contain other things, such as an
- * optimizer, random states or checkpoint-<n>. These are listed as in any other folder.
+ * folder `path` is itself a checkpoint or a model, `parts` contains `path`, and neither list
+ * contains the files of this checkpoint or model. Everything else in the folder, such as an
+ * optimizer, random states or checkpoint-<n>, is listed as it would be if the folder were not a
+ * checkpoint.
  *
  * @param parts out: what fsdp_parts_find() would find, and further torch.save files, which are
  *   recognized by their names or by their first bytes

@@ -79,8 +79,8 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
 }
 
 /* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is set to this
- * prefix, which is allocated in s->arena. It is set to "" if there is no prefix, or if a name
- * consists of several keys. */
+ * prefix, which is allocated in s->arena. *wrapper is set to "" if there is no such prefix, or if
+ * an item of the model has several keys. */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -164,7 +164,8 @@ static size_t prefix_length(const fsdp_source_item *found)
 }
 
 /* Return true if `item` is in the dict that contains `found`, or in a dict below it. `found` is a
- * tensor of the model. The first `n` bytes of found->fqn are the keys of the dict. */
+ * tensor of the model. The first `n` bytes of found->fqn are the keys that lead to the dict that
+ * contains `found`, joined with dots. */
 static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *found, size_t n)
 {
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
@@ -263,10 +264,10 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* Find the prefix that a wrapper added to the names of the model's tensors. The caller needs it,
- * because the keys of the optimizer contain the same names. *wrapper is set to "" if there is no
- * prefix, or if several models are equally near to the top. `s` must be empty; it is empty again
- * when the function returns. */
+/* Find the prefix that a wrapper added to the names of the model's tensors. The caller removes this
+ * prefix from the keys of all items, because the optimizer's keys may contain the same names.
+ * *wrapper is set to "" if there is no prefix, or if several models are equally near to the top.
+ * `s` must be empty; it is empty again when the function returns. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

@@ -31,8 +31,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Return true if `name` has the form "state.<parameter>.<key>", and <parameter> is the name of a
  * tensor in the selection. torch gives such names to the tensors of an optimizer if
- * flatten_optimizer_state_dict is set. If the model is at the top of a checkpoint, the optimizer's
- * tensors may be there, too. A selection of the model then contains them. The selection must be
+ * flatten_optimizer_state_dict is set. If both the model and these tensors are at the top of a
+ * checkpoint, a selection of the model also contains these tensors. The selection must be
  * sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is

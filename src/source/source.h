@@ -41,8 +41,9 @@ typedef struct fsdp_source_item {
     const struct fsdp_dcp_item *dcp;
     /* Set if the parts of the tensor are in the files of several ranks. */
     const struct fsdp_joined *joined;
-    /* The value of the item in a torch.save file. NULL for a joined tensor, and in the other
-     * formats. (In DCP, fsdp_source_value() reads a plain value when it is called.) */
+    /* The value of the item in a torch.save file. NULL for a joined tensor. Also NULL if the
+     * checkpoint is not a torch.save file: fsdp_source_value() reads the plain values of a DCP
+     * checkpoint only when it is called. */
     const fsdp_pickle_value *value;
 } fsdp_source_item;
 

@@ -49,8 +49,8 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
 }
 
 /* Return an error if `path` contains one of the folders in `accelerate`. The caller has already
- * searched `path` for checkpoints and found none. So the folder has no .metadata, which means that
- * the save was never completed. */
+ * searched `path` for checkpoints and found none. So the folder that is in `accelerate` contains no
+ * .metadata, which means that its save was never completed. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

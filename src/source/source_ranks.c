@@ -129,8 +129,8 @@ static const fsdp_pickle_value *find_key(const fsdp_pickle_value *dict, const fs
     return NULL;
 }
 
-/* Return the value to which the first n_keys keys of the tensor lead in the file of `rank`. Return
- * NULL if there is none. */
+/* In the file of `rank`, follow the first n_keys keys of the tensor, and return the value to which
+ * they lead. Return NULL if the file is missing or has no such value. */
 static const fsdp_pickle_value *find_in(const joining *j, size_t rank, int n_keys)
 {
     const fsdp_torch_archive *archive = j->source->ranks[rank].archive;
@@ -185,9 +185,9 @@ static fsdp_status read_parts(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If a
- * file has no coordinate and the mesh has one dimension, the number of the rank is its
- * coordinate. */
+/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. A file
+ * may lack the coordinate of its rank. If the mesh has one dimension, the number of the rank is
+ * then used as the coordinate. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)

@@ -9,8 +9,9 @@
 typedef struct walk {
     fsdp_source *source;
     fsdp_nesting_key keys[FSDP_PICKLE_MAX_DEPTH]; /* keys that lead to the current value */
-    size_t budget; /* number of values that may still be visited. It is limited, because a hostile
-                      file can have an enormous number of paths to its values */
+    size_t budget; /* number of visits of values that are still allowed. A value that several lists
+                      contain is visited once for each of them, so without a limit a hostile file
+                      could cause an enormous number of visits */
 } walk;
 
 /* ---- which values are taken apart ------------------------------------------------------------ */

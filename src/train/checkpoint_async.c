@@ -136,8 +136,8 @@ fsdp_status fsdp_async_checkpoint_end(fsdp_trainer *t)
     return end_checkpoint(t, fsdp_async_save_wait);
 }
 
-/* Does not call fsdp_trainer_at(), so that the peers' error messages still say what this rank was
- * doing when the run failed. */
+/* This function does not call fsdp_trainer_at(), so that the peers' error messages still say what
+ * this rank was doing when the run failed. */
 void fsdp_async_checkpoint_fini(fsdp_trainer *t)
 {
     if (t->saving && end_checkpoint(t, fsdp_async_save_finish) != FSDP_OK)

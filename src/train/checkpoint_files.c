@@ -103,9 +103,9 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Called after `all` was loaded. Replace the state dicts of *s by those in `all`. Both contain the
- * same tensors, and loading has written into these tensors. But loading has stored the values that
- * are not tensors only in `all`. */
+/* Called after `all` was loaded. Replace the state dicts of *s by those in `all`. This is needed
+ * for values that are not tensors, because loading has stored these values only in `all`. The
+ * tensors are the same in *s and in `all`, and loading has written into them. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);

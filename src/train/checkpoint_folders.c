@@ -187,7 +187,8 @@ fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
 }
 
 /* Return an error if `folder` has checkpoints of an earlier run. This run would overwrite some of
- * them, and --resume would mistake checkpoints of later steps for this run's. */
+ * these checkpoints. Others, of later steps, would remain, and --resume would mistake them for
+ * checkpoints of this run. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;

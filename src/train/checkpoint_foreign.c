@@ -16,9 +16,9 @@
 
 /* ---- finding the model and the optimizer ----------------------------------------------------- */
 
-/* The files in which a model and an optimizer may be stored, in the order in which they are looked
- * for. The name .metadata means that the folder of this file is used. Such a folder is a checkpoint
- * of torch.distributed.checkpoint. */
+/* Files that are looked for, in this order, to find the model and the optimizer. If the file is
+ * named .metadata, the model or the optimizer is in the folder of the file, which is a checkpoint
+ * of torch.distributed.checkpoint. Otherwise the model or the optimizer is in the file itself. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",
@@ -165,8 +165,8 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     } else {
         memcpy(&number, (const char *)options + f->from, sizeof number);
         if (strcmp(f->flag, "adafactor-beta1") == 0 && number < 0.0)
-            /* A negative value in the optimizer's options means no first moment. In the
-             * configuration, NAN means this. */
+            /* In the optimizer's options, a negative value means that there is no first moment. In
+             * the configuration, NAN means that there is none. */
             number = (double)NAN;
         memcpy((char *)&copy + f->to, &number, sizeof number);
     }
@@ -177,9 +177,10 @@ static char *text_of(const fsdp_train_config *config, const flag_field *f,
     return NULL;
 }
 
-/* Parameter i has a value of field f in this run, and a value of f in the checkpoint. Return the
- * number of parameters that have the same two values. Return 0 if one of these parameters comes
- * before i: the difference was then printed for that parameter, and must not be printed again. */
+/* Count the parameters whose value of field f equals that of parameter i, both in this run and in
+ * the checkpoint. Return this count, which includes parameter i. But return 0 if one of these
+ * parameters comes before parameter i. In this case, the difference was already printed for the
+ * earlier parameter, and must not be printed again. */
 static size_t count_alike(const fsdp_foreign_report *r, const flag_field *f, size_t i)
 {
     const fsdp_foreign_parameter *p = &r->parameters[i];

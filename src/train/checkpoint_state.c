@@ -90,8 +90,8 @@ static int64_t rows_of_a_step(const fsdp_trainer *t)
            fsdp_group_world_size(t->group);
 }
 
-/* Write the position in the data, and the numbers of rows and ranks on which the rows of each step
- * depend. */
+/* Write the position in the data. Also write the counts that determine which rows each step reads,
+ * such as the number of ranks. */
 static void put_position(fsdp_json_node to, const fsdp_trainer *t)
 {
     fsdp_json_set_i64(to, "epoch", t->step / t->steps_per_epoch);

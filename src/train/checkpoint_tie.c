@@ -49,8 +49,9 @@ static fsdp_status identify(const char *path, identity *id)
     fsdp_mapping map = {0};
     fsdp_crc32_table table;
     FSDP_TRY(fsdp_file_map(path, &map));
-    /* Leave out the CRC at the end of the file. The CRC of data followed by its own CRC is always
-     * the same. */
+    /* Leave out the last bytes of the file, which are the CRC of the bytes before them. If the last
+     * bytes were included, the checksum would be the same for all files: the CRC of data followed
+     * by its own CRC is a constant. */
     const size_t own = fsdp_ends_with(path, ".crc32") ? sizeof(uint32_t) : 0;
     const size_t bytes = map.bytes > own ? map.bytes - own : 0;
     const bool whole = bytes <= END_BYTES || fsdp_ends_with(path, ".metadata") || own;

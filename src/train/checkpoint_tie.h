@@ -11,9 +11,9 @@
 
 /* Add the field "saved_files" to `root`. It lists the files that are in `dir` now. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_tie_put(fsdp_json_node root, const char *dir);
-/* Check the files in `dir` against the list "saved_files" of `root`. Return FSDP_ERR_FORMAT if a
- * file has another size or checksum than in the list; the message names the file. A file of the
- * list that is missing in `dir` is ignored.
+/* Check the files in `dir` against the list "saved_files" of `root`. Return FSDP_ERR_FORMAT if the
+ * size or the checksum of a file differs from that in the list; the message names the file. Files
+ * in the list that are missing from `dir` are ignored.
  *
  * In files of earlier versions, `root` does not have the list. In this case, return FSDP_ERR_FORMAT
  * if another program wrote .metadata in `dir`. */

@@ -1,8 +1,8 @@
 /* Accuracy and F1 of a classifier, from counts that are added over batches and ranks.
  *
  * F1 is sklearn's f1_score with zero_division=0. With two classes, it is the F1 of class 1. With
- * more classes, it is the mean of the F1 of each class (average="macro"), without classes that no
- * row has as label or prediction. */
+ * more classes, it is the mean of the F1 of each class (average="macro"). A class that is neither
+ * the label nor the prediction of any row is left out of the mean. */
 #pragma once
 #include <fsdp/batch.h>
 #include <fsdp/comm.h>

@@ -133,9 +133,10 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
 }
 
 /* Return true if the loss was not finite even before it was multiplied by the loss scale.
- * result->loss was computed from the scaled loss. If it is NaN, the loss itself was not finite,
- * because a finite loss times the scale is never NaN. If it is infinite, the loss itself was
- * infinite, unless the scale is so huge that a finite loss times the scale is infinite. */
+ * result->loss was computed from the scaled loss. If result->loss is NaN, the unscaled loss was not
+ * finite, because a finite loss times the scale is never NaN. If result->loss is infinite, the
+ * unscaled loss was infinite, unless the scale is so huge that even a finite loss times the scale
+ * is infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);

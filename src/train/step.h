@@ -1,9 +1,9 @@
 /* Runs one optimizer step: forward and backward of micro-batches, the loss of the step, clipping
  * and the update. Also runs the validation.
  *
- * Note [Loss of a step]. A step has one micro-batch for each micro-step of each rank. Micro-batch a
- * * W + r is that of rank r in micro-step a, where W is the number of ranks. A micro-batch yields
- * the sum of the losses of its labels, and the number of its labels.
+ * Note [Loss of a step]. A step has one micro-batch for each micro-step of each rank. In micro-step
+ * a, rank r computes micro-batch number `a * W + r`, where W is the number of ranks. A micro-batch
+ * yields the sum of the losses of its labels, and the number of its labels.
  *
  * With --loss-reduction token-mean, the loss of the step is the sum over all micro-batches, divided
  * by the number of all labels. The gradients of all micro-batches are added first and then divided
@@ -18,19 +18,20 @@
  *
  * Note [Loss scale]. float16 needs gradients of a certain magnitude, so the loss is multiplied by
  * the scaler's scale. PyTorch scales the mean loss. Here, backward computes the gradients of a sum
- * of losses. They are divided only at the end of the step, by the number n of labels (token-mean)
- * or of micro-batches (mean-of-means). So the loss of each micro-batch is multiplied by scale / P,
- * and the gradients are divided by n / P. P is the smallest power of two that is at least n. If the
- * scale is a power of two, the scale and P change only exponents, so the result has the same bits
- * as without a scaler.
+ * of losses. These gradients are divided only at the end of the step, by a number n. With
+ * token-mean, n is the number of labels. With mean-of-means, n is the number of micro-batches. So
+ * the loss of each micro-batch is multiplied by scale / P, and the gradients are divided by n / P.
+ * P is the smallest power of two that is at least n. If the scale is a power of two, the scale and
+ * P change only exponents, so the result has the same bits as without a scaler.
  *
  * A step whose gradients overflow updates nothing: neither the parameters nor the moments nor the
  * optimizer's own count of steps. The step counts as a step of the run, and the schedule advances.
  * Scripts that call scaler.step(optimizer), scaler.update() and scheduler.step() do the same.
  *
- * A step is also skipped if its loss is not finite even before it is scaled. The scale is not the
- * cause, but the next batch may not overflow. GradScaler skips such a step, too. The step is
- * reported as an overflow of the forward, and several such steps in a row end the run. */
+ * A step is also skipped if its loss is not finite even before it is scaled. A smaller scale would
+ * not help, because the scale is not the cause. But the loss of the next batch may be finite.
+ * GradScaler skips such a step, too. The step is reported as an overflow of the forward, and
+ * several such steps in a row end the run. */
 #pragma once
 #include <fsdp/data.h>
 #include <fsdp/fsdp.h>
@@ -54,8 +55,8 @@ typedef struct fsdp_train_loop {
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* the number by which the summed gradients of all micro-batches are divided; 0: the number by
-     * which the summed losses are divided (Note [Loss of a step]) */
+    /* the number by which the summed gradients of all micro-batches are divided; 0: they are
+     * divided by the same number as the summed losses (Note [Loss of a step]) */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the p-norm of the gradients; 0 means that p is 2 */
@@ -65,8 +66,8 @@ typedef struct fsdp_train_loop {
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* a part of the forward is computed in float16 */
-    /* Number of steps in a row, up to now, whose loss was not finite. skip_forward() ends the run
-     * if there are too many. */
+    /* Number of consecutive steps, up to the latest step, whose loss was not finite. skip_forward()
+     * ends the run if this number is too large. */
     int overflowed_forwards;
 } fsdp_train_loop;
 

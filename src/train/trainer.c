@@ -61,9 +61,9 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
  * final state. With validation, the model was saved each time the validation loss improved, so in
  * most cases there is nothing to do.
  *
- * But if the validation loss has not improved in this run, only the earlier run from which it was
- * resumed can have saved the model. The earlier run may have saved it elsewhere or not at all. So
- * if `output` does not exist, save the final state. */
+ * But if the validation loss has not improved in this run, this run has not saved the model. Only
+ * an earlier run, from which this run was resumed, can have saved it. The earlier run may have
+ * saved the model elsewhere or not at all. So if `output` does not exist, save the final state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;

@@ -23,7 +23,7 @@ typedef struct fsdp_epoch_record {
 /* Sums over the steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
     double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
-    /* Numbers of label tokens. finite: in steps whose loss is finite. labels: in all steps. */
+    /* Counts of label tokens. finite: only in steps whose loss is finite. labels: in all steps. */
     int64_t finite, labels;
     int64_t tokens;
     double seconds; /* sum of the durations of the steps */
@@ -36,7 +36,7 @@ typedef struct fsdp_checkpoint_report {
     /* call_s: how long the save stopped the training. step_s: call_s plus the duration of the last
      * step before the save. */
     double call_s, step_s;
-    double held_s; /* time that later steps spent copying the snapshot and waiting */
+    double held_s; /* time that later steps lost by copying parts of the snapshot and by waiting */
     uint64_t copied_bytes;
 } fsdp_checkpoint_report;
 

@@ -74,8 +74,8 @@ fsdp_status fsdp_train_config_set_task(fsdp_train_config *c, fsdp_task task)
     return check_task(c, task);
 }
 
-/* Return true if --task is given. *task is then set to the task of the models that can be trained
- * with it. For example, --task span-corruption needs a model for SEQ2SEQ. If --task is not given,
+/* Return true if --task is given, and set *task to the task that the model must then have. For
+ * example, --task span-corruption needs a model whose task is seq2seq. If --task is not given,
  * *task is undefined. */
 static bool given_task(const fsdp_train_config *c, fsdp_task *task)
 {
@@ -115,8 +115,9 @@ static int with_reshard(int strategy, bool on)
 }
 
 /* --reshard-after-forward may be the name of a strategy, as in Accelerate with FSDP version 1. For
- * the name of a strategy, the option parser has stored -1 - strategy in reshard_after_forward. Set
- * sharding_strategy to this strategy, and set reshard_after_forward to 0 or 1. */
+ * the name of a strategy, the option parser has stored the negative number `-1 - strategy` in
+ * reshard_after_forward. Set sharding_strategy to this strategy, and set reshard_after_forward to 0
+ * or 1. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -130,8 +131,9 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     c->reshard_after_forward = reshards(word);
 }
 
-/* Derive the strategy from --shard-size and --replicas, which torchtitan has instead of strategies.
- * --shard-size -1 (the number of ranks divided by --replicas) is stored as 0. */
+/* Derive the strategy from --shard-size and --replicas. torchtitan has these two options instead of
+ * strategies. --shard-size -1 means the number of ranks divided by --replicas. It is stored as
+ * 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -160,9 +162,9 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Derive the kind of forward prefetching and the mode of gradient accumulation. `--forward-prefetch
- * false` on the command line switches off gathering the next unit ahead of time. But in a file or
- * an environment variable, the value false counts as not given (false_is_silence in
- * include/fsdp/options.h). Such a value is meant for FSDP1, which gathers the next unit ahead of
+ * false` on the command line turns forward prefetching off, so no unit is gathered ahead of time.
+ * But in a file or an environment variable, the value false counts as not given (false_is_silence
+ * in include/fsdp/options.h), because it is meant for FSDP1. FSDP1 gathers the next unit ahead of
  * time even with forward_prefetch=False. */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
@@ -264,9 +266,9 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_strategy(c, options);
     fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
     fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* If --sharding-strategy and --reshard-after-forward both come from the environment, the second
-     * one decides. Accelerate exports the strategy even if the user chose only
-     * reshard_after_forward. */
+    /* If --sharding-strategy and --reshard-after-forward both come from the environment,
+     * --reshard-after-forward decides, because Accelerate exports the strategy even if the user
+     * chose only reshard_after_forward. */
     bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
     if (strategy > reshard)
         c->reshard_after_forward = reshards(c->sharding_strategy);
@@ -630,9 +632,10 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* Return the policy for master weights and optimizer state. They are offloaded if --cpu-offload or
- * --offload-dir is given. There is one exception. If --offload-dir and --activation-offload are
- * given without --cpu-offload, the folder is for activations only. */
+/* Return how master weights and optimizer state are offloaded: to files if --offload-dir is given,
+ * or to memory if only --cpu-offload is given. There is one exception. If --offload-dir and
+ * --activation-offload are given without --cpu-offload, the folder is for activations only, and
+ * master weights and optimizer state are not offloaded. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

@@ -200,8 +200,8 @@ typedef struct fsdp_train_config {
     fsdp_option_list no_unshard_in_backward; /* names of units that are not gathered in backward */
     /* reshard after the backward of each micro-step, not only of the last one */
     bool reshard_after_backward;
-    /* in all micro-steps but the last one of a step, backward ends without waiting for its last
-     * reduce */
+    /* backward waits for its last reduce only in the last micro-step of a step. In the other
+     * micro-steps, backward ends without this wait */
     bool set_is_last_backward;
     /* divisor of the summed gradients; 0: the number of label tokens in a step, or with
      * FSDP_LOSS_MEAN_OF_MEANS the number of micro-batches */
@@ -283,9 +283,9 @@ typedef struct fsdp_train_config {
      * to save the model. NULL: the run cannot be interrupted. */
     const atomic_bool *interrupted;
 
-    /* Not an option. Each field is true if the user asked for the option of this name
-     * (fsdp_options_asked_for()). These options are for some tasks or kinds of rows only. They are
-     * an error for other tasks and rows. */
+    /* Not options. Each field is true if the user asked for the option that has the same name as
+     * the field (fsdp_options_asked_for()). Each of these options is only for some tasks or some
+     * kinds of rows. For all other tasks or rows, it is an error to ask for the option. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;

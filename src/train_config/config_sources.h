@@ -21,8 +21,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_source_get(const fsdp_train_config *confi
 /* Return the options of --task span-corruption. */
 fsdp_span_corruption fsdp_train_span_corruption(const fsdp_train_config *config);
 
-/* Called by fsdp_train_config_check(). Check the sources, and the options for their tasks and
- * weights. */
+/* Called by fsdp_train_config_check(). Check the sources, --data-weight, and the options of span
+ * corruption. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *config,
                                                      const fsdp_options *options);
 /* Called when the model's task is known. Return FSDP_ERR_INVALID if a source of --mix-data is for
@@ -30,8 +30,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check(const fsdp_train_config *co
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_task(const fsdp_train_config *config,
                                                           fsdp_task task);
 
-/* Return true if any source has another task than span corruption, so that its rows may be pairs.
- * Also return true if a source cannot be parsed. */
+/* Return true if the task of any source is not span corruption. The rows of such a source may be
+ * pairs. Also return true if a source cannot be parsed. */
 bool fsdp_train_sources_have_pairs(const fsdp_train_config *config);
 /* Return the number of tokens in the longest target that any source can have. Called for a SEQ2SEQ
  * model, after fsdp_train_sources_check(). */
