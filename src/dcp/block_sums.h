@@ -37,10 +37,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_block_sums_write(const fsdp_block_sums *sums,
 /* ---- reading ---- */
 typedef struct fsdp_block_check fsdp_block_check;
 
-/* Read the checksums of the data file `data_path`. `data` is the mapping of the data file; the path
- * and the mapping must outlive *check. FSDP_ERR_NOT_FOUND if the data file has no file of
- * checksums. FSDP_ERR_FORMAT if the file of checksums is damaged, or was written for a data file of
- * another size. */
+/* Open the file of checksums of the data file `data_path`. `data` is the mapping of the data file.
+ * `data_path` and `data` must outlive *check. FSDP_ERR_NOT_FOUND if there is no file of checksums.
+ * FSDP_ERR_FORMAT if the file of checksums is damaged, or gives a different size for the data
+ * file. */
 FSDP_MUST_CHECK fsdp_status fsdp_block_check_open(const char *data_path, const fsdp_mapping *data,
                                                   fsdp_block_check **check);
 void fsdp_block_check_close(fsdp_block_check *check); /* accepts NULL */

@@ -42,10 +42,10 @@ typedef struct fsdp_dcp_tensor {
      * first FSDP_DCP_BOX_NDIM dimensions may be split among the ranks. NULL: the box consists of
      * rows [begin, end). */
     const int64_t *offsets, *sizes;
-    /* `rank` is a rank other than this one. Set `offsets` [ndim] and `sizes` [ndim] to the box that
-     * `rank` has. The box is computed from `owner`, without communication. Return false if this
-     * rank cannot compute it. If part_of is NULL, or if it returns false on any rank, the ranks
-     * exchange their boxes instead. */
+    /* Set `offsets` [ndim] and `sizes` [ndim] to the box of another rank, `rank`. The box is
+     * computed from `owner`, without communication. Return false if this rank cannot compute it. If
+     * part_of is NULL, or if it returns false on any rank, the ranks exchange their boxes
+     * instead. */
     bool (*part_of)(const void *owner, const fsdp_group *group, int rank, int64_t *offsets,
                     int64_t *sizes);
     /* Argument of part_of(). It must be valid until fsdp_dcp_job_create() returns. */
@@ -70,10 +70,11 @@ typedef struct fsdp_dcp_entry {
     fsdp_pickle_value *path;             /* the keys as a TUPLE */
     uint32_t signature;                  /* checksum of what must be the same on all ranks */
     const fsdp_safetensors_dtype *dtype; /* NULL: a plain value */
-    fsdp_dcp_tensor tensor; /* the manifest owns its shape; its offsets and sizes are NULL */
+    fsdp_dcp_tensor tensor; /* as the caller passed it, but `shape` is a copy that the manifest
+                               owns, and `offsets` and `sizes` are NULL */
     fsdp_dcp_box box;       /* this rank's part of the tensor */
-    fsdp_str value; /* the plain value, pickled: the member `text` of the fsdp_pickle_writer that
-                       wrote it */
+    fsdp_str value;         /* the pickle of a plain value, in the form of the member `text` of
+                               fsdp_pickle_writer */
 } fsdp_dcp_entry;
 
 typedef struct fsdp_dcp_manifest {

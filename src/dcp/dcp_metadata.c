@@ -93,9 +93,9 @@ static fsdp_status read_ints(fsdp_dcp_metadata *md, const char *fqn, const fsdp_
     return FSDP_OK;
 }
 
-/* Read a key of planner_data or storage_data. The keys of planner_data are texts. Each key of
- * storage_data is a MetadataIndex, which has the field `fqn`, and for a tensor also the field
- * `offset`. */
+/* Read a key of planner_data or storage_data. A key of planner_data is text: the fqn of an item. A
+ * key of storage_data is a MetadataIndex. It has the fqn in its field `fqn`. If the item is a
+ * tensor, it also has the offsets of a chunk in its field `offset`. */
 static fsdp_status read_key(fsdp_dcp_metadata *md, const fsdp_pickle_value *key, keyed *item)
 {
     const fsdp_pickle_value *offset = NULL;

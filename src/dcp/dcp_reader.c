@@ -73,8 +73,9 @@ static fsdp_status check_places(const fsdp_dcp_reader *reader, const fsdp_dcp_it
         const data_file *file = file_of(reader, chunk);
         if (chunk->offset <= file->map.bytes && chunk->length <= file->map.bytes - chunk->offset)
             continue;
-        /* A file that begins with "PK" is of the right kind, an archive. It is too short because it
-         * is truncated. For any other file, report its kind if it is known. */
+        /* A file that begins with "PK" is an archive. It can be too short only because it was
+         * truncated. Any other file is not an archive at all. If the kind of such a file is
+         * recognized, report it. */
         if (file->map.bytes < 2 || memcmp(file->map.data, "PK", 2) != 0)
             FSDP_TRY(fsdp_file_explain(file->path, "a file of torch.distributed.checkpoint",
                                        FSDP_WANTED_TEXT, file->map.data, file->map.bytes));
@@ -411,8 +412,9 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
 {
     const data_file *file = file_of(reader, chunk);
     fsdp_checkpoint_entry entry;
-    /* If reads do not verify blocks, the checksum in the archive is verified instead. It covers the
-     * whole chunk, so this is only done if the whole chunk is read. */
+    /* If reads of this file do not verify blocks, the checksum in the archive is verified instead.
+     * This checksum covers the whole chunk, so it can be verified only if the whole chunk is
+     * read. */
     if (!file->check && o->n * o->run == chunk->numel)
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));

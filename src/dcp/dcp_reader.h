@@ -55,10 +55,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
  * fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
-/* Check chunks `first`, `first` + `step`, ... of tensor `item` as fsdp_dcp_reader_check() does. To
- * check all chunks together, each rank of a group passes the number of ranks as `step`, and a
- * `first` below `step` that no other rank passes. Chunks whose blocks are verified by every read
- * are skipped. */
+/* Check chunks `first`, `first` + `step`, ... of tensor `item` as fsdp_dcp_reader_check() does. The
+ * ranks of a group can divide the chunks among themselves: each rank passes its rank as `first`,
+ * and the number of ranks as `step`. A chunk is skipped if every read of it verifies its blocks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader,
                                                         const fsdp_dcp_item *item, size_t first,
                                                         size_t step);

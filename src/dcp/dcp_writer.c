@@ -36,15 +36,15 @@ typedef struct position {
  * the path of the directory. */
 typedef struct greeting {
     uint64_t n;           /* number of entries */
-    uint32_t crc;         /* checksum of the claims of all ranks, as this rank computes them */
+    uint32_t crc;         /* checksum of the claims that this rank has computed for all ranks */
     uint32_t is_complete; /* this rank was able to compute the claims of all ranks */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    /* The directory, on rank 0, until it gets its final name. NULL on other ranks, and if
-     * place.is_there. */
+    /* On rank 0, the temporary directory, or NULL once it has its final name. NULL on other ranks.
+     * NULL on all ranks if place.is_there. */
     fsdp_atomic_directory *target;
     char dir[PATH_MAX]; /* path of the directory before it gets its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */
@@ -63,10 +63,9 @@ static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 }
 
 /* Return true if `rank` writes entry `i`. Rank 0 writes the plain values. If several ranks have
- * equal boxes of a tensor, only the lowest of these ranks writes. As in torch, empty boxes are
- * written, too, so that one rank writes each of them. The only exception is an empty box of a
- * scalar, which no rank writes: .metadata has no sizes for a scalar, so the empty box would look
- * like the scalar itself. */
+ * equal boxes of a tensor, only the lowest of these ranks writes the box. As in torch, empty boxes
+ * are written, too. The only exception is an empty box of a scalar, which no rank writes. .metadata
+ * has no sizes for a scalar, so a reader would take the empty box for the scalar itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -217,8 +216,8 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Return true if all ranks have computed the same claims. These claims are then correct. Each rank
- * knows its own claims for certain, and all other ranks have computed the same ones for it. */
+/* Return true if all ranks have computed the same claims. The claims are then correct: no rank
+ * computes its own claims wrongly, and the other ranks have computed the same claims for it. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -249,8 +248,9 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
     return fsdp_agree(run->group, check_room(run));
 }
 
-/* Check the claims of all ranks. If is_known() is false, the ranks exchange their claims first.
- * `all` [world_size] has the greetings of all ranks, and is the same on all ranks. */
+/* Check the claims of all ranks. `all` [world_size] has the greetings of all ranks, and is the same
+ * on all ranks. If the greetings show that the ranks have not computed the same claims
+ * (is_known()), each rank first sends its own claims to the others. */
 static fsdp_status check_all_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));
@@ -454,8 +454,8 @@ static fsdp_status open_job(const fsdp_group_place *place, fsdp_group *group,
     return allocate(made);
 }
 
-/* Do what this rank does before the ranks first exchange results. If `mine` is an error, just
- * return it. */
+/* Do this rank's part of creating a job, up to the first meeting of the ranks. If `mine` is an
+ * error, do nothing and return it. */
 static fsdp_status prepare(fsdp_status mine, const fsdp_group_place *place, fsdp_group *group,
                            const fsdp_dcp_manifest *manifest, fsdp_dcp_job **job, greeting *own)
 {

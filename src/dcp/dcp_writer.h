@@ -62,10 +62,10 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* These functions are for sending the positions of each rank's entries in its file to rank 0, as
- * bytes. own_positions() returns the positions of this rank's entries, and sets *bytes to their
- * size, which is the same on all ranks. On rank 0, positions() returns the memory to which the
- * caller copies the bytes that it has received from `rank`. @{ */
+/* Rank 0 needs the positions of each rank's entries in the file of that rank. The caller sends them
+ * to rank 0 as bytes. On every rank, own_positions() returns the bytes of this rank, and sets
+ * *bytes to their number, which is the same on all ranks. On rank 0, positions() returns the memory
+ * for the bytes of `rank`, into which the caller copies them. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */

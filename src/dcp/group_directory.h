@@ -42,11 +42,12 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
                                                  void *arg);
 
-/* The two steps of rank 0, for callers that communicate by themselves. begin() makes a temporary
- * directory, *target, and sets `dir` to its path. If place->is_there, begin() makes no directory,
- * leaves *target unchanged, and sets `dir` to place->path. complete() calls place->write(), gives
- * the directory its final name, and calls place->appeared(). After a failure, the caller must
- * discard *target if it is not NULL. */
+/* The two steps of rank 0, for callers whose ranks communicate by themselves. The first step,
+ * begin(), makes a temporary directory. It sets *target to this directory, and `dir` to its path.
+ * If place->is_there, begin() makes no directory, leaves *target unchanged, and sets `dir` to
+ * place->path. The second step, complete(), calls place->write(), gives the directory its final
+ * name, and calls place->appeared(). If a step fails and *target is not NULL, the caller must
+ * discard *target. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_begin(const fsdp_group_place *place,
                                                    fsdp_atomic_directory **target,
                                                    char dir[PATH_MAX]);

@@ -30,11 +30,11 @@ typedef struct fsdp_name_change {
 void fsdp_name_unwrap(char *name);
 /* Remove "module." from `name` wherever it begins after a dot or at the beginning of `name`. */
 void fsdp_name_drop_modules(char *name);
-/* Return the length in bytes of the wrapper prefix. This is the longest common prefix of names [n]
- * that consists only of "module." and "base_model.model.", in any order and number. In the names of
- * a PEFT adapter, "base_model.model." is not part of the wrapper prefix, because PEFT expects it
- * there. The name "n_averaged", which AveragedModel adds, need not begin with the wrapper prefix.
- * The caller has already called fsdp_name_unwrap() for all names. */
+/* Return the length in bytes of the wrapper prefix of names [n]. The wrapper prefix is the longest
+ * common prefix that consists only of "module." and "base_model.model.", in any order and number.
+ * If the names are those of a PEFT adapter, it consists only of "module.", because PEFT expects
+ * "base_model.model." in them. The name "n_averaged", which AveragedModel adds, is not compared
+ * with the others. The caller has already called fsdp_name_unwrap() for all names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* Remove the wrapper prefix, which is the first `length` bytes of `name`, and return the rest. The
  * name "n_averaged" has no wrapper prefix (fsdp_names_wrapper_length()), so it is returned

@@ -1,6 +1,7 @@
 /* Reads a checkpoint's tensors into a module's parameters. First, each rank makes a plan: it finds
  * and checks the tensor of each parameter. When all ranks have a plan, they copy the values. A
- * parameter of a new head may be missing in the checkpoint. It is then drawn at random. */
+ * parameter of a new head may be missing from the checkpoint. Such a parameter is initialized at
+ * random. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,14 +28,15 @@ typedef struct load_item {
      * than 0. */
     const char *rows;
     size_t bytes;    /* size of `rows` */
-    bool mismatched; /* the file has a tensor of another shape */
+    bool mismatched; /* the file has a tensor of this name with a different shape */
 } load_item;
 
 typedef struct load_plan {
     const fsdp_checkpoint_reader *reader;
     const fsdp_load_options *options;
     fsdp_parameter_list names;           /* every name of every parameter */
-    const fsdp_checkpoint_entry **found; /* [names.n] for each name its entry; NULL: none */
+    const fsdp_checkpoint_entry **found; /* [names.n] the tensor that was found for names.items[i];
+                                            NULL: none */
     load_item *items;                    /* [n] one for each parameter */
     size_t n;
 } load_plan;
@@ -88,8 +90,9 @@ static bool has_shape(const fsdp_checkpoint_entry *entry, const fsdp_parameter *
     return same;
 }
 
-/* Plan to read a parameter from `entry`, the first tensor that was found under one of its names. If
- * ignore_mismatched_sizes is set and the shapes differ, only set item->mismatched. */
+/* Plan to read a parameter from `entry`. The caller has looked up all names of the parameter, and
+ * `entry` is the first tensor that it found. If ignore_mismatched_sizes is set, and the tensor does
+ * not have the shape of the parameter, only set item->mismatched. */
 static fsdp_status take_entry(const load_plan *plan, load_item *item,
                               const fsdp_checkpoint_entry *entry)
 {

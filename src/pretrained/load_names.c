@@ -11,7 +11,7 @@ typedef struct names {
 } names;
 
 /* Look up the name that consists of `prefix`, a dot, the first `length` bytes of `name`, and
- * `ending`. If `prefix` is NULL, there is no dot either. */
+ * `ending`. If `prefix` is NULL, leave out both the prefix and the dot. */
 static fsdp_status find_joined_name(const names *in, const char *prefix, const char *name,
                                     size_t length, const char *ending, const void **found)
 {
@@ -24,7 +24,8 @@ static fsdp_status find_joined_name(const names *in, const char *prefix, const c
     return FSDP_OK;
 }
 
-/* Look up `name`. If it is not found, look up the name that files of old versions have instead. */
+/* Look up `name`. If it is not found, look up the name that old versions of transformers gave to
+ * the same tensor. `prefix` and a dot are put before both names if `prefix` is not NULL. */
 static fsdp_status find_new_or_old(const names *in, const char *prefix, const char *name,
                                    const void **found)
 {

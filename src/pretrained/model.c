@@ -68,9 +68,10 @@ static size_t freeze_names(const fsdp_parameter_list *list, const char *prefix)
     return frozen;
 }
 
-/* Freeze the parameters whose names begin with `prefix`. Like named_parameters(), this uses only
- * the first name of a tied parameter, so "encoder" does not freeze T5's shared embedding. If no
- * first name begins with `prefix`, the other names are used, for example "lm_head". */
+/* Freeze the parameters whose names begin with `prefix`. A tied parameter has several names. First,
+ * only its first name is compared with `prefix`, as in named_parameters(). So "encoder" does not
+ * freeze T5's shared embedding. If no parameter is found in this way, all names are compared. So
+ * "lm_head" freezes a tied head. */
 static fsdp_status freeze(const fsdp_parameter_list *once, const fsdp_parameter_list *all,
                           const char *prefix)
 {

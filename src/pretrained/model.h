@@ -15,7 +15,8 @@ typedef struct fsdp_model_options {
      * random. */
     const fsdp_model_config *config;
     bool from_config; /* draw the weights at random even if the folder has weights */
-    uint64_t seed;    /* seed for drawn weights, including those of a new head */
+    uint64_t seed;    /* seed for weights that are initialized at random, such as those of a new
+                         head */
     bool set_dropout; /* use `dropout` instead of the configuration's rates */
     double dropout;
     bool activation_checkpointing; /* checkpoint the activations of the blocks */
@@ -28,7 +29,8 @@ typedef struct fsdp_model_options {
     size_t n_frozen;
     int64_t num_labels;             /* number of classes of a classifier; 0: as in config.json */
     const char *const *label_names; /* [num_labels] names of classes; NULL: as in config.json */
-    bool ignore_mismatched_sizes;   /* draw a weight if it has another shape in the files */
+    bool ignore_mismatched_sizes;   /* initialize a weight at random if its shape in the files is
+                                       not its shape in the model */
     fsdp_fully_shard_options shard;
     /* This many consecutive modules that `wrap` chooses form one unit. 0 or 1: each of them is a
      * unit. */

@@ -30,8 +30,9 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* Return the name under which a tied head is written, although the embedding is written, too.
- * Return NULL if only the embedding is written. */
+/* A tied head is the same tensor as the embedding. For most models, this tensor is written once, as
+ * the embedding. For some models, it is also written a second time, as the head. Return the name of
+ * the head if it must be written, and NULL if not. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;

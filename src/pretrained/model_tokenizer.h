@@ -10,8 +10,9 @@ typedef struct fsdp_model_tokenizer { /* zero-filled: not open */
     char why_none[256];               /* the error message if `tokenizer` is NULL */
 } fsdp_model_tokenizer;
 
-/* Open the tokenizer at `path`. If `path` is NULL, open that of the model. If the model has none,
- * return FSDP_OK with t->tokenizer NULL, because only some datasets need a tokenizer. */
+/* Open the tokenizer at `path`. If `path` is NULL, open the tokenizer of the model. If the model
+ * has no tokenizer, return FSDP_OK and set t->tokenizer to NULL, because only some datasets need
+ * one. */
 FSDP_MUST_CHECK fsdp_status fsdp_model_tokenizer_open(const fsdp_model *model, const char *path,
                                                       fsdp_model_tokenizer *t);
 void fsdp_model_tokenizer_close(fsdp_model_tokenizer *t); /* *t is zero-filled afterwards */

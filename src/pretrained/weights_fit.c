@@ -157,8 +157,9 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    /* If no name is known, the weights are in a completely different form, and nothing is
-     * compared. */
+    /* `n` is 0: no tensor is missing from `names`. `n_known` is 0: all tensors are missing. The
+     * tensors then have names of a completely different form, so nothing is compared, and this is
+     * not an error. */
     if (n == 0 || n_known == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
@@ -231,9 +232,9 @@ static fsdp_status check_model(fitting *f, const fsdp_model_config *config, fsdp
     return status;
 }
 
-/* Read the configuration of `model`. *known is set to false in three cases: config.json does not
- * exist, this program does not support its model, or it lacks a key. If a key is missing,
- * transformers uses a default, but this program requires the key. */
+/* Read the config.json of `model`. Set *known to false, and return FSDP_OK, in three cases: the
+ * file does not exist, it describes a model that this program does not support, or it lacks a key
+ * that this program requires. transformers uses a default for a missing key. */
 static fsdp_status read_config(const char *model, fsdp_model_config *config, bool *known)
 {
     char *dir, *path = NULL;

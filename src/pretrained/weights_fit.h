@@ -33,12 +33,11 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
                                              fsdp_name_change *change, fsdp_weights_use *use);
 
-/* Check that `names` contains the name of each tensor of the model's state dict in `weights`.
- * Buffers that old versions of transformers saved (fsdp_load_is_old_buffer()) need not be in
- * `names`.
+/* Check that the name of each tensor of the model in `weights` is in `names`. Buffers that old
+ * versions of transformers saved (fsdp_load_is_old_buffer()) need not be in `names`.
  *
- * Nothing is checked in three cases: if `weights` contains no model, if it contains several models,
- * or if `names` contains none of the tensors.
+ * This function returns FSDP_OK without a check in three cases: `weights` contains no model,
+ * `weights` contains several models, or no tensor of the model is in `names`.
  *
  * @param owner the owner of `names`, for the error message
  * @return FSDP_ERR_INVALID if a tensor is not in `names`; the message has the first such tensor */

@@ -16,9 +16,9 @@ typedef struct fitting {
     size_t n;
     const fsdp_model_type *type;
     fsdp_parameter_list wanted; /* every name of every parameter */
-    const char **sorted; /* [n] `names` without the prefixes that find_change() is trying to remove;
-                            sorted */
-    fsdp_arena arena;    /* owns the strings of `sorted` */
+    const char **sorted;        /* [n] sorted copies of `names`; find_change() removes prefixes from
+                                   them */
+    fsdp_arena arena;           /* owns the strings of `sorted` */
 } fitting;
 
 /* ---- names that the model needs -------------------------------------------------------------- */
@@ -123,9 +123,10 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Find a change after which the names fit the model. The change is empty if the names fit as they
- * are. *missing is NULL if a change is found. Otherwise *missing is the first name that the model
- * requires and that is not among the unchanged names. */
+/* Search for a change of the names after which they fit the model. If one is found, set *change to
+ * it, and *missing to NULL. The change removes nothing if the names already fit. If none is found,
+ * leave *change as it is. Set *missing to the first name that the model requires and that is not
+ * among the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {

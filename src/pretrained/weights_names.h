@@ -6,15 +6,15 @@
 #include "src/hf/wrapped_names.h"
 #include "src/models/model_type.h"
 
-/* Return true if the weights may lack the parameter `name`. This is so for the head, which may be
- * tied to the embedding. It is also so for the parameters of type->fresh_modules: they are drawn at
- * random if the weights lack them. */
+/* Return true if a model can be loaded although its weights lack the parameter `name`. The head is
+ * such a parameter, because it may be tied to the embedding. The parameters of type->fresh_modules
+ * are such parameters, too: if the weights lack them, they are initialized at random. */
 bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name);
 
-/* Find what must be removed from the names of weights, names [n], so that a model of `config` finds
- * every parameter that it requires. The caller has already removed the parts that wrappers add.
- * *change is {0} if the names already fit. It is also {0} if they do not fit and the reason is
- * unknown.
+/* Find what must be removed from `names` [n], the names of weights, so that a model of `config`
+ * finds every parameter that it requires. Set *change to it. The caller has already removed the
+ * parts that wrappers add. *change is set to {0} in two cases: the names already fit, or they do
+ * not fit and this function cannot find out why.
  *
  * @param label the path of the weights, with which error messages begin
  * @return FSDP_ERR_INVALID if the names do not fit and the reason is known: the weights are those

@@ -145,9 +145,9 @@ static fsdp_status write_part(const fsdp_state_dict *dict, const char *dir, cons
     return write_folder(dict, key, path, group);
 }
 
-/* The folder `path` is a checkpoint of the nested dict {key: saved}. Load the tensors of `saved`
- * into the tensors of *dict. Then destroy *dict, and set *dict to a new dict that contains the same
- * tensors, and the plain values of `saved`. */
+/* Read the folder `path`, a checkpoint of the nested dict {key: saved}. Write the values of the
+ * tensors of `saved` into the tensors of *dict. Then replace *dict by a new dict that contains
+ * these tensors and the plain values of `saved`. The old dict is destroyed. */
 static fsdp_status read_folder(fsdp_state_dict **dict, const char *key, const char *path,
                                bool partial, fsdp_group *group)
 {

@@ -18,7 +18,7 @@
 enum {
     FINISH_POLL_MS = 10
 };
-/* Staging memory of all ranks of a host together. */
+/* The staging memory of a host. It is divided equally among the ranks of the host. */
 static const uint64_t STAGING_BYTES = 256u << 20;
 
 typedef enum stage {
@@ -45,8 +45,8 @@ struct fsdp_async_save {
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error; /* this rank's error; fsdp_async_save_wait() replaces it by the outcome
-                               of all ranks */
+    fsdp_saved_error error; /* this rank's error; after fsdp_async_save_wait(), the outcome of the
+                               save, which is the same on all ranks */
     /* Says what failed. STAGE_WRITTEN: this rank failed to write its file. STAGE_ENDED: rank 0
      * failed to complete the checkpoint. Meaningless if `error` is FSDP_OK. */
     stage failed_at;
@@ -111,8 +111,8 @@ static fsdp_status complete(fsdp_async_save *s)
 /* Record that this rank's file is written, or that writing it failed. */
 static void note_written(fsdp_async_save *s, fsdp_status status)
 {
-    /* Write the note before calling advance(), because rank 0 may remove the folder after that
-     * call. */
+    /* Report the failure before calling advance(). After that call, rank 0 may remove the folder
+     * into which the report is written. */
     if (status != FSDP_OK && !is_first(s))
         fsdp_rank_note_write_failure(fsdp_dcp_job_dir(s->job), s->rank);
     fsdp_snapshot_close(s->snapshot);
@@ -231,16 +231,16 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* `status` is FSDP_OK or s->error.status. Return `status`. If it is an error, also set the message
- * of the calling thread to that of s->error. The caller does not need to hold the lock: once
- * s->error is an error, the thread that saves does not change it. */
+/* Return `status`, which is FSDP_OK or s->error.status. If it is an error, first make s->error the
+ * error message of the calling thread. The caller does not need to hold the lock: the thread that
+ * saves does not change s->error after it has become an error. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
-/* Wait until the save has reached stage `until`. Return the error that this rank had up to this
- * stage, or FSDP_OK. */
+/* Wait until the save has reached stage `until`. Return the error of this rank if it failed in this
+ * stage or in an earlier one. Otherwise, return FSDP_OK. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -251,9 +251,10 @@ static fsdp_status await(fsdp_async_save *s, stage until)
     return raise_if_failed(s, status);
 }
 
-/* Return the outcome of the save, which is the same on all ranks. This function first waits until
- * every rank has written its file or has failed. If the save fails, the caller removes the folder
- * afterwards, and no rank is still writing a file in it. */
+/* Return the outcome of the save, which is the same on all ranks. First wait until every rank has
+ * written its file or has failed. If no rank has failed, also wait until rank 0 has completed the
+ * checkpoint. After a failure, the caller can remove the folder, because no rank is still writing a
+ * file in it. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
@@ -281,8 +282,9 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Return true if the save is over on this rank. It is over if this rank has failed. Otherwise, this
- * rank's thread must have ended, and rank 0 must have renamed or removed the folder. */
+/* Return true if this rank need not wait any longer for the save. This is so if this rank has
+ * failed. It is also so if the thread of this rank has ended and rank 0 has renamed or removed the
+ * folder. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -297,9 +299,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        /* The save has ended on this rank, or it cannot succeed because a peer is lost. If a peer
-         * is lost, the thread may still be writing this rank's file. It ends soon, because it can
-         * no longer read the snapshot once the snapshot is closed. */
+        /* The save has ended on this rank, or a peer is lost. If a peer is lost, the save cannot
+         * succeed, but the thread may still be writing this rank's file. After the snapshot is
+         * closed, the thread can no longer read it, so the thread ends soon. */
         fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
     }

@@ -1,6 +1,6 @@
-/* Computes the box that a rank has of a DTensor: the placements of the mesh dimensions are applied
- * in turn. Copies the elements of a box from a whole tensor to a tensor of the box's size, in runs
- * that are contiguous in both tensors. */
+/* Computes the box that a rank has of a DTensor. The computation begins with the whole tensor, and
+ * the placement of each mesh dimension reduces the box. Also copies the elements of a box from a
+ * whole tensor to a tensor of the box's size, in runs that are contiguous in both tensors. */
 #include <string.h>
 
 #include "src/comm/group.h"
@@ -47,10 +47,10 @@ static int place_in(const fsdp_tensor_spec *spec, int d, int r, const fsdp_group
     return fsdp_group_rank_of_world(group, fsdp_group_world_rank(fsdp_spec_group(spec, d), r));
 }
 
-/* Return the coordinate of `rank` in mesh dimension `d`. `rank` is a rank in `group`. The function
- * assumes that the ranks of the mesh are in row-major order in `group`. Then the ranks of any two
- * neighbours in dimension `d` differ by the same number, the stride of the dimension. The function
- * gets the stride from the two processes with coordinates 0 and 1. It returns -1 if one of them is
+/* Return the coordinate in mesh dimension `d` of the process with rank `rank` in `group`. The ranks
+ * of the mesh must be in row-major order in `group`. Then the ranks of any two neighbours in
+ * dimension `d` differ by the same number, the stride of the dimension. The stride is computed from
+ * the ranks of the two processes with coordinates 0 and 1. Return -1 if one of these processes is
  * not in `group`, or if the stride is not positive. */
 static int coordinate_of(const fsdp_tensor_spec *spec, int d, const fsdp_group *group, int rank)
 {
@@ -82,10 +82,11 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* A run is a sequence of elements of the box that are contiguous in the whole tensor, and also in a
- * tensor that contains only the box. Runs are as long as possible, and all have the same length.
- * Return this length, in elements. Set *split to the first dimension in which a run may have
- * several indices: in each dimension before *split, all elements of a run have the same index. */
+/* A run is a sequence of elements of the box. They are contiguous in the whole tensor, and also in
+ * a tensor that contains only the box. Runs are as long as possible, and all have the same length.
+ * Return this length, in elements. Set *split to a dimension: the elements of a run have the same
+ * index in each dimension before *split, and may have different indices in *split and later
+ * dimensions. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;

@@ -19,8 +19,8 @@ enum {
 
 /* --- save --- */
 
-/* Copy bytes of a tensor that is stored in a file or in halves (fsdp_tensor_is_held_elsewhere()).
- * `context` is the tensor. */
+/* Copy bytes [offset, offset + bytes) of the tensor `context` to `out`. This tensor is stored in a
+ * file or in halves (fsdp_tensor_is_held_elsewhere()). */
 static fsdp_status read_from_elsewhere(void *context, uint64_t offset, void *out, size_t bytes)
 {
     const fsdp_tensor *tensor = context;
@@ -229,8 +229,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* Load the box `piece` of the item into `to`. Its `numel` values are written from element `element`
- * on, and converted to the dtype of `to`. */
+/* Load the box `piece` of the item, which has `numel` elements, into `to`. The first of them
+ * becomes element `element` of `to`. The values are converted to the dtype of `to`. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {

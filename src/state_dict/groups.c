@@ -12,7 +12,7 @@ typedef enum field_kind {
     NUMBER,
     PAIR,         /* two numbers, adjacent in the options struct; a tuple in the file */
     MAYBE_NUMBER, /* a number; if it is negative, the file has None */
-    RATE,         /* the learning rate; if relative_step is set, the file has None */
+    RATE,         /* the learning rate; None in the file if the option relative_step is set */
     FLAG,         /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
     ALWAYS_FALSE, /* written as False; ignored when it is read */

@@ -4,9 +4,9 @@
 #include "src/optim/optimizer.h"
 #include "src/state_dict/state_dict.h"
 
-/* Put every option of a group into `dict`. The first n_keys - 1 of `keys` are the same for all
- * options; they lead to the group. The last key of an option is `prefix` followed by the option's
- * name. The function writes it to keys[n_keys - 1]. */
+/* Put every option of a parameter group into `dict`. The path of an option has n_keys keys. The
+ * caller has set the first n_keys - 1 of `keys`, which lead to the group. For each option, this
+ * function sets the last key, keys[n_keys - 1], to `prefix` followed by the name of the option. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_put_group(fsdp_state_dict *dict, const char *optimizer,
                                                  const fsdp_optimizer_options *options,
                                                  fsdp_state_key *keys, int n_keys,

@@ -107,9 +107,9 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        /* With broadcast_from_rank0, this is rank 0. It must still add a copy, with NULL as `from`.
-         * The other ranks add a copy for this parameter, too, and the lists of copies must be the
-         * same on all ranks. */
+        /* The dict lacks this parameter. Without broadcast_from_rank0, no copy is needed. With it,
+         * this is rank 0. Rank 0 must still add a copy, whose `from` is NULL, because the other
+         * ranks add a copy for this parameter, and all ranks must have the same list of copies. */
         if (!run->options->broadcast_from_rank0)
             return FSDP_OK;
     }
@@ -172,9 +172,9 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* Record the dtype that the parameter has in the dict. A frozen parameter will be stored in this
- * dtype, so that no value is rounded. Nothing is recorded if the dict lacks the parameter, or if
- * the dict's tensor is the parameter's local tensor itself. */
+/* Record the dtype of the tensor that the dict has for a parameter. If the parameter is frozen, it
+ * will be stored in this dtype, so that no value is rounded. Record nothing if the dict lacks the
+ * parameter, or if the tensor in the dict is the local tensor of the parameter itself. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
     fsdp_parameter *p = item->parameter;
@@ -221,7 +221,8 @@ static fsdp_status assign_all(const set_run *run)
         /* Check again, because the dict may have one tensor under two names. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
-            p->data->sink = NULL; /* the old tensor may outlive the parameter */
+            p->data->sink = NULL; /* the old tensor may outlive the parameter, which owns the
+                                     sink */
         fsdp_parameter_set_tensors(p, entry->tensor, entry->tensor);
     }
     return FSDP_OK;

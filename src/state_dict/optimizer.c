@@ -284,7 +284,9 @@ static fsdp_status missing_state(const char *fqn, const char *key)
     return fsdp_error(FSDP_ERR_NOT_FOUND, "state dict: there is no 'state.%s.%s'", fqn, key);
 }
 
-/* Set run->steps[i]. If the dict has any state for parameter `i`, the state must be complete. */
+/* Set run->steps[i] from the state that the dict has for parameter `i`. FSDP_ERR_NOT_FOUND if the
+ * dict has some of this state, but not all of it. With not_strict, the number of steps alone is
+ * enough. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -312,9 +314,9 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    /* This number is final only for SGD, whose state dict contains no number of steps. If the dict
-     * contains momentum for the parameter, SGD has taken at least one step, and 1 is enough to
-     * record this. */
+    /* The next statement replaces this number if the dict has a number of steps. The state dict of
+     * SGD has none. Momentum in the dict shows that SGD has taken at least one step, and SGD need
+     * not know how many, so 1 is enough. */
     run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }

@@ -96,8 +96,9 @@ static fsdp_status put_numpy(fsdp_state_dict *dict, fsdp_plain *items, uint64_t 
                                      &(fsdp_plain){.kind = FSDP_PLAIN_TUPLE, .as.list = {five, 5}});
 }
 
-/* Put what torch.get_rng_state() returns: the seed, the fields `left` and `seeded`, the index of
- * the next word, the words (64 bits each), and no cached normal numbers. */
+/* Put a tensor with the bytes that torch.get_rng_state() returns. They are the seed, the fields
+ * `left` and `seeded`, the index of the next word, the words (64 bits each), and the cached normal
+ * numbers. No normal number is cached, so the last part is zeros. */
 static fsdp_status put_torch(fsdp_state_dict *dict, fsdp_device *device, uint64_t seed)
 {
     const fsdp_state_key key = {.name = "torch_manual_seed"};

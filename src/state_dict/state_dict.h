@@ -14,8 +14,8 @@ struct fsdp_state_dict {
     size_t n, cap;
     size_t *slots; /* [n_slots] hash table by fqn: index into `entries`, plus 1; 0: free */
     size_t n_slots;
-    const char *companion; /* name of another file in the checkpoint folder, which a save records in
-                              .metadata; static string; NULL: none */
+    const char *companion; /* name of another file in the checkpoint folder; a save writes this name
+                              to .metadata; static string; NULL: none */
 };
 
 /* Join the keys of an item with dots: {{"state"}, {fqn}, {"step"}} gives "state.<fqn>.step". The
@@ -36,13 +36,13 @@ bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
 /* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Finish a call that gets a state dict. The caller has tried to make the dict `sharded`, and passes
- * the result of this attempt as `status`.
+/* Finish a call that gets a state dict. The caller has tried to make a sharded dict. It passes this
+ * dict as `sharded`. It passes FSDP_OK, or the error of the attempt, as `status`.
  *
  * Without full_state_dict, this function sets *dict to `sharded`, or returns `status` if that is an
- * error. With full_state_dict, it is collective. It sets *dict to a full dict that it makes from
- * `sharded`. If a rank passes an error, the call fails on all ranks. `sharded` is freed in any
- * case. */
+ * error. With full_state_dict, it is collective. It makes a full dict from `sharded` and sets *dict
+ * to the full dict. It always frees `sharded`. If a rank passes an error, the call fails on all
+ * ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
@@ -70,9 +70,10 @@ typedef struct fsdp_state_copies {
     size_t n, cap;
 } fsdp_state_copies;
 
-/* Add a copy from `from` to `to`. `to` is a local tensor, which is a part of a whole tensor. `from`
- * may be this whole tensor, or the same part of it as `to`. It may be NULL if this rank has no
- * values. FSDP_ERR_INVALID if `from` is another tensor or is not contiguous. */
+/* Add a copy from `from` to `to`. `to` is a local tensor: this rank's part of a whole tensor.
+ * `from` is the whole tensor, or the same part, or NULL if this rank has no values.
+ * FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or if `from` is not
+ * contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
 /* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one

@@ -152,7 +152,8 @@ static fsdp_status match_all(reading *r)
     FSDP_TRY(fsdp_torch_archive_create(r->path, r->map.data, r->map.bytes, &r->archive));
     if (r->local)
         FSDP_TRY(check_ranks(r));
-    /* If all ranks read the same file, only rank 0 verifies all checksums. */
+    /* A local file is read by only one rank, which must verify its checksums. If all ranks of a
+     * group read the same file, only rank 0 verifies all checksums. */
     if (r->local || !r->group || fsdp_group_rank(r->group) == 0)
         fsdp_torch_archive_check_all(r->archive);
     r->values = fsdp_calloc(n, sizeof(const fsdp_pickle_value *));
@@ -185,8 +186,8 @@ static fsdp_status take_values(const reading *r)
 }
 
 /* Load this rank's part of a tensor. If the part consists of complete rows, it is contiguous in the
- * file, and only these rows are copied. For any other part, the whole tensor is first copied out of
- * the mapped file, because it may be unaligned there. */
+ * file, and only these rows are copied. Otherwise, the whole tensor is first copied out of the
+ * mapped file, because its data may be unaligned there, and the part is taken from this copy. */
 static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;

@@ -40,9 +40,9 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
 }
 
 /* The first n_keys keys of `first` lead to a dict. Append to `order` all items of this dict that
- * are not in `order` yet, including the items of dicts inside it. When the loop reaches the first
- * item of an inner dict, all items of this inner dict are appended at once, so they become
- * adjacent. */
+ * are not in `order` yet. This includes the items of inner dicts, which are dicts inside this dict.
+ * At the first item of an inner dict, the loop appends all items of that inner dict, so that they
+ * become adjacent. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -102,8 +102,8 @@ typedef struct writing {
     fsdp_torch_writer *writer;
 } writing;
 
-/* For each item, find the first item that has its tensor. A tied parameter is one tensor with
- * several names. */
+/* Set first[i] for each item i. Several items may have the same tensor, because a tied parameter is
+ * one tensor with several names. */
 static fsdp_status find_first(writing *t)
 {
     const size_t n = fsdp_state_dict_count(t->dict);

@@ -53,8 +53,9 @@ static void write_key(const fsdp_nesting *n, size_t i, int level, fsdp_pickle_wr
         fsdp_pickle_put_str(pickle, key.name);
 }
 
-/* Consecutive items with the same key at `level` are a run. Item i is the first item of a run. Set
- * *next to the index after the last item of this run. *next is at most `end`. */
+/* Find the end of a run: consecutive items with the same key at `level`. Item i is the first item
+ * of the run. Set *next to the index after the last item of the run, which is at most `end`.
+ * FSDP_ERR_INVALID if two items of the run conflict, like "a" and "a.b". */
 static fsdp_status find_end(const fsdp_nesting *n, size_t i, size_t end, int level, size_t *next)
 {
     size_t k = i + 1;

@@ -11,9 +11,9 @@ enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
     /* Limit of the memory for all values, in bytes per byte of the pickle. One byte of a pickle
-     * makes at most one value and one item of a container. Both together need less than this limit.
-     * A pickle could need more only if it converted the same text to bytes, or the same list to a
-     * set, many times. */
+     * makes at most one value and one item of a container. One value and one item together need
+     * less memory than this limit. A pickle could need more only if it converted the same text to
+     * bytes, or the same list to a set, many times. */
     MEMORY_FACTOR = 256
 };
 
@@ -46,8 +46,8 @@ typedef struct row {
 static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
-    /* Return the constant, not the result of fsdp_error(). Otherwise the compiler could not see
-     * that this is an error, and would warn that outputs may be unset. */
+    /* Return the constant, not the result of fsdp_error(). The compiler does not know that this
+     * result is always an error. It would warn that outputs may be unset in the callers. */
     return FSDP_ERR_FORMAT;
 }
 
@@ -289,7 +289,8 @@ static fsdp_status op_bytes(machine *m, unsigned width)
 static fsdp_status op_mark(machine *m, unsigned unused)
 {
     (void)unused;
-    /* Allocate the stack too. pop_mark() adds an offset to m->stack, which must not be NULL. */
+    /* Allocate the stack, too, even if it has no values yet: pop_mark() adds an offset to m->stack,
+     * so m->stack must not be NULL. */
     if (!FSDP_GROW(m->marks, m->marks_cap, m->n_marks + 1) ||
         !FSDP_GROW(m->stack, m->stack_cap, m->depth + 1))
         return FSDP_ERR_NOMEM;
@@ -648,7 +649,7 @@ static fsdp_status op_call(machine *m, unsigned unused) /* REDUCE, NEWOBJ */
     case FSDP_PICKLE_REBUILD:
         return push_rebuilt(m, args);
     case FSDP_PICKLE_CONSTANT:
-    case FSDP_PICKLE_UNKNOWN: /* a name with this meaning is OPAQUE and was handled above */
+    case FSDP_PICKLE_UNKNOWN: /* never here: such a name is OPAQUE, which is handled above */
     case FSDP_PICKLE_TYPE:
         break;
     }
@@ -669,8 +670,8 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     return op_call(m, unused);
 }
 
-/* When Python pickles a tuple that contains itself, it writes POP to remove the items of the tuple
- * from the stack. */
+/* POP: remove the value on top of the stack. If Python pickles a tuple that contains itself, it
+ * writes this opcode to remove the items of the tuple from the stack. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -685,8 +686,8 @@ static fsdp_status op_pop_mark(machine *m, unsigned unused)
     return pop_mark(m, &above);
 }
 
-/* FROZENSET, which exists since protocol 4: push an OPAQUE value. Earlier protocols call
- * frozenset() instead, with the same result. */
+/* FROZENSET: push an OPAQUE value. This opcode exists since protocol 4. A pickle of an earlier
+ * protocol calls the function frozenset() instead. The result of this call is OPAQUE, too. */
 static fsdp_status op_frozenset(machine *m, unsigned unused)
 {
     (void)unused;
@@ -696,8 +697,9 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD: set the state of a RECORD. For a DICT that OrderedDict() made, BUILD would set attributes;
- * they are ignored. For an OPAQUE value, BUILD has no effect. */
+/* BUILD: pop a state, and set the state of the value below it. This has an effect only if that
+ * value is a RECORD. An OPAQUE value has no state. If the value is a DICT, OrderedDict() made it,
+ * and the state is its attributes. They are ignored. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;

@@ -47,8 +47,8 @@ typedef enum fsdp_pickle_meaning {
     FSDP_PICKLE_CONSTANT, /* nothing; calling the name is an error */
     FSDP_PICKLE_CALL,     /* a RECORD of the call */
     FSDP_PICKLE_FIRST,    /* the first argument; for example, torch.Size((2, 3)) makes (2, 3) */
-    FSDP_PICKLE_MAKE_SET, /* a SET of the items of the argument, a list; an empty SET if there is no
-                             argument */
+    FSDP_PICKLE_MAKE_SET, /* a SET; the argument is a list of its items; without an argument, the
+                             SET is empty */
     FSDP_PICKLE_EMPTY,    /* an empty DICT; the call must have no arguments, as in OrderedDict() */
     FSDP_PICKLE_COUNT,    /* a DICT whose `counts` is true, from a dict: Counter({1: 2}) */
     FSDP_PICKLE_ENCODE,   /* BYTES; the argument is a text with characters up to U+00FF; empty BYTES

@@ -44,7 +44,8 @@ void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const cha
 /* Make the last value the state of the object that was put just before it. */
 void fsdp_pickle_build(fsdp_pickle_writer *w);
 /* Put the value that another writer has written. `text` is the member `text` of that writer. `w`
- * must be empty, because both writers number their classes and functions from 0. */
+ * must be empty. Every writer numbers its classes and functions from 0, so the numbers in `text`
+ * would be wrong after other values. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a copy of a value that was read from another pickle. A value that is contained in several
  * others is written several times. FSDP_ERR_UNSUPPORTED if the value is or contains an object, a

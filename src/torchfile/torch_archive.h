@@ -47,6 +47,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_tensor(fsdp_torch_archive *archiv
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check(fsdp_torch_archive *archive,
                                                      const fsdp_pickle_value *value,
                                                      const char *name);
-/* Verify the checksums of all records that fsdp_torch_archive_check() has not verified. Among them
- * are the storages of tensors for which it was never called. */
+/* Verify the checksum of each record that fsdp_torch_archive_check() has not verified. This
+ * includes the data of tensors for which that function was never called. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_archive_check_rest(fsdp_torch_archive *archive);

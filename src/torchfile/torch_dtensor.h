@@ -16,9 +16,9 @@ typedef struct fsdp_torch_dtensor {
     const fsdp_pickle_value *local; /* the part of the rank that saved the file; a tensor */
     int64_t shape[FSDP_DTENSOR_MAX_DIMS];
     int ndim;                                  /* number of dimensions of the whole tensor */
-    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] for each mesh dimension, the tensor
-                                                  dimension that is sharded along it, or
-                                                  FSDP_DTENSOR_REPLICATE */
+    int shard_dims[FSDP_DTENSOR_MAX_MESH];     /* [mesh_ndim] for each dimension of the mesh: the
+                                                  dimension of the tensor that is sharded over it,
+                                                  or FSDP_DTENSOR_REPLICATE */
     int64_t coordinate[FSDP_DTENSOR_MAX_MESH]; /* [mesh_ndim] the coordinates in the mesh of the
                                                   rank that saved the file; -1: not in the file */
     int mesh_ndim;

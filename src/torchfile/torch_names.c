@@ -6,9 +6,9 @@
 #include "src/torchfile/torch_names.h"
 
 /* Each row has the name of a dtype in torch, the name of its storage class, and the name of the
- * dtype in safetensors. If a dtype has no storage class, the second column repeats the first. A
- * tensor of such a dtype is pickled with an UntypedStorage, and with the dtype as a separate
- * argument. */
+ * dtype in safetensors. If a dtype has no storage class, the second column has the name of the
+ * dtype in torch again. torch pickles a tensor of such a dtype with an UntypedStorage, and adds the
+ * dtype as a separate argument. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \

@@ -176,7 +176,8 @@ static bool is_contiguous(const view *v)
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
     /* A row is a run along the last dimension. `index` has the indices of the current row in the
-     * other dimensions. `at` is the offset of its first element, in elements. */
+     * other dimensions. `at` is the offset in `from` of the first element of the row, in
+     * elements. */
     int64_t index[MAX_NDIM] = {0}, at = 0;
     int last = v->ndim - 1;
     for (int64_t rows = v->numel / v->shape[last]; rows > 0; rows--) {

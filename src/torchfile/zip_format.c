@@ -1,6 +1,6 @@
-/* Writes the structures of a zip archive as torch.save does, which uses miniz. Sizes are in
- * descriptors after the data, and local headers have 0 instead. All dates are 0. There is always a
- * zip64 end record. */
+/* Writes the structures of a zip archive as torch.save does. torch.save uses the library miniz. The
+ * sizes of a record are in the descriptor after its data, and its local header has 0 instead. All
+ * dates are 0. There is always a zip64 end record. */
 #include <string.h>
 
 #include "src/torchfile/zip_format.h"

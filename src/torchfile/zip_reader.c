@@ -105,9 +105,10 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read the zip64 extra field. A 32-bit field of the entry that is FSDP_ZIP_OVERFLOW has its real
- * value in the extra field. The real values are in the order of `values`, without gaps for fields
- * that have not overflowed. */
+/* Read the zip64 extra field, which has the real values of the 32-bit fields that have overflowed.
+ * `values` are three fields of the entry. A field has overflowed if it is FSDP_ZIP_OVERFLOW. The
+ * real values are in the order of `values`. Fields that have not overflowed have no place in the
+ * extra field. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -169,9 +170,9 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
                       (const char *)entry->name, what);
 }
 
-/* Check the local header of a record without reading the data of the record. `end` is the end of
- * the data, computed from lengths in the local header. At `end`, another structure of the archive
- * must begin. Return false if none does: then the local header is damaged. */
+/* Check the lengths in the local header of a record without reading the data of the record. The
+ * caller has computed from these lengths that the data end at `end`. Return true if another
+ * structure of the archive begins there. If none does, the local header is damaged. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -210,8 +211,9 @@ static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint
     return FSDP_OK;
 }
 
-/* Set *name to the name of an entry without the archive's top folder. All entries must be in the
- * same top folder as `top`, the first entry. */
+/* Set *name to the part of an entry's name that follows the archive's top folder. `top` is the
+ * first entry of the archive, and its name begins with the top folder. FSDP_ERR_FORMAT if the entry
+ * is not in this folder. */
 static fsdp_status name_within(const fsdp_zip_reader *zip, const central *entry, const central *top,
                                const char **name, size_t *bytes)
 {
