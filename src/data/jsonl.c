@@ -15,7 +15,7 @@
  * has one for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* numbers of source ids and of labels; below 2^32, because a line has
+    uint32_t source, labels; /* counts of source ids and of labels; below 2^32, because a line has
                                 at most 64 MiB */
     bool positions, types;
 } row;
@@ -117,8 +117,8 @@ static int64_t jsonl_len(void *self)
 }
 
 /* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, the truncated list
- * ends with </s>, too. The tokenizer truncates texts in the same way. In a list of labels,
- * FSDP_IGNORE_INDEX may follow the last </s>. Such a list counts as a list that ends with </s>. */
+ * ends with </s>, too, as when the tokenizer truncates text. A list also counts as one that ends
+ * with </s> if only FSDP_IGNORE_INDEX follows its last </s>, as is possible in labels. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;

@@ -9,10 +9,10 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that are meant to change the loss. If a row has such a key and the key is not used, its
- * value must have no effect. Otherwise the row is refused. The number `neutral` has no effect; NAN:
- * every number has an effect. `what` is the end of the error message. It says which values are
- * accepted, and why. */
+/* Keys that are meant to change the loss. If a row has such a key but the key is not used, the row
+ * is refused, unless the value of the key has no effect. A value has no effect if it is the number
+ * `neutral`, or an array of this number. If `neutral` is NAN, every number has an effect. `what` is
+ * the end of the error message: it says which values are accepted, and why. */
 static const struct {
     const char *key, *what;
     double neutral;
@@ -71,9 +71,9 @@ static bool is_all(fsdp_json_node value, double number)
     return true;
 }
 
-/* Return true if `value` can be an argument of a model: an array or a number. A text is not an
- * argument, even if its key is the name of one. A number under "labels" is not one either: it is a
- * class, as in {"text": ..., "labels": 1}. */
+/* Return true if `value`, the value of `key`, can be an argument of a model. An array or a number
+ * can be an argument; text cannot. There is one exception: a number under "labels" is not an
+ * argument but a class, as in {"text": ..., "labels": 1}. */
 static bool is_argument(const char *key, fsdp_json_node value)
 {
     if (fsdp_json_kind_of(value) == FSDP_JSON_ARRAY)

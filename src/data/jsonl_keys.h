@@ -18,9 +18,10 @@ typedef struct fsdp_unused_keys {
     bool more; /* there are more keys than fit into `items` */
 } fsdp_unused_keys;
 
-/* Handle an unused key of `row`. `value` has the name and the value of the key. If the key is an
- * argument of a model or a weight of the loss, and its value has an effect, return FSDP_ERR_FORMAT.
- * The message then contains the key. Otherwise add the key and its line to *unused. */
+/* Handle a key of `row` that is not used. `value` has the name and the value of the key. The key is
+ * refused if it is an argument of a model or a weight of the loss, and its value would have an
+ * effect: the result is then FSDP_ERR_FORMAT, with a message that contains the key. Any other key
+ * is added to *unused, with its line. */
 FSDP_MUST_CHECK fsdp_status fsdp_unused_key(fsdp_json_node row, fsdp_json_node value, int64_t line,
                                             fsdp_unused_keys *unused);
 /* Add an unused key to *unused. Unlike fsdp_unused_key(), this function does not look at the value

@@ -1,6 +1,6 @@
 /* Converts a JSON line to an example. Ids whose attention_mask is 0 are removed. Ids beyond
- * max_length are removed, too, except for SEQ2SEQ. All other arrays of a row that have one entry
- * per id lose the same entries. */
+ * max_length are removed, too, unless the task is SEQ2SEQ. If another array of the row has one
+ * entry per id, the entries of the removed ids are removed from that array as well. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>
@@ -82,7 +82,7 @@ static fsdp_status read_span(reading *r)
     if (status == FSDP_OK && mask)
         status = fsdp_mask_span(mask, r->count, &r->first, &r->end);
     if (status == FSDP_ERR_INVALID)
-        status = FSDP_ERR_FORMAT; /* the mask is not an argument: it comes from the file */
+        status = FSDP_ERR_FORMAT; /* not a bad argument: the mask comes from the file */
     fsdp_free(mask);
     if (r->options->task != FSDP_TASK_SEQ2SEQ && r->end - r->first > r->options->max_length)
         r->end = r->first + r->options->max_length;

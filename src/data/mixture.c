@@ -39,8 +39,8 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Return the part of example `index`. *within is set to the number of the example among the
- * examples of that part in one epoch of the mixture. */
+/* Return the part that example `index` comes from. If the example is example b of that part in its
+ * epoch of the mixture (Note [Mixtures]), *within is set to b. */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
@@ -58,9 +58,9 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
     return &m->parts[m->len - 1];
 }
 
-/* Find the part and the row of example `index`, and return the part. *row is set to the index of
- * the row in the part's dataset. *own is set to the seed and the epoch of the part, with which the
- * part reads this row. */
+/* Example `index` of the mixture is a row of the dataset of one part. Return this part, and set
+ * *row to the index of the row. *own is set to the draw with which the part reads the row: a seed
+ * of its own, and the epoch of the part. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {
@@ -121,8 +121,8 @@ static fsdp_status check_parts(const fsdp_mixture_part *parts, size_t count, dou
     return FSDP_OK;
 }
 
-/* Return the share of part c before rounding, minus the number of examples that part c has so
- * far. */
+/* Return by how many examples part c is below its share: the share before rounding, minus the
+ * number of examples that part c has so far. */
 static double missing_examples(const mixture *m, const fsdp_mixture_part *parts, double sum,
                                size_t c)
 {

@@ -97,8 +97,8 @@ fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs
 {
     FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* As in T5's own code, if half of the piece is noise, targets must not be longer than inputs.
-     * If they would be longer, the piece gets one token less. */
+    /* If half of the piece is noise, the targets must not be longer than the inputs, as in T5's own
+     * code. If the targets of this piece are longer, a piece that is one token shorter is used. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)
@@ -129,7 +129,7 @@ fsdp_status fsdp_span_corruption_lengths(const fsdp_span_corruption *noise, int6
 
 /* ---- segments ---- */
 
-/* State of the division of tokens into segments, which goes from token to token. */
+/* The state while tokens are divided into segments, token by token. */
 typedef struct segments {
     uint64_t key, stream, drawn;
     int64_t tokens, cuts; /* tokens and cuts that remain */

@@ -15,9 +15,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *n
 /* Return a copy of *noise in which zeros are replaced by defaults. `noise` may be NULL. */
 fsdp_span_corruption fsdp_span_corruption_complete(const fsdp_span_corruption *noise);
 
-/* Make an example from `piece` [lengths->piece]. `key` alone determines which spans are replaced. A
- * piece never begins with a span. The first span gets the sentinel `first_sentinel`, and each
- * further span the next lower id. */
+/* Make an example from `piece` [lengths->piece]. `key` alone determines which spans of the piece
+ * are replaced. The first token of the piece is never replaced. The first span is replaced by the
+ * id `first_sentinel`, the second span by the id first_sentinel - 1, and so on. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_corrupt(const fsdp_span_lengths *lengths, uint64_t key,
                                               const int32_t *piece, int32_t first_sentinel,
                                               int32_t eos_id, fsdp_example *example);

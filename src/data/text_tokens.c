@@ -11,8 +11,8 @@
 #include "src/data/dataset.h"
 #include "src/data/lines.h"
 
-/* The ids that were read so far, one after the other. Each id has `width` bytes, little endian.
- * `used` and `cap` are in bytes. */
+/* The ids that were read so far, in the order of the file. Each id has `width` bytes, little
+ * endian. `used` and `cap` count bytes, not ids. */
 typedef struct stream {
     unsigned char *bytes;
     size_t used, cap;

@@ -7,9 +7,9 @@
 /* Tokenize every text of `path`, append eos to each, and put all ids into *file. In CSV and JSON
  * lines, the texts are in column or key options->source_column (NULL: "text"). In any other file,
  * each line that is not blank is a text. An id has 2 bytes if options->vocab_size allows it,
- * otherwise 4. The caller closes *file with fsdp_token_file_close(). *note is a copy of the
- * fsdp_dataset_note() of CSV or JSON lines, or NULL if there is none; the caller frees it. Error
- * messages contain file and line. */
+ * otherwise 4. The caller closes *file with fsdp_token_file_close(). CSV and JSON lines are opened
+ * as a dataset, and *note is set to a copy of that dataset's fsdp_dataset_note(). If there is no
+ * such note, *note is NULL. The caller frees *note. Error messages contain file and line. */
 FSDP_MUST_CHECK fsdp_status fsdp_text_tokens(const char *path, const fsdp_dataset_options *options,
                                              fsdp_token_file *file, char **note);
 /* Set *have to true if the texts of `path` are in columns (CSV) or under keys (JSON lines), and to

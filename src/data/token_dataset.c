@@ -24,14 +24,14 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
     return FSDP_GROW(list->ids, list->cap, count) ? FSDP_OK : FSDP_ERR_NOMEM;
 }
 
-/* Set the positions of a row that may contain several documents. Each document token begins a
- * document and has position 0. Before the first document token, positions count from the beginning
- * of the row.
+/* Set the positions of a row that may contain several documents. A document token is the first
+ * token of a document and has position 0. The tokens before the first document token of the row
+ * have positions that count from the beginning of the row.
  *
  * A document token must not be a label, because it is not predicted from the document before it.
- * The batch code ensures this for the tokens of the row. The last label is the token that follows
- * the row, so the batch code does not see it. If that token is a document token, this function
- * replaces the label by FSDP_IGNORE_INDEX. */
+ * The batch code ensures this for document tokens in the row. It does not see the token that
+ * follows the row, which is the last label. If that token is a document token, this function
+ * replaces the last label by FSDP_IGNORE_INDEX. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

@@ -82,7 +82,7 @@ static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, 
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
-        size_t i = r->len++; /* counted before it is opened, so that a failure closes it, too */
+        size_t i = r->len++; /* counted first: if open_shard() fails, the shard is closed, too */
         FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
     }
     return limit_rows(r, max_rows);

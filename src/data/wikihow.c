@@ -1,6 +1,6 @@
 /* A cleaning function removes parts of a text in place, by moving the rest toward the beginning.
- * The order of the steps matters: when a part is removed, the texts before and after it are joined,
- * and a later step may match there. */
+ * The order of the steps matters: when a part is removed, the text before it and the text after it
+ * are joined, and a later step may find a match where they meet. */
 #include "src/data/wikihow.h"
 
 #include <string.h>
@@ -66,8 +66,8 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* There is no match here. Keep all dots, because no match begins at a later one of them. If
-         * there are no dots, keep one byte. */
+        /* There is no match here. If there are dots, keep all of them, because no match begins at a
+         * later dot of this series either. If there are no dots, keep one byte. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;

@@ -30,10 +30,10 @@ static int64_t inner_of(const int64_t *shape, int ndim, int d)
     return n;
 }
 
-/* Copies `n` entries of dimension `dim` from `from` to `to`. The first one is entry from_at of
- * `from` and becomes entry to_at of `to`. Both are contiguous tensors whose shapes differ only in
- * the size of `dim`. In `from` this size is from_size. With from_host, `from` is in host memory,
- * otherwise on the device of `to`. */
+/* Copies `n` entries of dimension `dim`: entry from_at + i of `from` becomes entry to_at + i of
+ * `to`. Both tensors are contiguous, and their shapes differ only in the size of `dim`. In `from`,
+ * the size of `dim` is from_size. If from_host is true, `from` is in host memory, otherwise it is
+ * on the device of `to`. */
 static void copy_part(const fsdp_tensor *to, const char *from, bool from_host, int64_t from_size,
                       int dim, int64_t from_at, int64_t to_at, int64_t n)
 {
@@ -73,9 +73,9 @@ static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gath
     }
 }
 
-/* Gathers the parts of all ranks along mesh dimension d into `whole`. The first rank has the
- * largest part, and each rank sends that many bytes. The padding of shorter parts is not copied to
- * `whole`. */
+/* Gathers the parts of all ranks along mesh dimension d into `whole`. All ranks send the same
+ * number of bytes: the size of the first rank's part, which is the largest. A rank with a smaller
+ * part sends padding after it. The padding is not copied to `whole`. */
 static fsdp_status gather_parts(const fsdp_tensor *t, const fsdp_tensor_spec *spec, int d,
                                 const fsdp_tensor *whole)
 {
@@ -215,8 +215,9 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* Sets *out to `t` with the placements of `to` on mesh dimensions `first` and later. `from` is the
- * spec of `t`. *out is a tensor without a spec, or `t` itself if no step has replaced it. */
+/* Gives `t`, whose spec is `from`, the placements that `to` has on mesh dimension `first` and all
+ * later ones. *out is set to the result: a new tensor without a spec or, if no step was needed, `t`
+ * itself. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
@@ -289,8 +290,9 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Checks that a DTensor already has the mesh and the placements that the caller of
- * distribute_tensor() requests. distribute_tensor() then returns it unchanged. */
+/* Checks the argument of distribute_tensor() if it is already a DTensor, whose spec is `spec`. The
+ * DTensor must have the mesh and the placements that the caller requests, because
+ * distribute_tensor() returns it unchanged. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {

@@ -27,8 +27,8 @@
 
 typedef struct fsdp_beam {
     fsdp_token_list ids; /* the prompt, then the new ids */
-    /* running beam: sum of the scores of the new ids; finished beam: sum / length ^
-     * length_penalty */
+    /* running beam: sum of the scores of its new ids; finished beam: this sum / (number of new ids)
+     * ^ length_penalty */
     float score;
     /* running beam: index of the beam of the previous step that this beam continues */
     int32_t parent;

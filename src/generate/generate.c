@@ -15,8 +15,8 @@
 #include "src/models/model_type.h"
 #include "src/report/human.h"
 
-/* The score of an output if beam search has no finished beam for it; the same number as in
- * transformers. */
+/* The score of an output for which beam search has no finished beam. transformers uses the same
+ * number. */
 #define UNFINISHED_SCORE (-1e9)
 
 /* A row of the batch, and its running sequences, which are those that have not ended. Each running
@@ -27,8 +27,8 @@ typedef struct prompt {
     fsdp_generated *outputs;
     int64_t max_new;
     int32_t n_live;
-    /* [num_return_sequences]; live[i] is the index of the output of running sequence i, for i <
-     * n_live; not used in beam search */
+    /* [num_return_sequences]; not used in beam search. Running sequence i, for i < n_live, is
+     * outputs[live[i]]. */
     int32_t *live;
     fsdp_beam_search *beams; /* NULL: greedy or sampling */
 } prompt;
@@ -72,8 +72,9 @@ fsdp_status fsdp_model_generation_config(const fsdp_model *model, fsdp_generatio
         FSDP_TRY(fsdp_generation_config_read(model->dir, &c));
         if (c.decoder_start_token_id < 0)
             c.decoder_start_token_id = own.decoder_start_token_id;
-        /* If the settings come from a config.json without an end of sequence, use the model's
-         * default. A generation_config.json without one means that there is no end of sequence. */
+        /* If the settings come from a config.json without eos_token_id, use the model's default. If
+         * they come from a generation_config.json without eos_token_id, there is no end of
+         * sequence. */
         if (c.n_eos == 0 && c.from_config_json) {
             c.eos_token_ids[0] = own.eos_token_ids[0];
             c.n_eos = own.n_eos;
@@ -349,8 +350,8 @@ static fsdp_status run_steps(generation *g, const fsdp_batch *batch)
 
 /* --- setup and cleanup --- */
 
-/* Set *ids to the ids that generation continues: the start token for T5, else the input ids of the
- * row. The caller does not own them. */
+/* Set *ids to the ids that generation continues: the start token for T5, the input ids of row `row`
+ * for any other model. *ids points into the model or the batch, so the caller does not free it. */
 static void prompt_ids(const generation *g, const fsdp_batch *batch, int32_t row,
                        const int32_t **ids, size_t *n)
 {

@@ -33,8 +33,8 @@ typedef struct generate_run {
     size_t batch_size;
     size_t per_prompt; /* number of sequences per prompt */
     size_t row_bytes;  /* size of a gathered_row that can hold the longest possible sequence */
-    /* number of prompts for which the model has too few positions for the allowed number of new
-     * tokens */
+    /* number of prompts that get fewer new tokens than the settings allow, because the model has
+     * too few positions */
     size_t n_short;
     fsdp_generate_report_fn *report;
     fsdp_generate_note_fn *note;
@@ -61,10 +61,10 @@ static fsdp_status check_tokenizer(const generate_run *g)
                       (long long)g->model->info.vocab_size);
 }
 
-/* Open the tokenizer that the user gave, or else the model's tokenizer. If the user gave no
- * tokenizer and all prompts are ids, the run can do without a tokenizer. Then it is not an error if
- * the model's tokenizer cannot be opened. If the tokenizer is damaged or does not fit the model,
- * this is reported as a note. */
+/* Open the tokenizer that the user gave, or else the model's tokenizer. A run needs a tokenizer if
+ * the user gave one, or if there are prompts that are text. If a run does not need a tokenizer and
+ * cannot open that of the model, it continues without a tokenizer. If the reason is that the
+ * model's tokenizer is damaged or does not fit the model, a note is reported. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -326,9 +326,10 @@ static fsdp_status report_row(const generate_run *g, size_t first, size_t i,
     return FSDP_OK;
 }
 
-/* Run one round. `first` is the index of its first prompt. The next batch_size prompts are for rank
- * 0, those after them for rank 1, and so on. At the end of the input, a rank may get fewer or none.
- * `mine` is memory for the results of this rank, `all` for those of all ranks. */
+/* Run one round. `first` is the index of the round's first prompt. The first batch_size prompts of
+ * the round are for rank 0, the next batch_size prompts are for rank 1, and so on. In the last
+ * round, a rank may get fewer prompts or none. `mine` is memory for the results of this rank, and
+ * `all` is memory for the results of all ranks. */
 static fsdp_status run_round(const generate_run *g, size_t first, char *mine, char *all)
 {
     size_t bytes = g->batch_size * g->per_prompt * g->row_bytes, total = g->prompts.n - first;

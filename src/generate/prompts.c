@@ -160,8 +160,8 @@ static bool is_any(const char *key, const char *const *names)
     return false;
 }
 
-/* Check the keys of a row. Keys for targets, such as "labels", are ignored, because a file that was
- * made for training may have them. The note lists them. */
+/* Check the keys of a row. A file that was made for training may have keys for targets, such as
+ * "labels". Such keys are ignored, and prompts->note lists them. */
 static fsdp_status check_keys(id_reader *r, fsdp_json_node row)
 {
     static const char *const used[] = {"input_ids", "attention_mask", NULL};

@@ -54,14 +54,14 @@ typedef struct fsdp_bert_dense {
 
 /* Forwards (bert.c). T is the number of tokens, and n is the number of sequences.
  *
- * BertModel and BertEmbeddings take no arguments. All other modules take x, which has T rows. The
- * pooler returns [n, D]. BertModel returns the hidden states [T, D] and the pooler's output [n, D].
- * All other modules return T rows. BertSelfOutput and BertOutput also take a second tensor, which
- * they add before the norm.
+ * BertModel and BertEmbeddings take no arguments. All other modules take x, which has T rows.
+ * BertSelfOutput and BertOutput also take a second tensor, which they add before the norm. All
+ * modules return T rows, with two exceptions. The pooler returns [n, D]. BertModel returns two
+ * tensors: the hidden states [T, D] and the pooler's output [n, D].
  *
  * A layer, its attention and its self-attention may get a second argument [n, D]: the rows of x for
- * the first tokens of the sequences. They then compute queries and results only for these first
- * tokens, and return n rows (Note [First tokens] in bert.c). */
+ * the first tokens of the sequences. A module that gets this argument computes queries and results
+ * only for the first tokens, and returns n rows (Note [First tokens] in bert.c). */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;

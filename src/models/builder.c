@@ -59,8 +59,8 @@ fsdp_parameter *fsdp_build_embedding(fsdp_builder *b, fsdp_module *parent, const
     return layer_of(attach(b, parent, name, m)).weight;
 }
 
-/* Format a float as Python prints it: with the fewest digits from which the same float is read
- * back. */
+/* Format a float as Python prints it: with as few digits as possible, but so many that reading the
+ * text gives the same float again. */
 static void float_text(double value, char *text, size_t size)
 {
     for (int digits = 1; digits <= 17; digits++) {

@@ -1,6 +1,6 @@
-/* Functions that build a module tree. They are called one after the other, and the builder keeps
- * the first failure. After a failure, they do nothing: they accept a NULL parent, and their results
- * are NULL. */
+/* Functions that build a module tree. If one of them fails, the builder keeps the error, and all
+ * later calls do nothing: they accept a NULL parent and return NULL. So the caller checks for
+ * errors only once, after all calls. */
 #pragma once
 #include "src/nn/module.h"
 

@@ -7,14 +7,15 @@
  * tokens. Embedding and head are called as modules, so each of them can be an FSDP unit.
  *
  * Note [Rows that are read]. A loss reads only the rows of last_hidden that have a label.
- * Generation reads only the last row of each prompt. The rows before the first row that is read,
- * for example those of a masked prompt, are needed only for the keys and values of the last layer.
- * So a body has a second forward. There, the last layer computes queries, and everything after
- * attention, only for the first row that is read and all later rows of the sequence. Causal
- * attention assumes that the queries belong to the last keys of the sequence. The computed rows are
- * the last ones of the sequence, so each of them sees the same keys as in the first forward. The
- * rows that are left out would have zero gradients anyway. Both forwards read parameters in the
- * same order, so ranks that train together may use different forwards. */
+ * Generation reads only the last row of each prompt. The rows of a sequence before its first row
+ * that is read, for example those of a masked prompt, are needed only for the keys and values of
+ * the last layer. So a body has a second forward, `read_forward`, besides its ordinary forward. In
+ * read_forward, the last layer computes keys and values for all rows of a sequence. It computes
+ * queries, and everything after attention, only for the first row that is read and all later rows.
+ * Causal attention assumes that the queries belong to the last keys of the sequence. The computed
+ * rows are the last rows of the sequence, so each of them sees the same keys as in the ordinary
+ * forward. The rows that are left out would have zero gradients anyway. Both forwards read
+ * parameters in the same order, so ranks that train together may use different forwards. */
 #pragma once
 #include "src/models/builder.h"
 #include "src/models/kv_cache.h"
@@ -44,7 +45,7 @@ typedef struct fsdp_causal_rows {
 
 typedef struct fsdp_causal_lm {
     fsdp_module *body, *lm_head;
-    fsdp_forward_fn *read_forward;     /* the body's second forward: returns [n, D] */
+    fsdp_forward_fn *read_forward;     /* forward of the body for the rows that are read: [n, D] */
     fsdp_parameter *head;              /* weight of lm_head [V, D]; may be the embedding's weight */
     int64_t n_layers;                  /* number of layers that call fsdp_causal_attention() */
     const fsdp_causal_input *decoding; /* input of the current decoding call; NULL: none */
@@ -72,16 +73,16 @@ fsdp_causal_input fsdp_causal_input_of(const fsdp_scope *s, const fsdp_causal_lm
 fsdp_causal_rows fsdp_causal_rows_find(fsdp_scope *s, const fsdp_causal_lm *lm, bool read);
 void fsdp_causal_rows_fini(fsdp_causal_rows *rows);
 /* Gather `rows` from x [T, D]. The result is x itself if `rows` has all rows, otherwise a new
- * tensor [n, D]. The caller drops the result with fsdp_causal_rows_drop(), which does not drop x
- * itself. */
+ * tensor [n, D]. The caller passes the result to fsdp_causal_rows_drop(), which drops it only if it
+ * is a new tensor, not x. */
 fsdp_tensor *fsdp_causal_rows_of(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *x);
 void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_tensor *of_x);
 
-/* Compute attention of the current tokens to themselves and, while decoding, to earlier tokens. The
- * cache has the keys and values of earlier tokens, for each `layer`. k and v have a row for each
- * current token. q has the rows that options.q_offsets describes. The caller sets q_offsets and the
- * options that depend on the model: heads, kv_heads, window, scale, dropout_p. This function sets
- * the other options. */
+/* Compute attention in layer number `layer`. The current tokens attend to themselves and, while
+ * decoding, also to earlier tokens, whose keys and values are in the cache. k and v have a row for
+ * each current token. q may have fewer rows: those that options.q_offsets describes. The caller
+ * sets q_offsets and the options that depend on the model: heads, kv_heads, window, scale,
+ * dropout_p. This function sets the other options. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

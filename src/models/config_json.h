@@ -5,8 +5,8 @@
 
 #include "src/base/json.h"
 
-/* The largest dimension that is accepted. It keeps the product of two dimensions and the size of an
- * element below 2^63. */
+/* The largest dimension that is accepted. It is so small that dimension * dimension * (bytes of an
+ * element) is always below 2^63. */
 #define FSDP_CONFIG_MAX_DIM ((int64_t)1 << 28)
 
 /* Open `path`, which is a config.json or a directory that contains one. */
@@ -67,8 +67,8 @@ typedef struct fsdp_config_field {
 FSDP_MUST_CHECK fsdp_status fsdp_config_read_dims(fsdp_json_node root,
                                                   const fsdp_config_field *fields, size_t n,
                                                   void *config);
-/* Write the dimensions of the struct `config`. A dimension is written under its alias if the
- * document has only the alias. */
+/* Write the dimensions of the struct `config` to the document. If the document has the alias of a
+ * dimension but not its key, the dimension is written under the alias, otherwise under the key. */
 void fsdp_config_set_dims(fsdp_json_node root, const fsdp_config_field *fields, size_t n,
                           const void *config);
 

@@ -11,14 +11,15 @@ enum {
     FSDP_MAX_EOS = 16
 };
 
-/* When the beam search for a prompt ends. One condition is always that num_beams of its beams have
- * finished. There may be a second condition. */
+/* When the beam search for a prompt ends. The first condition is the same for all values: num_beams
+ * beams of the prompt have finished. Two values add a second condition; the search then ends when
+ * both conditions are true. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam, scored at its current length,
-                                  is better than the worst finished beam */
+    FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam has, at its current length, a
+                                  better score than the worst finished beam */
     FSDP_EARLY_STOPPING_TRUE,  /* no second condition */
-    FSDP_EARLY_STOPPING_NEVER  /* second condition: no running beam can still become better than the
-                                  worst finished beam */
+    FSDP_EARLY_STOPPING_NEVER  /* second condition: no running beam can still get a better score
+                                  than the worst finished beam */
 } fsdp_early_stopping;
 
 /* Members have the names and meanings of transformers. max_length and min_length count the new
@@ -107,11 +108,13 @@ int64_t fsdp_generation_config_max_new(const fsdp_generation_config *config, int
 int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int64_t prompt_length);
 
 /* Write the generation_config.json of a model to `path`. If the model was made from another model,
- * `dir` is the directory of that other model. Otherwise `dir` is NULL.
+ * `dir` is the directory of that other model, otherwise NULL.
  *
- * If `dir` has a generation_config.json, the new file is a copy of it, even if generation would
- * fail with these settings. Token ids that the copy lacks are added: they come from `info`, or from
- * the config.json in `dir`. If a file in `dir` is not a JSON object, a warning is reported, and the
- * file is ignored. On failure nothing is written. */
+ * If `dir` has a generation_config.json, the new file is a copy of that file, even if generation
+ * would fail with its settings. Token ids that the copy lacks are added. Without a
+ * generation_config.json to copy, the new file has only token ids. Added ids come from `info`, with
+ * one exception: if eos_token_id is a list in the config.json of `dir`, that list is added. If a
+ * file in `dir` cannot be read or is not a JSON object, a warning is reported, and the file is
+ * ignored. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

@@ -1,6 +1,6 @@
 /* See kv_cache.h. The tensors of the first append become the cache, so their rows are not copied.
- * Later rows are appended to the rows of their sequence if there is room after them. If there is
- * not enough room, all rows are moved to larger tensors. In these, each sequence has room for at
+ * Later appends write the new rows of a sequence after its old rows, if there is room. If there is
+ * too little room, all rows are moved to larger tensors, in which each sequence has room for at
  * least a quarter more rows. So on average a row is moved only a few times, not in every step. */
 #include "src/models/kv_cache.h"
 
@@ -23,7 +23,7 @@ struct fsdp_kv_cache {
     int32_t n; /* sequences */
     /* now: the current layout. before: the layout before the last extend or select. */
     layout now, before;
-    int64_t extensions; /* number of extend calls; layouts made in the second call or later have
+    int64_t extensions; /* number of extend calls; layouts made before the second call have no
                            room for more tokens */
     bool moves; /* the last extend found too little room, so the appends after it move all rows */
     int64_t n_layers;
@@ -87,7 +87,8 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 /* --- layouts --- */
 
 /* Make the arrays of `before` large enough for n sequences, because the next layout is built in
- * them. The first call also allocates the arrays of `now`, with n empty sequences. */
+ * them. The first call also allocates the arrays of `now` and fills them with the layout of n empty
+ * sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;

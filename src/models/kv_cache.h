@@ -1,9 +1,10 @@
 /* Keys and values of earlier tokens, for each layer of a decoder. Used for generation.
  *
- * The rows of one sequence are next to each other, as attention reads them. Sequences may have
- * different lengths. From the second extension on, there is room after each sequence, so a new
- * token rarely causes other rows to be moved. A forward first extends every sequence by the number
- * of its new tokens. Then each layer appends its keys and values once:
+ * The rows of one sequence are contiguous, because attention reads them as one block. Sequences may
+ * have different lengths. Before the second extension, there is no room between sequences. From
+ * then on, there is room after each sequence, so a new token rarely causes the rows of other
+ * sequences to be moved. A forward first extends every sequence by the number of its new tokens.
+ * Then each layer appends its keys and values once:
  *
  *     fsdp_kv_cache_extend(s, cache, offsets, n);
  *     for each layer: kv = fsdp_kv_cache_append(s, cache, layer, k, v), attention over kv
@@ -33,7 +34,8 @@ int32_t fsdp_kv_cache_sequences(const fsdp_kv_cache *cache);
 int32_t fsdp_kv_cache_length(const fsdp_kv_cache *cache, int32_t i);
 
 /* Add offsets[i + 1] - offsets[i] tokens to each sequence i. The first call sets the number of
- * sequences; in later calls n must be the same number. */
+ * sequences to n. In later calls, n must be the current number of sequences, which
+ * fsdp_kv_cache_select() may have changed. */
 void fsdp_kv_cache_extend(fsdp_scope *s, fsdp_kv_cache *cache, const int32_t *offsets, int32_t n);
 /* Append keys k and values v to those of `layer`. Both have the shape [tokens, kv_heads * K], with
  * a row for each token that the last fsdp_kv_cache_extend() added. Returns the keys and values of

@@ -304,7 +304,7 @@ typedef enum generation {
     QWEN_2_5
 } generation;
 
-/* Values that all sizes of a generation share. */
+/* Values that all models of a generation have in common, whatever their size. */
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;

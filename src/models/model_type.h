@@ -29,9 +29,9 @@ typedef struct fsdp_decoder {
     fsdp_tensor *(*prompt)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache);
     fsdp_tensor *(*step)(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *cache,
                          const int32_t *ids);
-    /* Replace the sequences by n others: new sequence i is old sequence rows[i]. Sequences may be
-     * left out and repeated. But the sequences of one prompt must be adjacent, and prompts must
-     * keep their order. */
+    /* Replace the sequences by n sequences: new sequence i is a copy of old sequence rows[i]. An
+     * old sequence may be left out, or copied several times. The new sequences of one prompt must
+     * be adjacent, and the prompts must be in their old order. */
     void (*select)(fsdp_scope *s, fsdp_decode_cache *cache, const int32_t *rows, int32_t n);
 } fsdp_decoder;
 

@@ -16,12 +16,13 @@
  * tied.
  *
  * For T5, tie_word_embeddings does not say whether the head is tied. transformers 5 writes the
- * value true for every T5, and before version 5, the value true also meant that the decoder's
- * output is scaled. So for T5 only the weights decide. The head is tied if they contain no separate
- * head, or if the separate head equals the embedding. */
+ * value true for every T5. In earlier versions, the value true also meant that the decoder's output
+ * is scaled. So for T5, the saved weights alone decide. The head is tied if the weights contain no
+ * separate head, or if the separate head equals the embedding. */
 
-/* Types with the same model_type are adjacent. config.json may name an architecture that none of
- * these adjacent types has. Then the first of these types is used. For example, a pretrained
+/* Types with the same model_type are adjacent. A config.json gets the type that has its model_type
+ * and whose root class is one of its `architectures`. If there is no such type, it gets the first
+ * type that has its model_type. For example, there is no type for BertForMaskedLM, so a pretrained
  * BertForMaskedLM is fine-tuned as a classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,

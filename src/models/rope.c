@@ -1,6 +1,6 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils, so that results agree. Otherwise they would differ: at position 8000, one
- * unit in the last place of an angle is 0.0005 radian. */
+ * modeling_rope_utils, so that results agree. A difference in rounding would matter: angles near
+ * 8000 radians, which occur at position 8000, are 0.0005 radian apart in float32. */
 #include "src/models/rope.h"
 
 #include <math.h>

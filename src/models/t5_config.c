@@ -86,8 +86,9 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* If the file has dense_act_fn, transformers uses that function. Otherwise the function follows
-     * from feed_forward_proj. Here the two must agree. */
+    /* In transformers, dense_act_fn overrides the function that follows from feed_forward_proj.
+     * Here, a dense_act_fn is refused if it is not the function that follows from
+     * feed_forward_proj. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;

@@ -18,7 +18,7 @@ typedef struct ints {
 struct fsdp_decode_cache {
     fsdp_kv_cache *self;  /* keys and values of the target so far, by sequence */
     fsdp_kv_cache *cross; /* keys and values of the sources, by prompt */
-    /* Numbers of prompts, of sequences of all prompts, and of tokens in each sequence. */
+    /* The counts of prompts, of sequences of all prompts, and of tokens in each sequence. */
     int32_t prompts, rows, length;
     ints prompt_offsets; /* [prompts + 1]: index of the first sequence of each prompt */
     ints step_offsets;   /* [rows + 1]: 0, 1, 2, ...: one query per sequence */
@@ -77,10 +77,10 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. Find the
- * prompts to which these sequences belong, and store the indices of these prompts in kept_prompts.
- * Return the number of these prompts. prompt_offsets is set to the new index of the first sequence
- * of each of these prompts. */
+/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. The prompts
+ * that these sequences belong to are kept. Store the old indices of the kept prompts in
+ * kept_prompts, and return their number. For each kept prompt, store the new index of its first
+ * sequence in prompt_offsets. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
@@ -211,7 +211,8 @@ static void prompt_root(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, f
 
 /* --- steps --- */
 
-/* Call the root with the forward `forward`. `ids` [rows] has the next id of each sequence. */
+/* Call the root, with `forward` instead of the root's own forward, and return the logits. `ids`
+ * [rows] has the next id of each sequence. */
 static fsdp_tensor *feed(fsdp_scope *s, fsdp_module *model, fsdp_decode_cache *c,
                          fsdp_forward_fn *forward, const int32_t *ids)
 {

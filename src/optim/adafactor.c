@@ -420,8 +420,8 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` while all states except exp_avg are open for writing. apply() writes exp_avg and
- * the parameter later. */
+/* Calls `write` for parameter i. During the call, all states of the parameter except exp_avg are
+ * open for writing. exp_avg and the parameter itself are written later, by apply(). */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);

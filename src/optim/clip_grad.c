@@ -37,8 +37,9 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* Returns true if p is sharded along dimension 0. If it is sharded along another dimension, no rank
- * has a whole row, so each rank contributes one number for its whole part. */
+/* Returns true if p is sharded along dimension 0. If p is sharded along another dimension, no rank
+ * has a whole row. Each rank then contributes one number for all elements that it has, as if they
+ * were a single row. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return fsdp_parameter_shard(p).dim == 0;

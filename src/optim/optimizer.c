@@ -169,8 +169,8 @@ void fsdp_optimizer_destroy(fsdp_optimizer *o)
 
 /* --- state --- */
 
-/* Sets `shape` to the shape of a state tensor of a parameter, and returns its number of dimensions.
- * The parameter has `ndim` dimensions and the shape `of`. */
+/* Sets `shape` to the shape that a state tensor of a parameter has, and returns the number of
+ * dimensions of the state tensor. The parameter itself has `ndim` dimensions and the shape `of`. */
 static int state_shape(fsdp_state_shape kind, int ndim, const int64_t *of,
                        int64_t shape[FSDP_MAX_DIMS])
 {
@@ -226,10 +226,10 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state tensor of zeros. It is offloaded if its parameter is offloaded, with one
- * exception. If the optimizer has `whole`, a step reads the small states of all parameters at once,
- * so these states stay in memory. A state is small unless it has the shape of a parameter of two or
- * more dimensions. */
+/* Creates a state tensor of zeros. If its parameter is offloaded, the state is offloaded, too, with
+ * one exception: the small states of an optimizer that has `whole` stay in memory, because a step
+ * reads the small states of all parameters at once. A state is large if it has the shape of its
+ * parameter and the parameter has two or more dimensions. All other states are small. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -367,9 +367,10 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What the updates of one step need. If the optimizer has `whole`, its begin() takes grad_scale and
- * sets `work`, and `scratch` is NULL. Otherwise the element-wise updates use grad_scale and
- * `scratch`, and `work` is NULL. */
+/* What the updates of one step need. If the optimizer has `whole`, whole->begin() gets grad_scale
+ * and sets `work`. `scratch` is then NULL. Otherwise the updates are element-wise and use
+ * grad_scale and `scratch`. `work` is then NULL, and so is `scratch` if all parameters are
+ * float32. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -406,8 +407,8 @@ static fsdp_status update_item(fsdp_optimizer *o, size_t i, const step *s)
     return FSDP_OK;
 }
 
-/* Returns the end of the run of items that begins at `begin` and shares one fsdp_tensor_key(). A
- * run is the items of a unit, or a single item. */
+/* Consecutive items with the same fsdp_tensor_key() form a run: all items of a unit, or a single
+ * item. Returns the end of the run that begins at item `begin`. */
 static size_t run_end(const fsdp_optimizer *o, size_t begin)
 {
     const void *key = fsdp_tensor_key(o->items[begin].local);
@@ -417,9 +418,10 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Moves items that have the same fsdp_tensor_key() next to each other, after the first of them.
- * Without this, a step would go through all units twice if parameters with and without weight decay
- * were in different groups. Items that share their key with no other item keep their order. */
+/* Moves each item to the place directly after the earlier items with the same fsdp_tensor_key(). So
+ * the items of a unit are next to each other, even if the unit has parameters in two groups, with
+ * and without weight decay. Without this, a step would go through all units once for each group.
+ * Items that share their key with no other item keep their order. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -548,8 +550,9 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns the learning rate that the optimizer computed itself: that of the latest step of the
- * first parameter in the group that has taken a step; 0 if none has. */
+/* Returns a learning rate that the optimizer computed itself. It computes one for each parameter in
+ * each step. The result is that of the first parameter of the group that has taken a step, in the
+ * latest step of this parameter. It is 0 if no parameter of the group has taken a step. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

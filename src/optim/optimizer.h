@@ -62,8 +62,8 @@ typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* there is no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
-    /* The parameter's shape without the second-to-last dimension. In a matrix, this is dimension 0,
-     * so every rank has all of the state. */
+    /* The parameter's shape without the second-to-last dimension. The second-to-last dimension of a
+     * matrix is dimension 0, so every rank has the whole state of a matrix. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
@@ -90,9 +90,9 @@ typedef struct fsdp_optimizer_class {
 
 /* A step with statistics of whole tensors.
  *
- * begin() is called once for all items. It is collective. It may change states but not parameters,
- * and it opens and closes the states for writing itself. If it fails for lack of memory, it has
- * changed nothing, because it allocates memory first.
+ * begin() is called once for all items. It is collective. It may change states, which it opens and
+ * closes for writing itself. It does not change parameters. begin() allocates memory before it
+ * changes anything, so if there is not enough memory, it fails without a change.
  *
  * apply() is called for each item in turn, while the storage and the states of the item are open
  * for writing.

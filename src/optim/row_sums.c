@@ -158,8 +158,8 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
 
 /* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
  * Whenever the last two segments have the same size, they become one segment of twice the size,
- * like a carry in binary counting. `parts` points to the numbers of rank 0 for this column. Those
- * of the next rank follow `stride` numbers later. */
+ * like a carry in binary counting. *parts is the number that the first segment of rank 0 has in
+ * this column. The numbers of each following rank begin `stride` numbers later. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {

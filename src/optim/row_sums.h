@@ -1,5 +1,5 @@
-/* Sums over the rows of whole tensors that are sharded by rows. They have the same bits at any
- * world size. One gather is enough for all tensors.
+/* Sums over the rows of whole tensors that are sharded by rows. The sums have the same bits at any
+ * world size. One gather is enough for the sums of all tensors.
  *
  * Note [Row sums]. Each row of a tensor contributes one or more numbers. They are added up over all
  * rows, in double and in the order of an aligned binary tree. A node of the tree covers 2^k rows,
@@ -8,9 +8,9 @@
  *
  * The rows of a rank are cut into segments. Each segment is a node of the tree and as large as
  * possible, so there are at most two segments of each size. A rank adds up each of its segments and
- * sends the sums. Every rank then joins the segments of all ranks into the tree. The result is the
- * same however the rows were sharded. A rank sends at most 2 log2(rows) sums, and only one if the
- * numbers of rows and of ranks are powers of two.
+ * sends the sums. Every rank then joins the segments of all ranks into the tree. So the result does
+ * not depend on which rank has which rows. A rank sends at most 2 log2(rows) sums. It sends only
+ * one sum if the number of rows and the number of ranks are both powers of two.
  *
  * If a tensor is sharded along another dimension, no rank has whole rows, and each rank sends one
  * number. */
@@ -19,11 +19,10 @@
 #include <fsdp/tensor.h>
 
 typedef struct fsdp_row_sum {
-    /* The caller sets the next fields. Dimension 0 of the whole tensor has `rows` entries. Each
-     * entry consists of `inner` rows. `inner` is 1 if an entry is a single row. If an entry
-     * consists of matrices, `inner` is the number of rows of all these matrices. Each row
-     * contributes `width` numbers. Each of these numbers is added up over all rows of the
-     * tensor. */
+    /* The caller sets the next fields. Dimension 0 of the whole tensor has `rows` entries, and each
+     * entry consists of `inner` rows. If an entry is a single row, `inner` is 1. If an entry
+     * consists of matrices, `inner` counts the rows of all matrices in one entry. Each row
+     * contributes `width` numbers. total[j] adds up number j of every row. */
     fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
