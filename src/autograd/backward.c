@@ -302,8 +302,8 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add the hooks of an inner tape to the outer tape, in regions without nodes. As a result, the
- * outer tape's backward also calls end_backward() of these hooks when it ends. */
+/* Add the hooks of an inner tape to the outer tape. They go into new regions, which have no nodes.
+ * So the outer tape's backward also calls end_backward() of these hooks when it ends. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))

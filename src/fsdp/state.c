@@ -346,8 +346,9 @@ static void state_destroy(fsdp_region_hooks *hooks)
     fsdp_free(state);
 }
 
-/* The first unit that moves to the new device also moves the pools, in which no buffer may be
- * taken. A kept copy is in a taken buffer. So first drop the kept copies of all units. */
+/* The first unit that moves to the new device also moves the pools. A pool can be moved only while
+ * none of its buffers is taken, and a kept copy occupies a buffer. So first drop the kept copies of
+ * all units. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;

@@ -388,12 +388,12 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
     return at;
 }
 
-/* Chosen modules that have the same parent and class are neighbours. Neighbours are divided, in the
- * order of p->units, into units of modules_per_unit modules. The last of these units may have fewer
- * modules. If units[last] is the last module of its unit, set `members` [modules_per_unit] to all
- * modules of this unit and return their number. Otherwise return 0. The caller goes through
- * p->units, so it makes a unit when it has reached the last module of the unit. By then, it has
- * made all units inside these modules. */
+/* Each element of p->units is one chosen module. Chosen modules with the same parent and class are
+ * neighbours. In the order of p->units, every modules_per_unit neighbours form one unit; the last
+ * of these units may have fewer modules. If the module p->units[last] completes its unit, set
+ * `members` [modules_per_unit] to all modules of the unit and return their number. Otherwise return
+ * 0. The caller visits p->units in order and makes each unit at the unit's last module. By then, it
+ * has made all units that are nested inside the unit's modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;

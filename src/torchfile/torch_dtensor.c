@@ -83,8 +83,8 @@ static fsdp_status read_shape(const reading *r, const fsdp_pickle_value *size)
     return FSDP_OK;
 }
 
-/* Read a placement, which is Replicate() or Shard(dim). The state of Shard has the key `dim`, or
- * Shard has `dim` as its argument. */
+/* Read a placement, which is Replicate() or Shard(dim). `dim` is stored either in the state of the
+ * Shard, under the key `dim`, or as the argument of the call to Shard. */
 static fsdp_status read_placement(const reading *r, const fsdp_pickle_value *placement, int *dim)
 {
     char text[128];

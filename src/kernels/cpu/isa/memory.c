@@ -206,9 +206,9 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts the elements [begin, end) from float32 to bfloat16, in groups of sixteen. The last group
- * must be whole, so fewer than sixteen elements may be left. Returns the index of the first element
- * that was not cast. Whole master weights, which are too large for the caches, are cast in this
+/* Casts the elements [begin, end) from float32 to bfloat16, in groups of sixteen. A last group of
+ * fewer than sixteen elements is not cast. Returns the index of the first element that was not
+ * cast. Whole master weights, which are too large for the caches, are cast in this
  * way. With prefetches and vectors, the speed of memory is the only limit. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
