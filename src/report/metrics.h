@@ -17,8 +17,8 @@ typedef struct fsdp_metrics fsdp_metrics;
  * FSDP_ERR_FORMAT if the last line is not a JSON line, and FSDP_ERR_IO if the file cannot be opened
  * or repaired. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
-/* Remove from a file the lines of all steps after `step`, and the summary. A run that resumes after
- * `step` will write them again. A missing file is not an error. */
+/* Remove from a file the lines of all steps after `step`, and the summary line. A run that
+ * resumes after `step` will write these lines again. A missing file is not an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_truncate(const char *path, int64_t step);
 /* Close the file. Lines that fsdp_metrics_write() has written are already in the file. Accepts
  * NULL. */
