@@ -209,7 +209,7 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
 
 /* ---- comparing the selections ---------------------------------------------------------------- */
 
-/* A position in the two sorted selections, A and B. */
+/* A position in the two sorted selections: an index into A's and an index into B's. */
 typedef struct place {
     size_t i, k; /* index of the next item of A (i) and of B (k) */
 } place;
