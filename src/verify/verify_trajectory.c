@@ -198,10 +198,11 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run a trajectory and compare it with the file. If a step has several micro-steps, the ranks can
- * communicate gradients in every micro-step, or once per step. Such a trajectory is run in both
- * ways: first with communication in every micro-step, and then with communication once per step.
- * Both runs are compared with the same file, for which PyTorch communicated once per step. */
+/* Run a trajectory and compare it with the file. If a step has several micro-steps, the ranks
+ * can communicate gradients either in every micro-step or once per step. Such a trajectory is run
+ * twice, first with communication in every micro-step, and then with communication once per step.
+ * PyTorch communicated once per step when it made the file, but both runs are compared with this
+ * file. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
