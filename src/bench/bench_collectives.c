@@ -113,8 +113,8 @@ static fsdp_status all_reduce_shared(bench *b)
     return FSDP_OK;
 }
 
-/* This reduces `get` in place: the input of a call is the result of the previous call. So the
- * values grow with every call. */
+/* fsdp_all_reduce() replaces `get` by the sum. So the input of each call is the result of the
+ * previous call, and the values grow with every call. */
 static fsdp_status all_reduce_copied(bench *b)
 {
     return fsdp_all_reduce(b->group, b->get, b->bytes / sizeof(float), FSDP_DTYPE_F32,
@@ -217,8 +217,8 @@ static fsdp_status measure(bench *b, const measurement *m, double *seconds)
 {
     double rounds[ROUNDS], once;
     const size_t held = m->result_is_part ? b->bytes / (size_t)b->ranks : b->bytes;
-    /* `get` is not only the result of all_reduce_copied(), but also its input. No other collective
-     * reads it. */
+    /* Fill `get`, because all_reduce_copied() reads its input from `get` and writes its result
+     * there. The other collectives only write `get`. */
     fill_buffer(b->get, held, (float)(b->rank + 1));
     if (m->run == reduce_scatter_shared)
         memcpy(lane(b, b->rank), b->give, b->bytes);

@@ -33,8 +33,9 @@ typedef struct fsdp_conversion {
     int64_t n_too_large;   /* number of elements that are finite in the source but infinite as
                               float16 */
     const char *too_large; /* name of the first tensor with an element that n_too_large counts */
-    /* The files that are in the old target, are removed from it, and have no file of the same name
-     * in the new target. Their names are stored as one text: "'a', 'b'". */
+    /* Names of the files of the old target that the new target no longer has. A file is listed
+     * if it is removed from the old target and no file in the new target has its name. The names
+     * are stored as one text: "'a', 'b'". */
     fsdp_str replaced;
 } fsdp_conversion;
 
@@ -60,10 +61,10 @@ void fsdp_conversion_report_progress(const fsdp_conversion *run);
 /* Pass `note` to options->note() and free it. If `note` is NULL, return FSDP_ERR_NOMEM. */
 FSDP_MUST_CHECK fsdp_status fsdp_conversion_note(const fsdp_conversion *run, char *note);
 
-/* An fsdp_is_stale_fn. Decides whether the file `name` is removed from the target. `old` is the
- * folder that was the target before the conversion. `fresh` is the new folder that replaces it.
- * `context` is the fsdp_conversion. If the file is removed and `fresh` has no file of the same
- * name, `name` is added to the `replaced` of the fsdp_conversion. */
+/* An fsdp_is_stale_fn. Returns true if the file `name` is removed from the target. `old` is the
+ * folder that was the target before the conversion. `fresh` is the new folder that replaces `old`.
+ * `context` is the fsdp_conversion. If the file is removed and `fresh` has no file of this name,
+ * `name` is added to `replaced` in the fsdp_conversion. */
 bool fsdp_conversion_drops(void *context, const char *old, const char *fresh, const char *name);
 
 /* Select the items to convert. Sets run->selection and run->items as the options say. Reports in

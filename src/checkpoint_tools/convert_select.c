@@ -202,10 +202,11 @@ static fsdp_status note_dropped(const fsdp_conversion *run, size_t n, const char
                                                         n == 1 ? "" : " the first of them", why));
 }
 
-/* Remove two kinds of tensors from the selection. The first kind belongs to an optimizer whose
- * tensors are in the same dict as those of the model (fsdp_selection_is_flat_optimizer()). The
- * second kind is not listed in options->used; if options->used is NULL, there is no second kind.
- * Report the removed tensors in notes. The tensors that remain keep their order. */
+/* Remove two kinds of tensors from the selection. The first kind are the tensors of an
+ * optimizer, if they are in the same dict as those of the model
+ * (fsdp_selection_is_flat_optimizer()). The second kind are the tensors that are not in the list
+ * options->used; if options->used is NULL, there is no such list, so no tensor is of the second
+ * kind. Report the removed tensors in notes. The tensors that remain keep their order. */
 static fsdp_status drop_others(fsdp_conversion *run)
 {
     fsdp_selection *s = &run->selection, sorted = {.n = s->n};

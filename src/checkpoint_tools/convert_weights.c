@@ -99,9 +99,9 @@ static fsdp_status write_weights(fsdp_conversion *run, const char *dir)
     return status;
 }
 
-/* Find the folder from which the configuration and the tokenizer are copied: that of
- * options->model, or else the source, if it is a Hugging Face model. The caller owns *dir. *dir is
- * NULL if there is no such folder. */
+/* Find the folder from which the configuration and the tokenizer are copied. This is the folder
+ * of options->model if that is given, or else the source, if the source is a Hugging Face model.
+ * The caller owns *dir. *dir is NULL if there is no such folder. */
 static fsdp_status find_model(const fsdp_conversion *run, char **dir)
 {
     const char *path = fsdp_source_path(run->source);

@@ -51,8 +51,8 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Return the number of bytes that are compared at a time: the size of an element, or 1 for types of
- * less than 8 bits. */
+/* Return the number of bytes that are compared at a time. This is the size of an element, but 1
+ * if elements have less than 8 bits, so that a byte contains several. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -209,7 +209,7 @@ static fsdp_status compare_items(diff *d, fsdp_difference *at)
 
 /* ---- comparing the selections ---------------------------------------------------------------- */
 
-/* A position in the two sorted selections, A and B. */
+/* A position in the two sorted selections: an index into A's and an index into B's. */
 typedef struct place {
     size_t i, k; /* index of the next item of A (i) and of B (k) */
 } place;
@@ -273,9 +273,10 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select the items to compare. They are only the models' tensors if options->model_only is true, or
- * if the models in A and B are below different keys. In the second case, one of the checkpoints may
- * contain nothing but a model. Otherwise all items are selected. */
+/* Select the items to compare. Two conditions limit the items to the models' tensors:
+ * options->model_only is true, or the models in A and B are below different keys. In the second
+ * case, one of the models may be at the top of its checkpoint, below no key. If neither condition
+ * is true, all items are selected. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -297,18 +298,18 @@ static fsdp_status select_items(diff *d)
 
 /* Return true if a wrapper may have added prefix [n] to the name of `item`. The name consists of
  * keys, joined by dots. A wrapper adds the prefix to the first key. So return true if the first key
- * begins with the prefix and is longer. For example, the prefix is "model.". The single key
- * "model.weight" gives true. The keys "model" and "weight" give false, although they have the same
- * name when they are joined. */
+ * consists of the prefix and at least one more character. With the prefix "model.", for example,
+ * the result is true for the single key "model.weight". It is false for the two keys "model" and
+ * "weight", although they are joined to the same name. */
 static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
 {
     const char *key = item->keys[0].name;
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find a prefix by which the names of the two selections differ: every name in `longer` consists of
- * this prefix and the name at the same index in `shorter`. Set change->prefix to the prefix, or to
- * "" if there is none. Both selections must be sorted. */
+/* Find the prefix that every name in `longer` has before the name at the same index in
+ * `shorter`. Set change->prefix to this prefix, or to "" if there is none. Both selections must be
+ * sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)
 {
@@ -327,8 +328,8 @@ static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shor
     memcpy(change->prefix, name, all - n);
 }
 
-/* Find out whether the names in one selection are the names in the other selection with a prefix.
- * If so, remove the prefix. A LightningModule, for example, adds such a prefix to the names of a
+/* If the names in one selection are those in the other selection with a prefix before each of
+ * them, remove the prefix. A LightningModule, for example, adds such a prefix to the names of a
  * model. Both selections must be sorted. */
 static fsdp_status drop_prefix(diff *d)
 {

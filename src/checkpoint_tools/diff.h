@@ -46,9 +46,9 @@ typedef struct fsdp_diff_options {
 typedef struct fsdp_diff_result {
     size_t compared; /* number of items that are in both checkpoints and were compared */
     size_t differences;
-    /* Number of values that are in both checkpoints but were not compared. They are objects of
-     * classes, whose contents are not read, or they contain such objects. Their classes are the
-     * same in both checkpoints. */
+    /* Number of values that are in both checkpoints but were not compared completely. These
+     * values are objects of classes, or contain such objects. The classes are the same in both
+     * checkpoints, but the contents of the objects are not read. */
     size_t unread;
     bool model_only; /* true: only the models' tensors were compared */
     /* If all names in A begin with a prefix that the names in B lack, of_a has this prefix, and it

@@ -3,8 +3,9 @@
 #pragma once
 #include "src/launch/launch.h"
 
-/* The environment variable with which the launching process passes a value to its ranks. Each kind
- * of benchmark chooses its value; bench_train.c describes that of `fsdp bench train`. */
+/* The environment variable with which the launching process passes a value to its ranks. Each
+ * kind of benchmark has its own form of this value. The form for `fsdp bench train` is described in
+ * bench_train.c. */
 #define FSDP_BENCH_REPORT_ENV "FSDP_BENCH_REPORT"
 
 /* Each of these functions runs one kind of benchmark and returns the exit code. argv[0] is "bench"

@@ -133,12 +133,12 @@ static const char *model_of(const fsdp_source *source, const fsdp_convert_option
     return options->model ? options->model : is_folder ? path : NULL;
 }
 
-/* Find out what must be removed from the names of the weights so that they are the names in the
- * model that model_of() returns. Set *change to it, but without the parts of names that wrappers
- * add, which are always removed. If options->model is not NULL, *use is set to the tensors that the
- * model uses, and weights that do not fit the model are an error. If options->model is NULL,
- * model_of() can only return the source itself, a Hugging Face folder. Weights that do not fit its
- * config.json are then accepted, and *change is empty. */
+/* Set *change to what must be removed from the names of the weights, so that they become the
+ * names in the model that model_of() returns. The parts of names that wrappers add are not put into
+ * *change, because they are always removed. If options->model is not NULL, *use is set to the
+ * tensors that the model uses, and weights that do not fit the model are an error. If
+ * options->model is NULL, the model can only be the source itself, a Hugging Face folder. Weights
+ * that do not fit its config.json are then accepted, and *change is empty. */
 static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_options *options,
                               fsdp_name_change *change, fsdp_weights_use *use)
 {
@@ -156,9 +156,9 @@ static fsdp_status find_names(const fsdp_source *source, const fsdp_convert_opti
     return status;
 }
 
-/* Find the model with which the run that wrote `source` was started. *model is set to its folder or
- * hub name, which the caller owns. *model is set to NULL if the model is unknown or does not exist,
- * or if the weights do not fit it. */
+/* Find the model from which training started in the run that wrote `source`. *model is set to
+ * the model's folder or hub name, which the caller owns. *model is set to NULL if the model is
+ * unknown or does not exist, or if the weights of `source` do not fit the model. */
 static fsdp_status find_model_of_run(const fsdp_source *source, char **model)
 {
     fsdp_name_change unused;

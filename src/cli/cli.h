@@ -6,8 +6,7 @@
 
 #include "src/cli/commands.h"
 
-/* The result of fsdp_cli_options() that means that the command must run. No exit code has this
- * value. */
+/* fsdp_cli_options() returns this value if the command must run. No exit code has this value. */
 #define FSDP_CLI_RUN (-1)
 
 /* Read the options of a command into `target`. If the result is FSDP_CLI_RUN, the caller runs the

@@ -201,10 +201,10 @@ static const fsdp_options_spec spec = {
     .check = check_options,
 };
 
-/* Read one entry of --redirects or --tee, and move *at past the entry and its comma. An entry is
- * RANK:STREAMS if `by_rank` is true, and STREAMS otherwise. *bits is set to STREAMS, a sum of
- * FSDP_STREAM_*. *rank is set only if `by_rank` is true. Returns false if there is no valid entry
- * at *at. */
+/* Read one entry of --redirects or --tee, and move *at past the entry and the comma after it. If
+ * `by_rank` is true, the entry has the form RANK:STREAMS, and *rank is set to RANK. Otherwise the
+ * entry is just STREAMS, and *rank is not set. *bits is set to STREAMS, as a sum of FSDP_STREAM_*.
+ * Returns false if there is no valid entry at *at. */
 static bool next_streams(const char **at, bool by_rank, long *rank, int *bits)
 {
     char *end;

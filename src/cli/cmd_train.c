@@ -9,9 +9,10 @@
 
 /* Return true if `fsdp launch` restarted this run after a failure. The run may then replace the
  * files in its output folder, because the earlier attempt may have written them. If another
- * launcher restarted the run, return false. Such a launcher restarts a run after any failure. The
- * failure may be that the run refused to start because there were files in its output folder. These
- * files may be the results of an unrelated run, so they must not be replaced. */
+ * launcher restarted the run, return false, because such a launcher restarts a run after any
+ * failure. In the first attempt, the run may have refused to start because it found files in its
+ * output folder. These files may be the results of an unrelated run, so the second attempt must not
+ * replace them. */
 static bool is_restarted(void)
 {
     const char *count = getenv("TORCHELASTIC_RESTART_COUNT");

@@ -11,10 +11,10 @@
 /* The choices of --early-stopping, in the order of the enum fsdp_early_stopping. */
 extern const char *const fsdp_early_stopping_choices[];
 
-/* The options, as rows of a command's option table. `at` is the offset in the command's struct of
- * the member of type fsdp_generation_settings, into which the options are parsed. `longest` is the
- * text that --help shows as the default of --max-new-tokens. After parsing, the command must call
- * fsdp_generation_options_given(). */
+/* Rows for a command's option table, one for each generation option. The options are parsed into
+ * a member of the command's struct that has the type fsdp_generation_settings. `at` is the offset
+ * of this member in the struct. `longest` is the text that --help shows as the default of
+ * --max-new-tokens. After parsing, the command must call fsdp_generation_options_given(). */
 /* clang-format off */
 #define FSDP_GENERATION_OPTIONS(at, longest)                                                       \
     {.name = "max-new-tokens", FSDP_SETTING_INT(at, max_new_tokens), .shown_default = longest,     \

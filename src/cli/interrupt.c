@@ -27,9 +27,9 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* Wait until a save into `output` has finished, but not longer than patience_s. Then remove the
- * save if it is unfinished. patience_s is shorter than the default time that `fsdp launch` gives
- * ranks after a signal (supervisor.c). */
+/* Wait until a save into `output` has finished, but not longer than patience_s. If the save has
+ * not finished by then, remove it. patience_s is shorter than the default time that `fsdp launch`
+ * gives ranks after a signal (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;
@@ -43,8 +43,8 @@ static void wait_for_save(const char *output)
 
 /* Wait until the run ends or a second signal comes. `fsdp launch`, for example, sends a second
  * signal after its --shutdown-timeout. A signal that comes within same_signal_s of the first one is
- * ignored, because the first signal may have been sent twice. For example, if Slurm or a service
- * manager signals all processes of a job, a rank gets the signal once from there and once from
+ * ignored, because it may be the first signal, delivered twice. For example, if Slurm or a service
+ * manager signals all processes of a job, a rank gets the signal directly, and a second time from
  * `fsdp launch`, which passes it on. */
 static void wait_for_end(const fsdp_interrupt *self, const sigset_t *set)
 {

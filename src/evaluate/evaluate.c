@@ -220,8 +220,8 @@ static fsdp_status open_dataset(const evaluator *v, const char *path, int64_t ma
         .source_column = c->text_column,
         .target_column = c->target_column,
         .cleaning = c->wikihow_cleaning ? FSDP_CLEANING_WIKIHOW : FSDP_CLEANING_NONE,
-        /* A length of 0 means that the user gave none. Texts are then cut to the default length,
-         * and rows of token ids are not cut. */
+        /* If the user gave no length, pass 0. The dataset then cuts texts to the default length,
+         * and does not cut rows of token ids. */
         .max_source_length = c->cut_sources ? c->max_source_length : 0,
         .max_target_length = c->cut_targets ? c->max_target_length : 0,
         .max_length = c->max_seq_length,
@@ -247,11 +247,11 @@ static fsdp_status open_data(evaluator *v, bool first_model)
     return FSDP_OK;
 }
 
-/* Read the texts that are the same for all models: the references, the sources for --prompts, and
- * the candidates for the best constant sentence. This is done while the first model is open. If the
- * rows are token ids and there is no tokenizer, the references cannot be read as text. Then no
- * texts are generated, and only the loss is computed. Only rank 0 uses the references, but every
- * rank reads them to find out whether they are text. */
+/* Read the texts that are the same for all models: the references, the sources for --prompts,
+ * and the candidates for the best constant sentence. The caller has opened the first model and its
+ * data. If the rows are token ids and there is no tokenizer, the references cannot be read as text.
+ * Then no texts are generated, and only the loss is computed. Only rank 0 uses the references, but
+ * every rank reads them to find out whether they are text. */
 static fsdp_status open_texts(evaluator *v)
 {
     fsdp_evaluations *all = v->all;
@@ -387,8 +387,9 @@ static fsdp_status write_block(const evaluator *v, const fsdp_batch *batch, size
     return status;
 }
 
-/* Set *config to the model's settings for generation, overridden by the user's, with one text per
- * row. If the user gave no length, max_target_length is the limit of new tokens. */
+/* Set *config to the model's settings for generation, overridden by those that the user gave.
+ * One text is generated for each row. If the user gave neither --max-new-tokens nor --max-length,
+ * at most max_target_length new tokens are generated. */
 static fsdp_status generation_config(const evaluator *v, fsdp_generation_config *config)
 {
     const fsdp_generation_settings *s = &v->config->generation;
@@ -425,7 +426,8 @@ static fsdp_status prepare_texts(evaluator *v, const char *name)
     return fsdp_agree(v->group, status);
 }
 
-/* Return an error if the user gave a seed although neither weights nor texts are random. */
+/* Return an error if the user gave --seed although nothing is random: the models have their
+ * stored weights, and no texts are sampled. */
 static fsdp_status check_seed(const evaluator *v)
 {
     const fsdp_evaluate_config *c = v->config;

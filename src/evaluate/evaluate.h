@@ -48,8 +48,8 @@ typedef struct fsdp_evaluate_config {
     int64_t max_seq_length; /* for tasks other than seq2seq; 0: the limit of the model */
     int batch_size;
     bool generate; /* for seq2seq models: also generate texts and compute their ROUGE */
-    /* Settings that override the generation_config.json of the models. If they have no length,
-     * max_target_length is the limit of new tokens. */
+    /* Settings that override the generation_config.json of the models. If the user gave neither
+     * --max-new-tokens nor --max-length, at most max_target_length new tokens are generated. */
     fsdp_generation_settings generation;
     fsdp_dtype param_dtype;
     int threads_per_rank; /* 0: as fsdp_default_threads() says */

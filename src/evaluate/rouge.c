@@ -180,8 +180,8 @@ static fsdp_status tokenize_all(const char *const *texts, size_t n, token_table 
 /* --- longest common subsequence --- */
 
 /* A reference that is prepared for comparison with many predictions. Each distinct token of the
- * reference has a row of bits: bit j is set if the token is at position j of the reference. Row 0
- * is for all tokens that are not in the reference. */
+ * reference has a row of bits. Bit j of the row is set if the token is at position j of the
+ * reference. All tokens that are not in the reference share row 0, which has no bit set. */
 typedef struct lcs {
     uint64_t *rows;  /* [number of distinct tokens in the reference + 1, words] */
     uint64_t *state; /* [words] */

@@ -15,10 +15,11 @@ enum {
 FSDP_MUST_CHECK fsdp_status fsdp_profile_parse_steps(const char *flag, const char *text,
                                                      int64_t *first, int64_t *last);
 /* Set the window in `options`. The run has `total` steps. Earlier processes have run the first
- * `begun` of them, and this process runs the others. `text` is "A:B" or "A", as in
+ * `begun` of these steps, and this process runs the others. `text` is "A:B" or "A", as in
  * fsdp_profile_parse_steps(). The window must be among the steps that this process runs. If `text`
- * is NULL, the window is the FSDP_PROFILE_STEPS steps after the warm-up. If too few steps are left
- * for the whole warm-up, the window is the last steps of the run. */
+ * is NULL, the window is the FSDP_PROFILE_STEPS steps after FSDP_PROFILE_WARM_UP steps of warm-up.
+ * If too few steps are left for this, the warm-up is shorter, and the window is the last steps of
+ * the run. */
 FSDP_MUST_CHECK fsdp_status fsdp_profile_choose_steps(const char *flag, const char *text,
                                                       int64_t begun, int64_t total,
                                                       fsdp_profile_options *options);

@@ -13,7 +13,8 @@ enum {
     FSDP_PROFILE_NAMES = 14
 };
 
-/* The operation with one name, detail and category on this rank: sums over its trace entries. */
+/* An operation. All trace entries of this rank that have the same name, detail and category
+ * belong to one operation, and their times are summed. */
 typedef struct fsdp_profile_name {
     const char *name, *detail; /* static strings; detail may be NULL */
     const char *category;      /* static string */

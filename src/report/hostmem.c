@@ -111,8 +111,8 @@ static const process *find_process(const walk *w, pid_t pid)
     return bsearch(&key, w->processes, w->n_processes, sizeof key, compare_pids);
 }
 
-/* Set in_tree of the roots and of all their descendants. Each round finds the children of the
- * processes found before. The last round finds none. */
+/* Set in_tree of the roots and of all their descendants. Each round of the loop marks the
+ * processes whose parent is already marked. The loop ends after a round that marks no process. */
 static void mark_tree(walk *w, const pid_t *roots, size_t n_roots)
 {
     for (size_t i = 0; i < w->n_processes; i++)

@@ -23,9 +23,9 @@ typedef struct fsdp_hostmem_usage {
 
 typedef struct fsdp_hostmem fsdp_hostmem;
 
-/* Create a sampler for the processes with the pids roots [n] and for all their descendants. Each
- * sample looks for the descendants again. If n is 0, the root is this process. The array is
- * copied. */
+/* Create a sampler for a process tree: the processes with the pids roots [n], and all their
+ * descendants. Each sample looks for the descendants again. If n is 0, the only root is the calling
+ * process. The array `roots` is copied. */
 FSDP_MUST_CHECK fsdp_status fsdp_hostmem_create(const pid_t *roots, size_t n,
                                                 fsdp_hostmem **hostmem);
 void fsdp_hostmem_destroy(fsdp_hostmem *hostmem); /* also stops sampling; accepts NULL */

@@ -17,8 +17,8 @@ typedef struct fsdp_metrics fsdp_metrics;
  * FSDP_ERR_FORMAT if the last line is not a JSON line, and FSDP_ERR_IO if the file cannot be opened
  * or repaired. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_open(const char *path, bool append, fsdp_metrics **out);
-/* Remove from a file the lines of all steps after `step`, and the summary. A run that resumes after
- * `step` will write them again. A missing file is not an error. */
+/* Remove from a file the lines of all steps after `step`, and the summary line. A run that
+ * resumes after `step` will write these lines again. A missing file is not an error. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_truncate(const char *path, int64_t step);
 /* Close the file. Lines that fsdp_metrics_write() has written are already in the file. Accepts
  * NULL. */
@@ -38,11 +38,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
 /* Called with the JSON object of each line. The object is valid only during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
-/* Read a file and call each() for every line. A malformed last line without a newline is ignored,
- * because the run may still be writing it. Any other malformed line is an FSDP_ERR_FORMAT error. If
- * each() fails, its error is returned, with one exception: if each() returns FSDP_ERR_NOT_FOUND
- * because a line lacks a key, FSDP_ERR_FORMAT is returned. The error message has the number of the
- * line. */
+/* Read a file and call each() for every line. A malformed last line without a newline is
+ * ignored, because the run may still be writing it. Any other malformed line is an FSDP_ERR_FORMAT
+ * error. If each() fails, its error is returned, but FSDP_ERR_FORMAT is returned instead of
+ * FSDP_ERR_NOT_FOUND, with which each() reports that a line lacks a key. The error message has the
+ * number of the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
                                                   void *arg);
 /* Get the number that `key` has in a line. The strings for NaN and infinities are read as numbers,

@@ -134,10 +134,11 @@ double fsdp_plot_window(size_t n)
     return fmin((double)n / 25 + 1, 200);
 }
 
-/* Replace each value by an exponential moving average of this value and the values before it in the
- * order of the pass. The average is the sum of the values, each times a weight, divided by the sum
- * of the weights. The weight of a value is multiplied by `keep` at each later value. The division
- * matters only for the first values: later, the sum of the weights is almost 1. */
+/* Replace each value by an exponential moving average of this value and of the values that the
+ * pass has visited before. Values are visited in descending order if `backward` is true. The
+ * average is the weighted sum of the values, divided by the sum of their weights. Each further
+ * value that is visited multiplies all earlier weights by `keep`. The division matters only for the
+ * first values: later, the sum of the weights is almost 1. */
 static void smooth_pass(fsdp_metrics_point *points, size_t n, bool backward, double keep)
 {
     double sum = 0, weight = 0;

@@ -21,10 +21,10 @@ fsdp_plot_range fsdp_plot_range_empty(void);
 /* Extend the range to `value`. A value that is not finite is ignored. */
 void fsdp_plot_range_add(fsdp_plot_range *range, double value);
 /* Extend the range to the points of `curve`. The highest points may be left out, so that a few
- * spikes do not flatten the curve. `outliers` is the fraction of the points that may be left out:
- * 0.01 means the highest 1 % of the points. They are left out if the range of all points would be
- * more than 1.5 times as large as the range of the other points. The high losses of the first steps
- * remain visible if there are more of them than may be left out. */
+ * spikes do not flatten the curve. `outliers` is the largest fraction of the points that may be
+ * left out: 0.01 means the highest 1 % of the points. They are left out only if the range with them
+ * would be more than 1.5 times as large as the range without them. The high losses of the first
+ * steps stay in the range if they are more than this fraction of the points. */
 FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
                                                       const fsdp_metrics_curve *curve,
                                                       double outliers);

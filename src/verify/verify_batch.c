@@ -73,12 +73,12 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* `entry` is an expected output of the model. If it has a vector for each token, the sequences in
- * `entry` are padded, while those in the outputs of this build are not. In this case, return an
- * array that says where each token is in `entry`: element t is the index of token t, counted over
- * all padded sequences. *tokens is set to the number of tokens. They are the target tokens if
- * `entry` is an output of a seq2seq decoder, and the source tokens otherwise. If `entry` has only
- * one vector for each sequence, return NULL and set *tokens to the number of sequences. */
+/* Find the tokens of an expected output of the model, `entry`. If `entry` has a vector for each
+ * token, its sequences are padded, while those in the outputs of this build are not. In this case,
+ * return an array whose element t is the index of token t in `entry`, counted over all padded
+ * sequences. *tokens is set to the number of tokens. They are the target tokens if `entry` is an
+ * output of a seq2seq decoder, and the source tokens otherwise. If `entry` has only one vector for
+ * each sequence, return NULL and set *tokens to the number of sequences. */
 static const int64_t *positions_of(const batch_run *run, const fsdp_checkpoint_entry *entry,
                                    int64_t *tokens)
 {
@@ -195,9 +195,9 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* If the file has separate_logits, run each document alone. Compare the logits with two others:
- * with separate_logits, which PyTorch computed in the same way, and with `packed`, which this build
- * computed from the whole batch. */
+/* If the file has separate_logits, run each document alone, and compare its logits with two
+ * others: with those in separate_logits, where PyTorch also ran each document alone, and with those
+ * in `packed`, where this build ran the whole batch at once. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");

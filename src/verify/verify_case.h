@@ -48,11 +48,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_verify_read_json(const fsdp_verify_case *c, con
 /* Open the file `name` of the case's folder, which contains tensors. The caller owns *reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_open_tensors(const fsdp_verify_case *c, const char *name,
                                                      fsdp_checkpoint_reader **reader);
-/* Get a tolerance from tolerance.json. Its object "suggested" contains an object for each group of
- * tolerances, and the object of a group contains numbers. *tolerance is set to the number with the
- * key `key` in the group `group`. If `key` is NULL, *tolerance is set to the first number of the
- * group. The key of the number also says how differences are measured. If `measure` is not NULL,
- * *measure is set accordingly to "absolute", "relative" or "of the largest". */
+/* Get a tolerance from tolerance.json. In this file, the object "suggested" contains one object
+ * for each group of tolerances. The object of a group contains numbers. *tolerance is set to the
+ * number with the key `key` in the group `group`, or to the first number of the group if `key` is
+ * NULL. The number's key also says how differences are measured. If `measure` is not NULL, *measure
+ * is set accordingly to "absolute", "relative" or "of the largest". */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_tolerance(const fsdp_verify_case *c, const char *group,
                                                   const char *key, double *tolerance,
                                                   const char **measure);

@@ -80,9 +80,9 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
            memcmp(got->ids.ids, want->ids[i], want->len[i] * sizeof(int32_t)) == 0;
 }
 
-/* Compare the rows of `list` with generated sequences. Row k is compared with g->got[first + k *
- * stride], where `first` is the index of the first sequence of prompt `i`. Add the number of rows
- * that differ to *differing. */
+/* Compare the rows of `list` with generated sequences. Row 0 is compared with the first sequence of
+ * prompt `i`, and each further row with the sequence that is `stride` later in g->got. Add the
+ * number of rows that differ to *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {
@@ -200,8 +200,9 @@ static fsdp_status verify_model(generation_case *g, const char *model_dir)
     return status;
 }
 
-/* Return the reason why the file cannot be compared. Return NULL if it can be compared, or if
- * reading it fails for another reason. */
+/* Return the reason why `fsdp verify` does not support a comparison with this file. Return NULL
+ * if the comparison is supported, or if the file cannot be read; the caller's next call then
+ * returns the error. */
 static const char *why_not(fsdp_json *doc, const char *model_dir)
 {
     fsdp_model_config model;

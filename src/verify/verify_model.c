@@ -14,11 +14,11 @@
 
 /* --- configurations --- */
 
-/* Set *text to the config.json that this library would write for the configuration in `path`. Two
- * configurations with the same meaning give the same text. In some model types, the weights decide
- * whether the head is tied, and not the configuration (Note [Tied heads] in registry.c). For these
- * types, the text always says that the head is tied. So two configurations that differ only in this
- * setting also give the same text. */
+/* Set *text to the config.json that this library would write for the configuration in `path`.
+ * Two configurations with the same meaning give the same text. In some model types, the weights
+ * decide whether the head is tied, so the configuration's own setting has no effect (Note [Tied
+ * heads] in registry.c). For these types, the text always says that the head is tied. So two
+ * configurations that differ only in this setting also give the same text. */
 static fsdp_status meaning_of(const char *path, char **text)
 {
     fsdp_model_config config;

@@ -124,10 +124,10 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Compare a tensor, of which `local` is this rank's shard, with the elements for step `step` of the
- * file's tensor `name`. The tensor is gathered from all ranks first. The largest difference is
- * divided by the largest expected magnitude. If the quotient is larger than *largest, set *largest
- * to it. */
+/* Compare a tensor with the elements for step `step` of the file's tensor `name`. `local` is
+ * this rank's shard, and the whole tensor is gathered from all ranks first. Divide the largest
+ * difference by the largest expected magnitude. If the quotient is larger than *largest, set
+ * *largest to the quotient. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,
                                 const char *name, int64_t step, int64_t n, double *largest)
 {

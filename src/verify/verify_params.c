@@ -13,11 +13,11 @@
 /* --- values --- */
 
 /* Find the elements of a parameter that are biases of attention keys. They are the elements
- * [*begin, *end). Most parameters have no such elements, and then the range is empty. GPT-2 has one
- * parameter that consists of the biases of queries, followed by those of keys and those of values.
- * Biases of keys cannot be compared. They add the same amount to all scores of a query, so softmax
- * cancels them. Their gradients are therefore only rounding errors, which AdamW turns into steps of
- * full size. */
+ * [*begin, *end). Most parameters have no such elements, and then this range is empty. GPT-2 has
+ * one parameter for three kinds of biases: first those of queries, then those of keys, then those
+ * of values. Biases of keys cannot be compared. They add the same amount to all scores of a query,
+ * so softmax cancels them. Their gradients are therefore only rounding errors, which AdamW turns
+ * into steps of full size. */
 static void ignored_by_softmax(const char *name, int64_t numel, int64_t *begin, int64_t *end)
 {
     *begin = *end = 0;

@@ -76,7 +76,8 @@ typedef struct fsdp_verify_training {
     fsdp_checkpoint_reader *inputs;
     fsdp_model *model;
     fsdp_optimizer *optimizer;
-    /* A parameter that several modules share is listed once, by its first name. */
+    /* All parameters. A parameter that several modules share is listed once, under the first of
+     * its names. */
     fsdp_parameter_list parameters;
     fsdp_tape *tape;
 } fsdp_verify_training;

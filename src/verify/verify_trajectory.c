@@ -198,10 +198,11 @@ static fsdp_status verify_run(fsdp_verify_case *c, fsdp_json_node root, const ch
     return status;
 }
 
-/* Run a trajectory and compare it with the file. If a step has several micro-steps, the ranks can
- * communicate gradients in every micro-step, or once per step. Such a trajectory is run in both
- * ways: first with communication in every micro-step, and then with communication once per step.
- * Both runs are compared with the same file, for which PyTorch communicated once per step. */
+/* Run a trajectory and compare it with the file. If a step has several micro-steps, the ranks
+ * can communicate gradients either in every micro-step or once per step. Such a trajectory is run
+ * twice, first with communication in every micro-step, and then with communication once per step.
+ * PyTorch communicated once per step when it made the file, but both runs are compared with this
+ * file. */
 static fsdp_status verify_modes(fsdp_verify_case *c, fsdp_json_node root, const char *name,
                                 const fsdp_verify_recipe *r, bool kept)
 {
@@ -238,9 +239,8 @@ fsdp_status fsdp_verify_trajectory(fsdp_verify_case *c, const char *file)
 /* --- resuming from a checkpoint --- */
 
 /* Compare the losses of two trajectories in the first `steps` steps. Set *agree to true if each
- * pair of losses differs by no more than the tolerance. `here` is the trajectory for the number of
- * ranks of this run. `there` is the trajectory for two ranks. The run on two ranks saved the
- * checkpoint after `steps` steps. */
+ * pair of losses differs by no more than the tolerance. `here` is the trajectory for as many ranks
+ * as this run has. `there` is the trajectory for two ranks. */
 static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node here,
                                    fsdp_json_node there, int64_t steps, bool *agree)
 {
@@ -303,9 +303,9 @@ static bool has_parts_of(const split *a, const split *b)
     return true;
 }
 
-/* Compare the weights of labels (Note [Splits]) in two runs. Run k follows the recipe r[k] on
- * ranks[k] ranks. Only the first `steps` steps are compared. Set *found to the first step in which
- * the weights in the two runs differ, or to -1 if there is no such step. */
+/* Compare how two runs weight their labels (Note [Splits]). Run k, which is 0 or 1, follows the
+ * recipe r[k] on ranks[k] ranks. Only the first `steps` steps are compared. Set *found to the first
+ * step in which the weights of the two runs differ, or to -1 if there is no such step. */
 static fsdp_status find_other_parts(const fsdp_verify_case *c, const fsdp_model_info *info,
                                     const fsdp_verify_recipe *const r[2], const int ranks[2],
                                     int64_t steps, int64_t *found)
@@ -344,11 +344,11 @@ static fsdp_status read_info(const fsdp_verify_case *c, const char *model, fsdp_
     return status;
 }
 
-/* A run on two ranks saved the checkpoint. Its trajectory is `there`. This run resumes from the
- * checkpoint, usually with another number of ranks. `here` is the trajectory that PyTorch made with
- * this number of ranks, but from the first step on. Find out whether a run that resumes can be
- * expected to get the numbers of `here`. If it cannot, even in PyTorch, set `reason` to the cause.
- * Otherwise `reason` stays empty. */
+/* Find out whether this run can be expected to get the numbers of the trajectory `here`. This
+ * run resumes from a checkpoint that a run on two ranks saved, and `there` is the trajectory of
+ * that run. For `here`, PyTorch did not resume: it ran from the first step on, with as many ranks
+ * as this run has. If even PyTorch would not get the numbers of `here` by resuming from the
+ * checkpoint, set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here,
                                   fsdp_json_node there, const fsdp_verify_recipe *r, char *reason,
                                   size_t size)
@@ -373,8 +373,8 @@ static fsdp_status compare_worlds(const fsdp_verify_case *c, fsdp_json_node here
     return FSDP_OK;
 }
 
-/* Find out whether a run that resumes from the checkpoint can be compared with the trajectory
- * `here`, which was read from `file`. compare_worlds() decides this. If the run cannot be compared,
+/* Find out, with compare_worlds(), whether this run, which resumes from the checkpoint, can be
+ * compared with the trajectory `here`. `here` was read from `file`. If the two cannot be compared,
  * set `reason` to the cause. Otherwise `reason` stays empty. */
 static fsdp_status check_resumable(const fsdp_verify_case *c, const char *file,
                                    const fsdp_verify_recipe *r, fsdp_json *here, char *reason,
