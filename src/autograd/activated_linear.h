@@ -26,8 +26,8 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
                                    fsdp_tensor *up, fsdp_tensor *w, fsdp_tensor *bias,
                                    bool transposed);
 
-/* y = dropout(relu(x), p) w^T + bias. The activation, dropout(relu(x), p), overwrites x if nothing
- * else refers to x's memory. For backward, the whole activation is kept instead of x: the gradient
- * of x can be computed from it. */
+/* y = dropout(relu(x), p) w^T + bias. The activation is dropout(relu(x), p). It overwrites x if
+ * nothing else refers to x's memory. Backward needs the whole activation and not x, because it can
+ * compute the gradient of x from the activation. So the activation is kept. */
 fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, fsdp_tensor *w,
                                        fsdp_tensor *bias);

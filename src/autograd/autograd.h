@@ -37,29 +37,30 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* How operations have read the leaf since the owner of `target` last reset these three fields.
-     * looked_up: some operation has read only some of the rows (fsdp_op.reads_rows). lookups: the
-     * sum of the numbers of rows that such operations have read. read_whole: some operation has
-     * read the whole leaf. Under activation checkpointing, the first run of a forward sets these
-     * fields, although only the second run records nodes. */
+    /* These three fields describe how operations have read the leaf since the owner of `target`
+     * last reset the fields. looked_up: some operation has read only some of the rows
+     * (fsdp_op.reads_rows). lookups: the total number of rows that such operations have read.
+     * read_whole: some operation has read the whole leaf. Under activation checkpointing, the first
+     * run of a part already sets these fields, although only the second run records nodes. */
     bool looked_up, read_whole;
     int64_t lookups;
-    /* Number of nodes that read the leaf and whose backward has not run yet. This includes nodes
-     * that the second run of a checkpointed part will record. If it is 0, the gradient is complete,
-     * unless another forward reads the leaf. */
+    /* Number of nodes that read the leaf and whose backward has not run yet. Nodes that the second
+     * run of a checkpointed part will record are included. Once the number is 0, the gradient is
+     * complete, unless another forward reads the leaf later. */
     int n_readers;
     /* Set *dst to the tensor to which the caller must write a gradient of the leaf. If *beta is 0,
      * this is the first gradient, and it overwrites the tensor. If *beta is 1, it is added to the
      * tensor. For a parameter of a unit, the tensor is a place in the unit's gradient buffer. */
     fsdp_status (*target)(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst, float *beta);
-    /* Get a table for the gradients of the rows `ids` [n] only. Row padding_idx gets no gradient.
-     * If this sets out->table to NULL, or if this function is itself NULL, the caller must use
-     * `target`. */
+    /* Get a table to which the caller adds gradients of only the rows `ids` [n] of the leaf. Row
+     * padding_idx gets no gradient. If there is no such table, the function sets out->table to
+     * NULL, and the caller must use `target`. The caller must also use `target` if the pointer
+     * `rows` is NULL. */
     fsdp_status (*rows)(fsdp_grad_sink *self, const int32_t *ids, int64_t n, int32_t padding_idx,
                         fsdp_grad_rows *out);
     fsdp_tensor *grad; /* the tensor to which the default target writes; owned */
-    /* How often the owner of `target` has dropped a gradient of this leaf; 0 for the default
-     * target. */
+    /* How many times the owner of `target` has dropped a gradient of this leaf. Always 0 if
+     * `target` is the default target. */
     uint64_t n_dropped;
 };
 /* The default `target`: *dst is self->grad, which is float32 and is created by the first call. */
@@ -111,15 +112,17 @@ typedef struct fsdp_op {
      * saved[0]. NULL: backward() computes all gradients. */
     void (*backward_first)(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                            fsdp_tensor **grad_in);
-    /* True if backward() itself adds the gradients of an input that has several readers. Then, when
-     * backward() is called, grad_in[i] is the sum of the gradients that the other readers of input
-     * i have given so far (owned by s; NULL: none). backward() adds its own gradients to this sum
-     * in an order that it chooses, and stores the new sum in grad_in[i]. False: the sweep adds the
+    /* True if backward() itself adds up the gradients of an input that several operations read. In
+     * this case, grad_in[i] is already set when backward() is called. It is the sum of the
+     * gradients that the other readers of input i have given so far (owned by s), or NULL if there
+     * are none. backward() adds its own gradients to this sum in an order that it chooses, and
+     * stores the new sum in grad_in[i]. If `continues` is false, the sweep adds up the
      * gradients. */
     bool continues;
     void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() does */
     /* Forward already computes the gradients, and backward only passes them on. So the second run
-     * of a checkpointed part must run this operation. */
+     * of a checkpointed part must compute this operation, even if backward reads nothing else of
+     * it. */
     bool has_gradients;
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the
@@ -179,8 +182,8 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* A leaf in `in` to whose target forward has already added a gradient; NULL: none. If backward
-     * does not reach the node, forward should not have added this gradient. Backward then fails. */
+    /* A leaf in `in` whose target has already got a gradient from forward. NULL if there is no such
+     * leaf. This gradient is right only if backward reaches the node. Otherwise backward fails. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */
@@ -200,20 +203,21 @@ typedef struct fsdp_run {
     /* In the first run of a checkpointed part (Note [Recomputation] in checkpoint.h), the tape is
      * hidden: `tape` is NULL, and hidden_tape is the tape. At other times, hidden_tape is NULL. */
     fsdp_tape *hidden_tape;
-    /* hidden_leaves: in the first run of a part, the list of the leaves that operations of the part
-     * have read so far. expected_leaves: in the second run of the part, the same list, without the
-     * leaves that the second run has already read. Each of the two is NULL at other times. */
+    /* hidden_leaves: while the first run of a part is in progress, the list of the leaves that
+     * operations of the part have read so far. expected_leaves: while the second run of the part is
+     * in progress, the leaves of that list that the second run has not read yet. At other times,
+     * the pointer is NULL. */
     struct fsdp_leaf_list *hidden_leaves, *expected_leaves;
     bool recomputing;
     /* keeping: where the first run of a part stores the results that it keeps. recalling: where the
      * second run of a part finds these results. NULL: none. */
     struct fsdp_kept *keeping, *recalling;
-    /* For Note [Early stop] in early_stop.h. counting: the state of the part whose first run is in
-     * progress. stopping: the state of the part whose second run is in progress. NULL: no such run
-     * is in progress. */
+    /* Used for early stop (Note [Early stop] in early_stop.h). counting: the state of the part
+     * whose first run is in progress. stopping: the state of the part whose second run is in
+     * progress. A pointer is NULL while no such run is in progress. */
     struct fsdp_early_stop *counting, *stopping;
-    /* True if the second run has passed its stopping point. Backward reads nothing that the second
-     * run computes after this point, so operations compute no values. */
+    /* True if the second run has passed its stopping point. Operations then compute no values,
+     * because backward reads nothing that would be computed after this point. */
     bool without_values;
     fsdp_scope_options options;
     uint64_t rng_calls; /* number of dropout calls so far; a part of the key of random numbers */
@@ -238,7 +242,7 @@ fsdp_tensor *fsdp_scope_own(fsdp_scope *s, fsdp_tensor *t);
 /* Create an activation [shape], owned by s. Returns NULL if the scope has failed, or fails in this
  * call. The tensor has no memory if values are not needed (Note [Early stop] in early_stop.h). */
 fsdp_tensor *fsdp_new(fsdp_scope *s, fsdp_dtype dtype, int ndim, const int64_t *shape);
-/* Give `outer` a reference to `t` of its own, so that `t` outlives the scope in which it was
+/* Create a reference to `t` that `outer` owns, so that `t` outlives the scope in which it was
  * made. */
 fsdp_tensor *fsdp_scope_keep(fsdp_scope *outer, fsdp_tensor *t);
 /* Return true if `status` is FSDP_OK. If not, record the failure in the scope and return false. */
@@ -290,9 +294,9 @@ typedef struct fsdp_region_hooks {
     fsdp_status (*post_forward)(void *self, fsdp_scope *s, fsdp_args *out);
     fsdp_status (*pre_backward)(void *self);
     fsdp_status (*post_backward)(void *self, bool last);
-    /* Called when the sweep has ended, once for each hooks object on the tape. An object is called
-     * even if backward reached no region that has this object. The objects are called in the order
-     * of their first regions on the tape. */
+    /* Called at the end of the sweep, once for each hooks object on the tape, even if backward
+     * reached no region with this object. If there are several objects, the order of the calls is
+     * the order in which the objects' first regions are on the tape. */
     fsdp_status (*end_backward)(void *self);
     /* Called if a forward or backward has failed. Reshard the parameters. If has_backward is true
      * (the forward had a tape), also drop the gradients of the step. */
@@ -322,8 +326,8 @@ void fsdp_region_end(fsdp_scope *s, uint32_t region);
 void fsdp_region_set_name(fsdp_scope *s, uint32_t region, const char *class_name, const char *name);
 
 struct fsdp_tape {
-    /* The generation of the nodes that are on the tape now. It changes when the tape is cleared. A
-     * tensor with an older generation no longer has a node. */
+    /* The generation of the nodes that are on the tape now. Clearing the tape changes this value,
+     * so a tensor with an older generation no longer has a node. */
     uint64_t generation;
     fsdp_node *nodes;
     size_t n_nodes, cap_nodes;

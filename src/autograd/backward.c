@@ -78,10 +78,10 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* In some nodes, forward has already added gradients to the targets of leaves. Check that backward
- * reaches all these nodes, and that no owner of such a target has dropped the gradients in the
- * meantime. Called before any hook. The check depends only on data that is equal on all ranks, so
- * all ranks fail or none does. If `reached` is NULL, backward reaches no node. */
+/* Check the nodes in whose forward gradients were already added to the targets of leaves. Backward
+ * must reach all of these nodes, and no owner of such a target may have dropped the gradients in
+ * the meantime. Called before any hook. The check depends only on data that is equal on all ranks,
+ * so either all ranks fail or none does. A NULL `reached` means that backward reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -92,7 +92,8 @@ static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reac
 
 /* --- adding gradients --- */
 
-/* *slot += grad. The old gradient is updated in place if nothing but the slot refers to it. */
+/* Add `grad` to *slot. The tensor in *slot is overwritten with the sum if nothing but the slot
+ * refers to this tensor. */
 static fsdp_status accumulate(sweep *w, fsdp_tensor **slot, fsdp_tensor *grad)
 {
     if (!*slot) {
@@ -229,8 +230,8 @@ static void release_grads(sweep *w, size_t i)
 }
 
 /* Called for an operation whose backward() itself adds to the gradients of its inputs
- * (fsdp_op.continues). If a node made input i, move the sum of the gradients that input i has got
- * so far to grad_in[i]. */
+ * (fsdp_op.continues). Operations whose backward has already run may have given input i gradients.
+ * If a node made input i, move the sum of these gradients to grad_in[i]. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {
@@ -302,8 +303,9 @@ static fsdp_status end_hooks(fsdp_tape *tape)
     return FSDP_OK;
 }
 
-/* Add the hooks of an inner tape to the outer tape. They go into new regions, which have no nodes.
- * So the outer tape's backward also calls end_backward() of these hooks when it ends. */
+/* Give the hooks of an inner tape to the outer tape, so that the outer tape's backward calls
+ * end_backward() of these hooks when it ends. A tape keeps hooks in regions, so each region of the
+ * inner tape that has hooks gets a region on the outer tape. The new region contains no nodes. */
 static fsdp_status move_hooks_to_outer(fsdp_tape *outer, const fsdp_tape *tape)
 {
     if (!FSDP_GROW(outer->regions, outer->cap_regions, outer->n_regions + tape->n_regions))
@@ -326,8 +328,8 @@ static fsdp_status run_sweep(sweep *w)
         FSDP_TRY(leave_regions(w, i + 1));
         if (!w->reached[i])
             continue;
-        /* Regions are entered because they are marked, not because a gradient arrived. So every
-         * rank runs the same hooks, whatever its data. */
+        /* A region is entered because it is marked, whether or not a gradient arrived in it. So
+         * every rank runs the same hooks, whatever its data is. */
         FSDP_TRY(enter_regions(w, w->tape->nodes[i].region));
         if (has_gradient(w, i))
             FSDP_TRY(run_node(w, i));
@@ -434,8 +436,8 @@ static fsdp_status run_backward(fsdp_tape *tape, fsdp_tensor *const *roots,
     return status;
 }
 
-/* Run the backward of an inner tape that has no roots. No node is reached, so only the early
- * gradients are checked and the hooks are moved to the outer tape. */
+/* Run the backward of an inner tape that has no roots. Such a backward reaches no node. It only
+ * checks the gradients that forward has already added, and gives the hooks to the outer tape. */
 static fsdp_status run_without_roots(fsdp_tape *tape, fsdp_tape *outer)
 {
     FSDP_TRY(check_early_gradients(tape, NULL));

@@ -17,16 +17,16 @@ typedef struct fsdp_kept {
         const fsdp_op *op;
         /* Number of the operation in the first run (Note [Early stop] in early_stop.h). */
         uint32_t number;
-        /* The results until stash_latest() stores them. Only the last item can have such results;
-         * in all other items, these pointers are NULL. */
+        /* The results that stash_latest() has not stored yet. Only the last item can have such
+         * results. In all other items, these pointers are NULL. */
         fsdp_tensor *latest[FSDP_MAX_RECALLED];
         /* The stored results; NULL if backward does not need them. */
         fsdp_stashed *results[FSDP_MAX_RECALLED];
     } * items;
-    /* `next` is the index of the item that the second run uses next. */
+    /* next: index of the first item that the second run has not used yet. */
     size_t n, cap, next;
-    /* products: number of products so far in the first run. products_again: the same for the second
-     * run. */
+    /* products: number of products that the first run has computed so far. products_again: number
+     * of products that the second run has reached so far. */
     uint64_t products, products_again;
 } fsdp_kept;
 
@@ -86,11 +86,12 @@ static bool is_kept(const fsdp_op *op, uint64_t *products)
     return op->kind != FSDP_OP_MATMUL || (*products)++ % 2 == 0;
 }
 
-/* Store the results in `latest` of the last item. An item's results are stored when the results of
- * another operation are kept, or when the first run has ended. They are not stored earlier, because
- * backward may not need the results of the last item, and this is known only at the end of the
- * first run. If backward does not need them, stash_last() drops them before it calls this function,
- * so they are never written to the file. */
+/* Store the results in `latest` of the last item. The results of an item are not stored at once.
+ * They are stored when the results of another operation are kept or, if there is no such operation,
+ * when the first run has ended. The reason for the delay is that backward may not need the results
+ * of the last item, and only the end of the first run shows whether it does. If it does not,
+ * stash_last() drops the results before it calls this function, so they are never written to the
+ * file. */
 static void stash_latest(fsdp_scope *s, fsdp_kept *kept)
 {
     struct kept_result *item = kept->n ? &kept->items[kept->n - 1] : NULL;
@@ -120,9 +121,9 @@ void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *o
         item->latest[i] = fsdp_tensor_retain(out[i]);
 }
 
-/* Create another tensor over t's memory, for the second run. The second run records nodes, and so
- * sets the node, generation and output of its tensors. In `t`, these three fields must keep their
- * values, so the second run needs another tensor. */
+/* Create a second tensor over t's memory, for use in the second run. The second run records nodes,
+ * and recording sets the fields `node`, `generation` and `output` of a tensor. These three fields
+ * of `t` itself must keep their values. */
 static fsdp_tensor *new_alias(fsdp_scope *s, fsdp_tensor *t)
 {
     fsdp_tensor *alias = NULL;
@@ -156,9 +157,10 @@ bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, i
 
 /* --- the second run --- */
 
-/* The target() of a leaf of the inner tape. For each input that needs a gradient, the second run
- * creates a leaf and a node of source_op. The node reads the leaf, and the part reads the output of
- * the node. The output has the same memory as the leaf, so nothing is copied. */
+/* The target() of a leaf of the inner tape. The second run creates such a leaf for each input that
+ * needs a gradient. It also records a node of source_op, whose input is the leaf. The part reads
+ * the output of this node in place of the input. The output has the same memory as the leaf, so
+ * nothing is copied. */
 static fsdp_status input_target(fsdp_grad_sink *self, fsdp_tensor *leaf, fsdp_tensor **dst,
                                 float *beta)
 {
@@ -187,8 +189,8 @@ static const fsdp_op source_op = {.name = "checkpoint input", .backward = source
 
 /* An input of the part in the second run. */
 typedef struct inner_input {
-    /* The leaf of the inner tape in which the gradient is summed. NULL if no gradient is needed, or
-     * if an equal earlier input has the leaf. */
+    /* The leaf of the inner tape in which the gradient of the input is summed. NULL if the input
+     * needs no gradient, or if an earlier input is the same tensor and already has the leaf. */
     fsdp_tensor *leaf;
     fsdp_tensor *read; /* the tensor that is passed to the part in place of the input */
 } inner_input;
@@ -244,8 +246,9 @@ static void add_root(root_list *list, const fsdp_tape *tape, fsdp_tensor *root, 
     list->grads[list->n++] = grad;
 }
 
-/* Backward does not need the values of the part's results. Replace a result by a tensor without
- * memory that has the same place on the tape. A result that is one of the inputs stays. */
+/* Backward does not need the values of the part's results. So replace a result by a tensor that has
+ * the same place on the tape but no memory. A result that is one of the part's inputs is not
+ * replaced. */
 static void drop_values(fsdp_scope *s, const fsdp_args *in, fsdp_tensor **result)
 {
     fsdp_tensor *t = *result, *without = NULL;
@@ -277,9 +280,9 @@ static int same_input(const fsdp_node *n, int i)
 }
 
 /* Run the part again, and then the backward of the inner tape. The roots of this backward are the
- * part's results. Each input that operations after the part have also read is a root, too.
- * so_far[i] is the sum of the gradients that these later operations have given input i. The part
- * adds its own gradient of input i to this sum. */
+ * part's results, and also each input that operations after the part have read. These operations
+ * have already given input i gradients, and so_far[i] is the sum of these. The part adds its own
+ * gradient of input i to this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)
@@ -434,9 +437,9 @@ void fsdp_checkpoint(fsdp_scope *s, const fsdp_checkpoint_options *options, fsdp
     static const fsdp_checkpoint_options defaults = {0};
     if (!s->run->tape) {
         /* There is no tape, so this call is not checkpointed now. But if operations are being
-         * counted, this call is in the first run of an enclosing part. The call will then be
-         * checkpointed in the second run of the enclosing part. Therefore, the second run of the
-         * enclosing part must not stop early. */
+         * counted, this call is inside the first run of an enclosing part. In the second run of the
+         * enclosing part, this call will be checkpointed. Therefore, that second run must not stop
+         * early. */
         if (s->run->counting)
             s->run->counting->is_off = true;
         run(s, self, in, out);

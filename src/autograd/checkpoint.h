@@ -62,14 +62,15 @@ enum {
  * return false; the caller then computes the results. The scope fails if the two runs do not
  * match. */
 bool fsdp_selective_reuse(fsdp_scope *s, const fsdp_op *op, fsdp_tensor **out, int n);
-/* Keep the results `out` [n] of `op` if this is the first run of a part. Only every second product
- * is kept. The elements of the results must not change afterwards. No effect in other runs. */
+/* Keep the results `out` [n] of `op` if this is the first run of a part. If `op` is a product, its
+ * results are kept only if it is the first, third, fifth, ... product of the part. The elements of
+ * kept results must not change afterwards. In other runs, this function has no effect. */
 void fsdp_selective_save(fsdp_scope *s, const fsdp_op *op, fsdp_tensor *const *out, int n);
 
-/* Run the backward of an inner tape as a part of the backward of `outer`. This differs from
- * fsdp_backward() in two ways. First, end_backward of the inner tape's hooks is called at the end
- * of the backward of `outer`. Second, n may be 0. If `outer` is NULL, there is no difference from
- * fsdp_backward(). */
+/* Run the backward of an inner tape as a part of the backward of `outer`. It differs in two ways
+ * from fsdp_backward(). First, end_backward() of the inner tape's hooks is not called when this
+ * function ends, but when the backward of `outer` ends. Second, n may be 0. If `outer` is NULL,
+ * this function is the same as fsdp_backward(). */
 FSDP_MUST_CHECK fsdp_status fsdp_backward_inside(fsdp_tape *tape, fsdp_tensor *const *roots,
                                                  fsdp_tensor *const *grads, int n,
                                                  fsdp_tape *outer);

@@ -32,14 +32,14 @@ void fsdp_derived_destroy(fsdp_derived *derived);
 /* Keep the result for its readers, so that it is not recomputed. Call this directly after
  * fsdp_derived_create(). */
 void fsdp_derived_hold(fsdp_derived *derived);
-/* Declare that no further node will save the result. If no node has saved it, drop the result that
- * fsdp_derived_hold() keeps. Accepts NULL. */
+/* Call this when no further node will save the result. If no node has saved the result, the
+ * reference that fsdp_derived_hold() has taken is dropped. Accepts NULL. */
 void fsdp_derived_release(fsdp_derived *derived);
 /* Call this when a node saves the result. */
 void fsdp_derived_begin_read(fsdp_derived *derived);
-/* Call this when a node that has saved the result has read it for the last time, or is cleared
- * without having read it. Accepts NULL, because the node that made the result may have been cleared
- * before. */
+/* Call this when a node that has saved the result has read it for the last time, or when such a
+ * node is cleared without having read the result. Accepts NULL, because the node that made the
+ * result may have been cleared before. */
 void fsdp_derived_end_read(fsdp_derived *derived);
 /* Return true if a node has saved the result and will still read it. Accepts NULL. */
 bool fsdp_derived_is_wanted(const fsdp_derived *derived);

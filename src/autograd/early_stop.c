@@ -53,9 +53,9 @@ static uint32_t maker_of(const fsdp_early_stop *stop, const fsdp_tensor *t)
     if (t->node && t->generation == stop->mark)
         return t->node;
     const bool was_there = t->sink || is_among(t, stop->inputs->t, stop->inputs->n);
-    /* `t` has no mark. Either `t` existed before the part ran, or it was made by an operation that
-     * is not counted. In the second case, treat `t` as a result of the operation that was counted
-     * last. */
+    /* `t` has no mark. Either `t` existed before the part ran, or an operation that is not counted
+     * made `t`. In the second case, the maker is unknown, so the number of the operation that was
+     * counted last is returned instead. */
     return was_there ? 0 : stop->n;
 }
 
@@ -70,9 +70,9 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* The inputs that an operation saves may depend on which of its inputs need gradients. In the
-     * first run, it is not known which inputs need gradients. So if the operation saves anything,
-     * all of its inputs count as needed. */
+    /* Which of its inputs an operation saves may depend on which of them need gradients, and the
+     * first run does not know the latter. So if the operation saves anything, assume that backward
+     * needs all of its inputs. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

@@ -33,8 +33,9 @@ typedef struct fsdp_early_stop {
     bool result_is_needed;
 } fsdp_early_stop;
 
-/* Call begin_first before and end_first after the first run of the part, and the other two before
- * and after its second run. Operations in between are counted. */
+/* Call begin_first() before the first run of the part, and end_first() after it. Call the other two
+ * functions before and after the second run. Operations between such a pair of calls are
+ * counted. */
 void fsdp_early_stop_begin_first(fsdp_early_stop *stop, fsdp_run *run, uint64_t mark,
                                  const fsdp_args *inputs);
 void fsdp_early_stop_end_first(fsdp_run *run);
@@ -43,10 +44,10 @@ void fsdp_early_stop_end_second(fsdp_run *run);
 /* Count an operation, even if it has not computed values. Called by fsdp_record(), and by code in
  * which two operations share a node. */
 void fsdp_early_stop_count(fsdp_scope *s, const fsdp_record_args *args);
-/* Return true if the operation that was counted last is operation `needed`, the last operation
- * whose values backward reads. If this is true, the caller keeps the result of the operation
- * instead of recomputing the result in backward. Backward begins with the last operations, so it
- * needs the result again almost at once. */
+/* Return true if the operation that was counted last is operation `needed`, the last one whose
+ * values backward reads. Backward begins with the last operations, so it needs the result of this
+ * operation almost at once. So if this function returns true, the caller keeps the result and does
+ * not let backward recompute it. */
 bool fsdp_early_stop_is_reached(const fsdp_run *run);
 /* Return true if the next operation is the last one that the second run computes, and if backward
  * does not read the result of that operation. The operation then need not compute its result. */

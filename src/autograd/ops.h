@@ -9,18 +9,18 @@
 #pragma once
 #include "src/autograd/autograd.h"
 
-/* Check `t` [n] as fsdp_check_inputs() does. Check also that all have the same dtype, and that
- * kernels compute in this dtype (float32, bfloat16 or float16). names[i] is the name of t[i] in
- * messages. */
+/* Check the tensors `t` [n] as fsdp_check_inputs() does. Also check that all of them have the same
+ * dtype, and that kernels compute in this dtype (float32, bfloat16 or float16). names[i] is the
+ * name of t[i] in error messages. */
 bool fsdp_check_floats(fsdp_scope *s, const char *op, fsdp_tensor *const *t,
                        const char *const *names, int n);
 /* Check that the kernels compute in `t`'s dtype; if not, return false and fail the scope. */
 bool fsdp_check_float(fsdp_scope *s, const char *op, const fsdp_tensor *t, const char *name);
 /* Return true if kernels compute in this dtype: float32, bfloat16 or float16. */
 bool fsdp_is_computed_in(fsdp_dtype dtype);
-/* Promote x as PyTorch does: if x and `other` have different dtypes, convert x to float32. Return x
- * itself if their dtypes are equal. Also return x itself if one of the two dtypes is one in which
- * kernels do not compute; the caller's own check then reports an error. Return NULL if the scope
+/* Promote x as PyTorch does: if the dtypes of x and `other` differ, convert x to float32. Return x
+ * itself if the two dtypes are equal. Also return x itself if kernels do not compute in one of the
+ * two dtypes. In this case, the caller's own check reports an error. Return NULL if the scope
  * fails. Release the result with fsdp_drop_promoted(). */
 fsdp_tensor *fsdp_promote(fsdp_scope *s, fsdp_tensor *x, const fsdp_tensor *other);
 void fsdp_drop_promoted(fsdp_scope *s, fsdp_tensor *promoted, const fsdp_tensor *x);
@@ -56,11 +56,11 @@ fsdp_grad_destination fsdp_input_grad_destination(fsdp_scope *s, const fsdp_node
  * grad_in[i]. Otherwise return NULL. */
 fsdp_tensor *fsdp_input_grad_like(fsdp_scope *s, const fsdp_node *n, int i, const fsdp_tensor *t,
                                   fsdp_tensor **grad_in);
-/* Like fsdp_input_grad_like(), but for kernels that work element by element and can overwrite `t`.
- * `t` is the gradient of an output, or input i as this node saved it. If nothing else refers to
- * `t`, the result is `t` itself; otherwise, it is a new tensor. For example, something else refers
- * to `t` if `add` has passed the same gradient on to both of its inputs, if `t` is the gradient of
- * a root and belongs to the caller, or if `t` is a leaf. */
+/* Like fsdp_input_grad_like(), but return `t` itself if nothing else refers to it. So a kernel that
+ * works element by element can overwrite `t`. `t` is the gradient of an output, or input i as this
+ * node saved it. If something else refers to `t`, return a new tensor. This is so, for example, if
+ * `add` has passed `t` on to both of its inputs, if `t` is the gradient of a root and belongs to
+ * the caller, or if `t` is a leaf. */
 fsdp_tensor *fsdp_input_grad_in_place(fsdp_scope *s, const fsdp_node *n, int i, fsdp_tensor *t,
                                       fsdp_tensor **grad_in);
 static inline bool fsdp_node_needs(const fsdp_node *n, int i)
@@ -68,8 +68,8 @@ static inline bool fsdp_node_needs(const fsdp_node *n, int i)
     return n->need >> i & 1;
 }
 
-/* Return true if an operation may overwrite x's memory. This is false if x is a leaf or a derived
- * result, or if a view, a node or another holder uses the memory. */
+/* Return true if an operation may overwrite x's memory. Return false if x is a leaf or a derived
+ * result. Also return false if anything else uses the memory, such as a view or a node. */
 bool fsdp_is_sole_user(const fsdp_tensor *x);
 /* Create another tensor over x's memory, owned by s. */
 fsdp_tensor *fsdp_tensor_alias(fsdp_scope *s, fsdp_tensor *x);

@@ -150,9 +150,9 @@ static const fsdp_op conv1d_op = ACTIVATED("activated_conv1d");
 /* --- forward --- */
 
 /* Return the number of parts into which the rows of the activation are split. Both runs of a
- * checkpointed part of the model use the same number. The lengths of any two parts differ by at
- * most one row. So no part is much shorter than the others. This matters because a product of only
- * a few rows might add its terms in a different order. */
+ * checkpointed part of the model get the same number. The numbers of rows of any two parts differ
+ * by at most one, so no part has only a few rows while others have many. This matters because a
+ * product of only a few rows might add its terms in a different order. */
 static int64_t parts_of_rows(const activated_options *o)
 {
     const fsdp_linear_shape *shape = &o->shape;
@@ -257,9 +257,9 @@ fsdp_tensor *fsdp_activated_linear(fsdp_scope *s, fsdp_activation a, fsdp_tensor
 
 /* --- relu and dropout, in place --- */
 
-/* relu_dropout() counts as an operation (Note [Early stop] in early_stop.h), because backward reads
- * its result. But relu_dropout() records no node. The node of the linear operation also computes
- * the gradients of relu and dropout. */
+/* relu_dropout() records no node. The node of the linear operation also computes the gradients of
+ * relu and dropout. But relu_dropout() is counted as an operation (Note [Early stop] in
+ * early_stop.h), because backward reads its result. */
 static const fsdp_op relu_op = {.name = "relu_dropout"};
 
 static fsdp_tensor *relu_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
@@ -300,8 +300,9 @@ fsdp_tensor *fsdp_relu_dropout_linear_(fsdp_scope *s, fsdp_tensor *x, float p, f
         !fsdp_check_probability(s, linear_op.name, p))
         return NULL;
     if (fsdp_grad_is_leaf(s, x)) {
-        /* Usually, the node of the linear operation passes the gradient of x to the node that made
-         * x. A leaf has no such node, so record a node for relu and dropout. */
+        /* Usually, no node is recorded for relu and dropout: the node of the linear operation also
+         * computes their gradient, and passes it to the node that made x. But if x is a leaf, no
+         * node made it. So record a node for relu and dropout in this case. */
         in[IN_X] = fsdp_relu_dropout_(s, x, p);
         o.factor = 1.0f;
     } else {

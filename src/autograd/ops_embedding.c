@@ -10,8 +10,8 @@ typedef struct embedding_options {
     int32_t padding_idx;
 } embedding_options;
 
-/* If the leaf's sink has a table for the gradients of single rows, add the gradient to it. Return
- * false if there is no such table. */
+/* Try to add the gradient row by row: if the leaf's sink provides a table for the gradients of
+ * single rows, add the gradient to this table. Return false if there is no such table. */
 static bool add_to_rows(fsdp_scope *s, const fsdp_node *n, const fsdp_tensor *grad_out)
 {
     const embedding_options *o = (const embedding_options *)n->options;

@@ -51,8 +51,9 @@ static void linear_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *cons
                                    fsdp_tensor_ptr(grad_in[IN_X]));
 }
 
-/* x is released between backward_first, which computes dw, and backward, which computes dx. So dx,
- * which has the same size, can use x's memory. */
+/* The backward of these operations has two steps. backward_first computes dw, and then x is
+ * released. backward computes dx, which has the same size as x, so dx can use the memory that x
+ * had. */
 #define LINEAR(its_name)                                                                           \
     {                                                                                              \
         .name = (its_name), .kind = FSDP_OP_MATMUL, .backward_first = parameters_backward,         \

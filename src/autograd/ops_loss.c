@@ -21,10 +21,11 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* The largest number of rows of a chunk is the number of rows whose logits fit in CHUNK_BYTES,
-     * but at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With fewer than 192 rows, most of the
-     * time would be spent reading w for each chunk. 512 rows would be 1 % faster, but the logits
-     * would then be the largest part of a checkpointed model's activations. */
+    /* A chunk has at most as many rows as have logits that fit in CHUNK_BYTES. This maximum is
+     * itself limited to at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With chunks of fewer than
+     * 192 rows, most of the time would be spent reading w for each chunk. With chunks of 512 rows,
+     * the operation would be 1 % faster, but the logits would be the largest part of a checkpointed
+     * model's activations. */
     CHUNK_ROWS = 352,
     LEAST_CHUNK_ROWS = 192,
     CHUNK_BYTES = 24 << 20,
@@ -255,8 +256,8 @@ static int64_t chunk_rows(int64_t n, int64_t row_bytes)
     return (rows + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
 }
 
-/* Create a tensor for dw. Its dtype and shape are those that the default target uses. This allows
- * backward to make the tensor itself the gradient of the leaf. */
+/* Create a tensor for dw, with the dtype and shape that the default target uses. So backward need
+ * not copy dw: this tensor can itself become the gradient of the leaf. */
 static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
 {
     fsdp_tensor *dw = NULL;
@@ -267,8 +268,9 @@ static fsdp_tensor *new_leaf_gradient(fsdp_scope *s, const fsdp_tensor *w)
     return fsdp_scope_own(s, dw);
 }
 
-/* Set r->dw to the destination of w's gradient. If no row has a label, no product will write to the
- * destination. Then fill it with zeros here, unless it already has a gradient (beta is 1). */
+/* Set r->dw to the tensor to which the gradient of w is written. If no row has a label, no product
+ * will write to this tensor. In this case, fill it with zeros here, unless it already contains a
+ * gradient (beta is 1). */
 static void open_weight_gradient(loss_run *r)
 {
     fsdp_scope *s = r->s;
@@ -286,8 +288,8 @@ static void open_weight_gradient(loss_run *r)
                 fsdp_tensor_numel(r->dw));
 }
 
-/* Return true if nothing else refers to x or to its memory. If the caller does not need x any more
- * (in_place), dx may then overwrite x. */
+/* Return true if nothing else refers to x or to its memory. This is one of the two conditions for
+ * overwriting x with dx. The other is that the caller does not need x any more (in_place). */
 static bool can_share_memory(const fsdp_tensor *x)
 {
     return x->refs == 1 && x->storage->refs == 1 && !x->sink && !fsdp_derived_is_wanted(x->derived);
@@ -297,8 +299,8 @@ static fsdp_tensor *open_input_gradient(const loss_run *r)
 {
     const int64_t shape[] = {r->n, r->w->shape[1]};
     fsdp_tensor *dx = NULL;
-    /* If dx uses x's memory, the whole memory of x stays allocated until dx is freed. So let dx use
-     * x's memory only if dx needs more than half of it. */
+    /* If dx uses x's memory, all of that memory stays allocated until dx is freed, even if dx is
+     * smaller than x. So dx uses x's memory only if dx has more than half as many rows as x. */
     const bool is_most = 2 * r->n > r->x->shape[0];
     if (!r->in_place || !is_most || !can_share_memory(r->x))
         return fsdp_new(r->s, r->x->dtype, 2, shape);

@@ -197,9 +197,9 @@ static bool check_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w, fsdp
     return !bias || fsdp_check_same_shape(s, op, w, "w", bias, "bias");
 }
 
-/* Create the result. It gets no memory if this is the last operation that the second run of a
- * checkpointed part computes, and if backward reads only the moments. This happens in BERT, whose
- * blocks end with a norm. */
+/* Create the result. The result gets no memory if two conditions hold: the norm is the last
+ * operation that the second run of a checkpointed part computes, and backward reads only the
+ * moments. Both hold in BERT, because its blocks end with a norm. */
 static fsdp_tensor *new_result(fsdp_scope *s, const fsdp_tensor *x)
 {
     fsdp_tensor *y = NULL;

@@ -186,8 +186,8 @@ static const fsdp_op gelu_op = DERIVED_ACTIVATION("gelu");
 static const fsdp_op silu_op = DERIVED_ACTIVATION("silu");
 static const fsdp_op tanh_op = DERIVED_ACTIVATION("tanh");
 
-/* Compute out = a(x) and record it. `saved` is what backward reads, x or `out`. If it is `out`,
- * then `out` may use x's memory. */
+/* Compute out = a(x) and record a node for it. `saved` is the tensor that backward reads: either x
+ * or `out`. If `saved` is `out`, `out` may use x's memory. */
 static fsdp_tensor *activate(fsdp_scope *s, const fsdp_op *op, fsdp_activation a, fsdp_tensor *x,
                              fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -219,8 +219,9 @@ static fsdp_tensor *activation(fsdp_scope *s, const fsdp_op *op, fsdp_activation
     return activate(s, op, a, x, fsdp_new(s, x->dtype, x->ndim, x->shape), x);
 }
 
-/* Compute relu. The node saves relu(x) instead of x: relu'(relu(x)) equals relu'(x), and the
- * linear operation that follows keeps relu(x) anyway. */
+/* Compute relu. The node saves the result relu(x) instead of x. The result is sufficient: the
+ * derivative of relu is the same at relu(x) as at x. And it costs no memory, because the linear
+ * operation that follows keeps relu(x) anyway. */
 static fsdp_tensor *relu(fsdp_scope *s, fsdp_tensor *x, bool in_place)
 {
     if (!check_input(s, &relu_op, x))
@@ -280,8 +281,8 @@ static void dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *con
 
 static const fsdp_op dropout_op = {.name = "dropout", .backward = dropout_backward};
 
-/* Compute out = dropout(from) and record a node of `op` with input x and result `out`. `out` may
- * use the memory of `from`. */
+/* Compute out = dropout(from), and record a node of `op` with input x and result `out`. `from` is
+ * x, or was computed from x. `out` may use the memory of `from`. */
 static fsdp_tensor *apply_dropout(fsdp_scope *s, const fsdp_op *op, float p, fsdp_tensor *x,
                                   const fsdp_tensor *from, fsdp_tensor *out, fsdp_tensor *saved)
 {
@@ -311,8 +312,9 @@ fsdp_tensor *fsdp_dropout(fsdp_scope *s, fsdp_tensor *x, float p)
     return apply_dropout(s, &dropout_op, p, x, x, fsdp_new(s, x->dtype, x->ndim, x->shape), NULL);
 }
 
-/* Where the result is not 0, both relu and dropout pass the gradient on. Where the result is 0, at
- * least one of them does not, so the gradient is 0. */
+/* Where the result is 0, relu or dropout (or both) has set it to 0, so the gradient is 0. Where the
+ * result is not 0, the gradient passes through relu unchanged, and dropout multiplies it by a
+ * factor. */
 static void relu_dropout_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tensor *const *grad_out,
                                   fsdp_tensor **grad_in)
 {

@@ -90,8 +90,8 @@ static void position_bias_backward(fsdp_scope *s, const fsdp_node *n, fsdp_tenso
     if (k && fsdp_scope_check(s, fsdp_tensor_host(grad_out[0], &from)) &&
         fsdp_scope_check(s, fsdp_tensor_host(sum, &to)))
         scatter_gradient(o, from, to);
-    /* If the weight is a leaf, the caller converts this sum to the dtype of the leaf's target and
-     * adds it there. */
+    /* The gradient is returned as float32. If the weight is a leaf, this is enough: the caller
+     * converts the gradient to the dtype of the leaf's target and adds it there. */
     grad_in[0] = sum;
     if (n->in[0].leaf || o->dtype == FSDP_DTYPE_F32)
         return;

@@ -37,7 +37,8 @@ struct fsdp_activation_offload {
     fsdp_file_stage *file;
     size_t min_bytes;
     uint64_t calls; /* number of calls begun so far */
-    /* In the order of their positions in the file; NULL in place of dropped items. */
+    /* The stored items, in the order of their positions in the file. A dropped item leaves a
+     * NULL. */
     fsdp_stashed **items;
     size_t n_items, cap_items;
     int64_t peak_bytes;

@@ -15,15 +15,15 @@
 
 #include "src/tensor/tensor.h"
 
-/* Begin a call, and set *number to its number, which the caller passes to fsdp_stash_put(). If
- * offload is NULL, set *number to 0. Release the memory of the tensors that were stored before the
- * previous call began. Returns FSDP_ERR_IO if one of these tensors could not be written to the
- * file. */
+/* Begin a call, and set *number to the number of this call. The caller passes *number to
+ * fsdp_stash_put(). If offload is NULL, only set *number to 0. Otherwise, also release the memory
+ * of the tensors that were stored before the previous call began. Return FSDP_ERR_IO if one of
+ * these tensors could not be written to the file. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_begin_call(fsdp_activation_offload *offload,
                                                     uint64_t *number);
-/* Call this when call `number` runs again in backward. It starts to read from the file the tensors
- * of the call before call `number`, because backward needs them next. No effect if offload is
- * NULL. */
+/* Call this when call `number` runs again in backward. It starts reading, from the file, the
+ * tensors of the call that came before call `number` in forward, because backward needs those next.
+ * No effect if offload is NULL. */
 FSDP_MUST_CHECK fsdp_status fsdp_offload_read_ahead(fsdp_activation_offload *offload,
                                                     uint64_t number);
 

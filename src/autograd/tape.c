@@ -166,8 +166,9 @@ static void record_read(const fsdp_record_args *args, fsdp_grad_sink *sink)
     }
 }
 
-/* Record that a new node reads `leaf`. In the second run of a checkpointed part, do not call
- * record_read() for leaves in expected_leaves, because the first run has already done this. */
+/* Record that a new node reads `leaf`. In the second run of a checkpointed part, the first run has
+ * already called record_read() for the leaves in expected_leaves. So do not call it again for
+ * these. */
 static void record_use(const fsdp_scope *s, const fsdp_record_args *args, fsdp_tensor *leaf)
 {
     leaf->sink->n_readers++;
@@ -210,11 +211,12 @@ static void fill_node(const fsdp_scope *s, fsdp_node *n, const fsdp_record_args 
         memcpy(n->options, args->options, args->options_bytes);
 }
 
-/* While the tape is hidden, an operation records no node, because the second run will record it.
- * Instead, add the leaves that the operation reads to hidden_leaves. Also call record_read() for
- * each of these leaves, except for those in expected_leaves. If expected_leaves is not empty, this
- * first run is inside the second run of an enclosing part. The first run of the enclosing part has
- * already called record_read() for the leaves in expected_leaves. */
+/* Called for an operation while the tape is hidden. The operation records no node now, because the
+ * second run will record one. Instead, add the leaves that the operation reads to hidden_leaves.
+ * Also call record_read() for each of these leaves that is not in expected_leaves. If
+ * expected_leaves is not empty, this first run is inside the second run of an enclosing part. The
+ * first run of the enclosing part has then already called record_read() for the leaves in
+ * expected_leaves. */
 static void record_hidden_uses(fsdp_scope *s, const fsdp_record_args *args)
 {
     for (int i = 0; i < args->n_in && s->run->hidden_leaves && fsdp_scope_ok(s); i++)

@@ -10,8 +10,8 @@
 #pragma once
 #include <stdbool.h>
 
-/* After this call, the n-th allocation of the calling thread fails (n = 1: the next one). With n =
- * 0, no allocation fails. */
+/* Let the n-th allocation that the calling thread makes after this call fail. n = 1 is the next
+ * allocation. With n = 0, no allocation fails. */
 void fsdp_alloc_fail_at(long n);
 
 /* Count an allocation of the calling thread, and return true if it must fail. alloc.c calls this

@@ -64,9 +64,10 @@ static bool contains_path(const char *path, const char *inner)
     return yes;
 }
 
-/* Return an error if `path` contains the working directory or the home directory. Replacing the
- * working directory would leave the caller in a removed directory. Replacing the home directory
- * must be a mistake, and it would take a hard link for every file of the user. */
+/* Return an error if `path` is the working directory or the home directory, or contains one of
+ * them. If the working directory were replaced, the caller would be left in a removed directory. If
+ * the home directory were replaced, every file of the user would need a hard link; such a call must
+ * be a mistake. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");
@@ -360,9 +361,9 @@ static fsdp_status keep_tree(const keeping *k, const char *from, const char *to)
 
 static fsdp_status keep_entries(const keeping *k, const char *folder);
 
-/* An entry of a folder of the old directory. The folder is kept entry by entry, not as a whole,
- * because the folder is stale or exists in the new directory, too. is_stale() has been called for
- * the entry. */
+/* An entry of a folder of the old directory. The folder itself is not kept as a whole, but entry by
+ * entry. The reason is that the folder is stale, or that the new directory has a folder of this
+ * name, too. is_stale() has already been called for the entry. */
 typedef struct entry {
     /* path relative to the directory, the same in the old and the new one */
     char *name;
@@ -397,9 +398,9 @@ static fsdp_status keep_entry(const keeping *k, const entry *e)
     return status;
 }
 
-/* Call is_stale() for all entries of the folder. Only after this may an entry of the folder be
- * kept: is_stale() looks for entries in the new directory, and would mistake a kept entry for a new
- * one. */
+/* Call is_stale() for all entries of the folder. No entry of the folder may be kept before that.
+ * Otherwise is_stale(), which looks for entries in the new directory, would mistake a kept entry
+ * for one that was newly written. */
 static fsdp_status list_entries(const keeping *k, const char *folder, char *const *names,
                                 entry *entries, size_t n)
 {
@@ -440,8 +441,9 @@ static fsdp_status keep_entries(const keeping *k, const char *folder)
     return status;
 }
 
-/* Keep in the new directory `fresh` all entries of the old directory `old` that are not stale. A
- * file that is already in `fresh` is skipped: either it is new, or an earlier call has kept it. */
+/* Keep the entries of the old directory `old` that are not stale: link or copy them into the new
+ * directory `fresh`. A file whose name already exists in `fresh` is skipped. Either that file is
+ * new, or an earlier call has kept it. */
 static fsdp_status keep_others(const fsdp_atomic_directory *d, const char *old, const char *fresh)
 {
     struct stat st;
@@ -483,9 +485,9 @@ static bool exchange_names(const fsdp_atomic_directory *d)
     return renameat2(AT_FDCWD, d->temporary, AT_FDCWD, d->path, RENAME_EXCHANGE) == 0;
 }
 
-/* After exchange_names(), the old directory has the name `temporary`. Rename it to `aside`.
- * Otherwise discard() would remove it, together with files that other programs may just have
- * created in it. */
+/* After exchange_names(), the old directory has the name `temporary`, so discard() would remove it,
+ * together with files that other programs may just have created in it. To prevent this, rename the
+ * old directory to `aside`. */
 static fsdp_status move_old_aside(const fsdp_atomic_directory *d)
 {
     if (!fsdp_io_should_fail(FSDP_IO_RENAME) && rename(d->temporary, d->aside) == 0)
@@ -553,9 +555,10 @@ void fsdp_atomic_directory_discard(fsdp_atomic_directory *directory)
 {
     if (!directory)
         return;
-    /* The caller may be about to return an earlier error, whose message the removal may overwrite.
-     * So save the message before the removal and restore it afterwards. Only the message matters
-     * here. The status that is saved with it may be any status other than FSDP_OK. */
+    /* The removal may set another error message. The caller may be about to return an earlier
+     * error, and must not lose its message. So save this thread's message before the removal, and
+     * restore it afterwards. The status that is saved with the message does not matter, but it must
+     * not be FSDP_OK. */
     fsdp_saved_error error;
     fsdp_error_save(FSDP_ERR_IO, &error);
     remove_if_possible(directory->temporary);

@@ -75,9 +75,10 @@ static void remove_unless_held(int folder, const char *name)
         close(fd);
 }
 
-/* Remove the temporary files of `path` whose writers have ended. A file with the pid of this
- * process in its name may also be such a file: processes in containers often have the same pids, so
- * its writer may have been another process. A file that cannot be removed remains. */
+/* Remove the temporary files of `path` whose writers have ended. The pid in a file's name does not
+ * identify the writer, because processes in different containers often have the same pid. So even a
+ * file with the pid of this process in its name may have had another writer, which has ended. A
+ * file that cannot be removed remains. */
 static fsdp_status sweep_left_files(const char *path)
 {
     const char *base = fsdp_path_name(path);
@@ -248,10 +249,10 @@ static fsdp_status write_data(fsdp_atomic_file *file, int64_t at, const void *da
     return write_all(file, at, data, bytes);
 }
 
-/* Start writing to the disk what the last append has completed. The file consists of blocks of
- * SYNC_BYTES. The append has just written a piece that begins at offset `before`. If a block is now
- * complete, the kernel begins to write the block to the disk. This leaves little work for the final
- * sync. Errors are ignored, because the final sync reports them. */
+/* Let the kernel begin to write full blocks to the disk, so that the final sync has little left to
+ * do. The file consists of blocks of SYNC_BYTES. The append has just written a piece that begins at
+ * offset `before`. If this piece completes a block, the kernel begins to write this block. Errors
+ * are ignored here, because the final sync reports them. */
 static void begin_to_sync(const fsdp_atomic_file *file, uint64_t before)
 {
     const uint64_t begin = before / SYNC_BYTES * SYNC_BYTES,

@@ -55,7 +55,8 @@ FOLDING static __m128i load(const unsigned char *p)
 FOLDING static uint32_t reduce(__m128i x)
 {
     const __m128i k5 = _mm_set_epi64x(0, 0x0163cd6124), low = _mm_setr_epi32(~0, 0, ~0, 0);
-    /* The polynomial, and the constant of the Barrett reduction. */
+    /* The two constants of the Barrett reduction: the polynomial of CRC-32, and the polynomial by
+     * which the reduction estimates the quotient. */
     const __m128i poly = _mm_set_epi64x(0x01f7011641, 0x01db710641);
     const __m128i k4 = _mm_set_epi64x(0x00ccaa009e, 0);
     x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, k4, 0x10));

@@ -11,11 +11,11 @@ enum {
     TAR_MAGIC_AT = 257,
     SHOWN_TEXT = 60,
     SHOWN_ZEROS = 64, /* no valid file begins with this many zero bytes */
-    /* For FSDP_WANTED_NUMBERS: a magic of fewer bytes is ignored, because numbers may contain it by
-     * chance. */
+    /* Used if numbers are expected (FSDP_WANTED_NUMBERS). A magic of fewer bytes than this is
+     * ignored, because numbers may contain the magic by chance. */
     CERTAIN_MAGIC = 4,
-    /* For FSDP_WANTED_NUMBERS: a text of fewer characters is ignored, because numbers may look like
-     * it by chance. */
+    /* Used if numbers are expected (FSDP_WANTED_NUMBERS). A text of fewer characters than this is
+     * ignored, because numbers may look like text by chance. */
     CERTAIN_TEXT = 32,
     MAX_LINK_BYTES = 4096,
     TABLE_FOOTER_BYTES = 48 /* footer size of an SSTable, as in TensorFlow's checkpoints */

@@ -35,10 +35,9 @@ bool fsdp_directory_has_file(const char *dir, const char *name);
  * FSDP_ERR_INVALID for a pipe or a device, and FSDP_ERR_IO if the path cannot be examined, for
  * example because of a cycle of links. */
 FSDP_MUST_CHECK fsdp_status fsdp_path_check(const char *path);
-/* Return true if `path` is a regular file that occupies less than half of its size on the disk.
- * Either the file has holes, which read as zeros, or the file system compresses the file. In both
- * cases, a copy of the file may have holes where the file has blocks of zeros, without a change of
- * the contents. */
+/* Return true if `path` is a regular file that occupies less disk space than half of its size. Such
+ * a file has holes, which read as zeros, or the file system compresses it. In both cases, a copy of
+ * the file may have holes where the file has blocks of zeros: the contents are the same. */
 bool fsdp_path_is_sparse(const char *path);
 /* Create a directory and its missing parents (mkdir -p). */
 FSDP_MUST_CHECK fsdp_status fsdp_directory_make(const char *path);
@@ -112,8 +111,9 @@ typedef struct fsdp_atomic_directory fsdp_atomic_directory;
 
 typedef enum fsdp_existing {
     FSDP_EXISTING_REFUSE, /* begin() fails unless the directory is missing or empty */
-    /* A new file replaces an old file of the same name. All other old files are kept, except those
-     * that the function given to fsdp_atomic_directory_drop() selects. */
+    /* The old directory may have contents. A new file replaces an old file of the same name. All
+     * other old files are kept, unless the function given to fsdp_atomic_directory_drop() says that
+     * they are stale. */
     FSDP_EXISTING_UPDATE,
 } fsdp_existing;
 

@@ -346,8 +346,9 @@ bool fsdp_json_has(fsdp_json_node node, const char *key)
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* Append the path from `from` to `container`, such as "a.b[2]", to `t`. Return false if `container`
- * is not in `from`. Nodes do not store their paths, so an error message needs this search. The
- * result is unique, because a container occurs only once in a document. */
+ * is not in `from`. Error messages use this function. It has to search, because nodes do not store
+ * their paths. The search has at most one result, because a container occurs only once in a
+ * document. */
 static bool put_path_to(fsdp_text *t, json_t *from, const json_t *container)
 {
     if (from == container)

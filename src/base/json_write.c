@@ -25,8 +25,9 @@ static json_t *make_string(fsdp_json *doc, const char *value)
     if (made)
         return made;
     json_t *empty = json_string("");
-    /* json_string() fails if `value` is not UTF-8 or if memory has run out. If `empty` could be
-     * created, memory has not run out, so `value` is not UTF-8. */
+    /* json_string() has failed for one of two reasons: `value` is not UTF-8, or memory has run out.
+     * If even `empty` could not be created, memory has run out. Otherwise, assume that `value` is
+     * not UTF-8. */
     record_failure(doc, empty ? FSDP_ERR_INVALID : FSDP_ERR_NOMEM);
     return empty;
 }
@@ -43,8 +44,9 @@ static void set_value(fsdp_json_node object, const char *key, json_t *value)
     FSDP_ASSERT(json_is_object(object.value));
     if (value && json_object_set_new(object.value, key, value) == 0)
         return;
-    /* If the key is not UTF-8, make_string() records FSDP_ERR_INVALID. The call after it then has
-     * no effect, because only the first failure is recorded. */
+    /* Find out why setting the key failed. If the key is not UTF-8, make_string() records
+     * FSDP_ERR_INVALID. record_failure() then changes nothing, because a document keeps only its
+     * first failure. */
     json_decref(make_string(object.doc, key));
     record_failure(object.doc, FSDP_ERR_NOMEM);
 }
@@ -213,9 +215,9 @@ static void put_break(printer *p, int depth)
         put_bytes(p, "  ", 2);
 }
 
-/* Print what comes before entry `i` of a container. This is a comma, unless `i` is 0. If the style
- * is FSDP_JSON_PRETTY, a line break follows. Callers also use this function after the last entry:
- * they pass 0 for `i`, so only the line break is printed. */
+/* Print what comes before entry `i` of a container: a comma, unless `i` is 0, and then a line break
+ * if the style is FSDP_JSON_PRETTY. A caller also calls this function after the last entry, with 0
+ * for `i`, to print the line break alone. */
 static void put_separator(printer *p, size_t i, int depth)
 {
     if (i)

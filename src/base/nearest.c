@@ -105,7 +105,8 @@ int fsdp_nearest_name(const char *word, const char *const *names, size_t count)
         if (!begins && !same && (size_t)distance * 3 > longer * EDIT)
             continue;
         if (begins && distance > EDIT)
-            /* A word that is the beginning of a name costs no more than one wrong letter. */
+            /* `word` is the beginning of the name, so the letters that are missing count as one
+             * edit in all. */
             distance = EDIT;
         if (same && distance > CASE_EDIT)
             distance = CASE_EDIT;

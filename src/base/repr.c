@@ -34,10 +34,10 @@ static bool reads_back(double x, const char *digits, int exponent)
     return strtod(text, NULL) == x;
 }
 
-/* Add one unit to the last digit, and return the exponent of the result. This is needed for powers
- * of two: doubles are denser just below a power of two than just above it. So the nearest n-digit
- * decimal may be just below the power of two and read back as another double, while the next larger
- * decimal reads back correctly. */
+/* Add one unit to the last digit, and return the exponent of the result. This is needed if x is a
+ * power of two. The doubles just below x are closer together than those just above it. So the
+ * n-digit decimal that is nearest to x may be a little less than x, and read back as the double
+ * below x, while the next larger n-digit decimal reads back as x. */
 static int next_up(char *digits, int exponent)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

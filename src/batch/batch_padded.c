@@ -30,8 +30,8 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows of a batch, from which the padding has been removed. pack_row() sets them one after
- * another. All arrays of the rows are in one block, which has room for all columns of the padded
+/* The rows of a batch without their padding. pack_row() sets one row after another. All arrays of
+ * all rows are in one block of memory. The block is large enough for all columns of the padded
  * arrays. */
 typedef struct packing {
     const fsdp_padded *p;
@@ -48,10 +48,10 @@ static fsdp_status out_of_range(const char *what, int64_t id, int64_t column, in
                       column, id, limit ? limit : (int64_t)INT32_MAX + 1);
 }
 
-/* Convert columns [first, end) of `wide`, one row of a padded array, to int32. *out is set to the
- * result, or to NULL if `wide` is NULL. Values must be in [0, limit), or, if limit is 0, in
- * [0, INT32_MAX]. With `labels`, FSDP_IGNORE_INDEX is also allowed. `what` is the array's name for
- * messages. */
+/* Convert one row of a padded array to int32. `wide` is the row, and columns [first, end) of it are
+ * converted. *out is set to the result, or to NULL if `wide` is NULL. Values must be in [0, limit)
+ * or, if limit is 0, in [0, INT32_MAX]. If `labels` is true, the value FSDP_IGNORE_INDEX is also
+ * allowed. `what` is the name of the array in error messages. */
 static fsdp_status narrow_to_int32(packing *k, const char *what, const int64_t *wide, int64_t first,
                                    int64_t end, int64_t limit, bool labels, const int32_t **out)
 {

@@ -49,7 +49,7 @@ struct fsdp_parameter {
     /* The dtype of the values in the loaded file. A frozen parameter is stored in this dtype if
      * that saves memory. */
     fsdp_dtype loaded_dtype;
-    /* A load is about to write all values, so the old values need not be preserved. */
+    /* True if a load is about to write all values. The old values then need not be preserved. */
     bool values_are_due;
 };
 
@@ -95,11 +95,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_module_add_hooks(fsdp_module *m, fsdp_region_ho
 void fsdp_parameter_set_tensors(fsdp_parameter *p, fsdp_tensor *data, fsdp_tensor *local);
 /* Return the part of `p` that this rank has. */
 fsdp_shard fsdp_parameter_shard(const fsdp_parameter *p);
-/* A rank may keep a copy of parameters for operations to read (Note [Kept copies] in
- * src/fsdp/param_storage.h). Return the address of this rank's rows of p in this copy, and set
- * *dtype to the dtype of the copy. Return NULL if no copy is kept, or if this rank's rows are not
- * contiguous in the copy. Call this once per write of p->local, after the write has begun. The
- * caller must then write all these rows to the copy. */
+/* Return the address of this rank's rows of p in the copy that this rank keeps for operations to
+ * read (Note [Kept copies] in src/fsdp/param_storage.h), and set *dtype to the dtype of the copy.
+ * Return NULL if no copy is kept, or if this rank's rows are not contiguous in the copy. Call this
+ * once per write of p->local, after the write has begun. If the result is not NULL, the caller must
+ * write all these rows to the copy. */
 void *fsdp_parameter_own_rows_of_copy(const fsdp_parameter *p, fsdp_dtype *dtype);
 /* Apply the pending dtypes. A parameter has a pending dtype after it was frozen or unfrozen, or
  * when a load is about to begin. From this call on, the owner of the parameter stores the parameter
@@ -135,18 +135,18 @@ uint64_t fsdp_parameter_key(uint64_t seed, const char *name);
  * themselves, or if the model has only one layer. */
 
 /* Return true if the first of `layers`, a ModuleList, calls the embeddings. `embeddings` is the
- * module of the embeddings, or NULL if the model computes them without calling a module. In a model
- * with only one layer, the result is false. The reason is that the only layer is also the last
- * layer. A model may replace the forward of its last layer, but fsdp_module_call_embedding() always
- * calls the layer's own forward. */
+ * module of the embeddings, or NULL if the model computes them without calling a module. The result
+ * is false in a model with only one layer, which is both the first and the last layer. The reason
+ * is that a model may replace the forward of its last layer, and fsdp_module_call_embedding() would
+ * always call the layer's own forward. */
 bool fsdp_first_layer_embeds(const fsdp_module *layers, const fsdp_module *embeddings);
 /* Compute the embeddings [T, D] of the current forward's tokens with module `m`. */
 typedef fsdp_tensor *fsdp_embed_fn(fsdp_scope *s, const fsdp_module *m);
-/* Call the first layer of a model. Use this function instead of fsdp_module_call() if
- * fsdp_first_layer_embeds() is true. It does what fsdp_module_call() does with the layer's own
- * forward, with one difference: the layer's first input is not in.t[0] but the embeddings, which
- * embed(s, m) returns. The pre_forward hooks have not cast the embeddings, because the embeddings
- * did not exist when these hooks ran. So the embeddings are cast by the cast_inputs hooks of the
- * modules below m on the path to the layer, and of the layer itself. */
+/* Call the first layer of a model. If fsdp_first_layer_embeds() is true, this function must be used
+ * instead of fsdp_module_call(). The two functions differ in one way: the layer's first input is
+ * not in.t[0] but the embeddings, which embed(s, m) returns. The pre_forward hooks have not cast
+ * the embeddings, because the embeddings did not exist when these hooks ran. So the cast_inputs
+ * hooks cast them: those of the modules on the path from m down to the layer, except those of m
+ * itself. */
 fsdp_args fsdp_module_call_embedding(fsdp_scope *s, fsdp_module *layer, const fsdp_module *m,
                                      fsdp_embed_fn *embed, fsdp_args in);

@@ -44,8 +44,9 @@ struct fsdp_block {
         *free_next; /* neighbours in the side's free list, if the block is free */
 };
 
-/* A range of addresses. Only a part in its middle has memory; this part can grow at both ends.
- * Merging two neighbouring blocks keeps the left one, so `first` never changes. */
+/* A range of addresses. Only a part in the middle of the range has memory; this part can grow at
+ * both ends. When two neighbouring blocks are merged, the left block remains and the right one
+ * disappears. So merging never changes `first`. */
 typedef struct arena {
     char *base;
     size_t bytes;             /* size of the address range */
@@ -288,11 +289,11 @@ static size_t free_bytes(const fsdp_block *b)
 
 /* Add memory to the last arena, at its low or its high end. Return the free block at this end,
  * which then has at least `wanted` bytes. Usually, the end with the larger free block is chosen,
- * because less memory must be added there. But if the block is for a gradient (belongs_high), the
- * low end is chosen only if this saves at least half of `wanted`. The reason is that a gradient at
- * the low end separates the blocks on its two sides, so these cannot coalesce when they are freed.
- * If there are no addresses left at the chosen end, memory is added at the other end if possible,
- * or else to a new arena. */
+ * because less memory must be added there. The rule is different if the block is for a gradient
+ * (belongs_high). A gradient at the low end would prevent the free blocks on its two sides from
+ * coalescing. So the low end is then chosen only if this saves at least half of `wanted`. If there
+ * are no addresses left at the chosen end, memory is added at the other end. If there are none left
+ * there either, memory is added to a new arena. */
 static fsdp_status grow_arena(fsdp_allocator *a, side *s, size_t wanted, bool belongs_high,
                               fsdp_block **block)
 {

@@ -49,8 +49,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_allocator_alloc_lasting(fsdp_allocator *allocat
                                                          void **data);
 void fsdp_allocator_free(fsdp_allocator *allocator, fsdp_block *block);
 
-/* Count memory that the allocator has not allocated (shared buffers). `bytes` is negative when such
- * memory is freed. */
+/* Add `bytes` to the statistics of `tag`. Call this for memory that this allocator has not
+ * allocated itself (shared buffers). When such memory is freed, call this with a negative
+ * `bytes`. */
 void fsdp_allocator_account(fsdp_allocator *allocator, fsdp_tag tag, int64_t bytes);
 /* Set a limit: an allocation fails with FSDP_ERR_NOMEM if it would raise the allocated memory, all
  * tags together, above `bytes`. 0: no limit. */

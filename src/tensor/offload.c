@@ -211,10 +211,10 @@ static fsdp_status finish_io(offload_set *set)
     return status;
 }
 
-/* Start reading or (if `out`) writing all parts of the set. Kernels that were started earlier may
- * still write the data that is to be written, or may still use the memory into which the data is to
- * be read. So the first request waits for these kernels. Requests run in order, so the other
- * requests wait, too. */
+/* Start reading all parts of the set or, if `out` is true, writing them. Kernels that were started
+ * earlier may not have run yet. Such kernels may write the data that is to be written to the stage.
+ * Or they may use the memory into which the data is to be read. So the first request waits for
+ * these kernels. Requests run in order, so all later requests come after these kernels, too. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -238,8 +238,8 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
 }
 
 /* Make room for `set`, by freeing the memory of idle sets of the same kind (parameters, or other
- * data). First, start writing each of these sets that is dirty to the stage. Then free the memory
- * of these sets, except the `keep` most recently used ones. */
+ * data). First, start to write to the stage each idle set that is dirty. Then free the memory of
+ * the idle sets, except for the `keep` sets that were used most recently. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -335,8 +335,8 @@ fsdp_status fsdp_tensor_prefetch(fsdp_tensor *t)
     if (!set || set->state != SET_OUT)
         return FSDP_OK;
     fsdp_status status = bring_in(set);
-    /* Without enough memory, nothing is read ahead. The next use of the tensor then reads the
-     * data. */
+    /* If there is not enough memory, the tensor is not read now, and this is not an error. The next
+     * use of the tensor reads it. */
     return status == FSDP_ERR_NOMEM ? FSDP_OK : status;
 }
 
@@ -410,9 +410,10 @@ static void remove_part(fsdp_storage *st)
     offload_set *set = part->set;
     const bool had_memory = set->state != SET_OUT;
     if (finish_io(set) != FSDP_OK) {
-        /* A pending read or write of the set has failed. The data of this storage no longer
-         * matters, because the storage is being released. If other storages of the set still need
-         * the read or write, it is repeated later, and its error is reported then. */
+        /* A pending read or write of the set has failed. For the storage that is being removed,
+         * this does not matter, because its data is not needed any more. For the other storages of
+         * the set, the read or write is repeated when it is needed, and its error is reported
+         * then. */
     }
     fsdp_staged **at = &set->parts;
     while (*at != part)

@@ -254,8 +254,8 @@ static fsdp_status add_watch(fsdp_snapshot *s, fsdp_storage *storage, watch **ou
 {
     if (storage->staged)
         FSDP_TRY(fsdp_staged_flush(storage->staged));
-    /* The guard does not see the writes of kernels that were started earlier, so wait for these
-     * kernels. */
+    /* The guard does not see the writes of kernels that were started before the guard was added. So
+     * wait until these kernels have run. */
     FSDP_TRY(fsdp_device_synchronize(storage->device));
     watch *w = fsdp_calloc(1, sizeof *w);
     if (!w)

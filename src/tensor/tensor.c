@@ -24,8 +24,8 @@ fsdp_status fsdp_shape_numel(int ndim, const int64_t *shape, int64_t *numel)
     if (ndim < 0 || ndim > FSDP_MAX_DIMS)
         return fsdp_error(FSDP_ERR_INVALID, "a tensor has 0 to %d dimensions, not %d",
                           FSDP_MAX_DIMS, ndim);
-    /* If a size is 0, the tensor has no elements. But strides are products of the other sizes, too.
-     * So the product of all sizes other than 0 must not overflow. */
+    /* A tensor with a size of 0 has no elements. But its strides are products of its other sizes,
+     * and these must not overflow. So check the product of all sizes that are not 0. */
     int64_t product = 1, zero = 1;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0 || __builtin_mul_overflow(product, shape[i] ? shape[i] : 1, &product))

@@ -12,7 +12,7 @@ struct fsdp_tensor;
  * guards of a storage form a list. Any function may be NULL. */
 typedef struct fsdp_storage_guard {
     /* Return an error if operations must not read the values now. On meta, tensors never have data,
-     * but this must return the same as in a real run. */
+     * but the function must return an error exactly when it would do so in a real run. */
     fsdp_status (*check_read)(void *self, const struct fsdp_tensor *tensor);
     fsdp_status (*begin_write)(void *self);
     void (*end_write)(void *self);
@@ -140,11 +140,11 @@ static inline bool fsdp_tensor_is_held_elsewhere(const fsdp_tensor *t)
 {
     return t->storage->kind != NULL;
 }
-/* The state of a series of writes, in which tensors are written one after the other. If consecutive
- * tensors share a storage, the guards of this storage see a single write. Consecutive halved
- * tensors with the same fsdp_tensor_key() belong to one unit, but have a storage each. For them,
- * the write of the next storage begins before the guards of the previous storage see the end of its
- * write. So the unit sees no gap between the writes. Initialize with {0}. */
+/* The state of a series of writes to tensors, one after another. If consecutive tensors share a
+ * storage, the guards of this storage see a single write. Consecutive halved tensors with the same
+ * fsdp_tensor_key() belong to one unit, but each has its own storage. For such tensors, the write
+ * of the next storage begins before the guards of the previous storage see the end of its write. So
+ * at least one write is open all the time, and the unit sees no gap. Initialize with {0}. */
 typedef struct fsdp_writing {
     fsdp_tensor *open; /* borrowed: the tensor that is being written */
     bool in_halves;    /* true if the caller writes halves directly, without a joined copy */

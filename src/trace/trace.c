@@ -103,10 +103,10 @@ static bool is_operation(fsdp_trace_category category)
 }
 
 /* Find or create the entry for a category, a name and a detail. Names and details are static
- * strings, so this function compares pointers, not characters. If two source files use the same
- * name, their strings may have different addresses. The name then has two entries, which
- * fsdp_profile_make_names() merges. Return NULL if the table is full. Also return NULL if the
- * category is FSDP_TRACE_REST, because its names are not static. */
+ * strings, so this function compares pointers, not characters. In two source files, the same name
+ * may have two addresses. It then has two entries, which fsdp_profile_make_names() merges later.
+ * Return NULL if the table is full, or if the category is FSDP_TRACE_REST, whose names are not
+ * static. */
 static fsdp_trace_entry *entry_of(fsdp_trace *t, fsdp_trace_category category, const char *name,
                                   const char *detail)
 {

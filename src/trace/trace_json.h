@@ -13,9 +13,9 @@ enum {
     FSDP_TRACE_JSON_MIN = 1024 /* minimum size of `text` in bytes; no entry needs more */
 };
 
-/* The beginning and the end of a trace file. The entries are written between these two texts. The
- * text of every entry begins with a comma, also that of the first entry, because the beginning
- * already contains one entry. */
+/* The text with which a trace file begins, and the text with which it ends. The entries are written
+ * between these two. The beginning already contains one entry, so the text of each further entry
+ * starts with a comma. */
 extern const char fsdp_trace_json_head[];
 extern const char fsdp_trace_json_tail[];
 
