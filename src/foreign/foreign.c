@@ -35,8 +35,8 @@ static fsdp_status no_model(const fsdp_foreign_run *run)
     return status;
 }
 
-/* Put `tensor` into `dict` under the keys of `item`, or put None if `tensor` is NULL. For a DCP
- * checkpoint, the only key is the name of the item. */
+/* Add an entry to `dict` under the keys of `item`. The entry is `tensor`, or None if `tensor` is
+ * NULL. For a DCP checkpoint, the name of the item is its only key. */
 static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
                             const fsdp_source_item *item, fsdp_tensor *tensor)
 {
@@ -57,9 +57,10 @@ static fsdp_status put_read(fsdp_state_dict *dict, const fsdp_source *source,
     return fsdp_state_dict_put_value(dict, keys, n, &none);
 }
 
-/* Compare this rank's share of `a`, a tensor of the model's source, with the same share of `b`, a
- * tensor of `other`. Both tensors have the same dtype and shape. Set *same to false if the shares
- * differ. A share is a range of blocks of COMPARED_BYTES. */
+/* Compare this rank's share of two tensors, which have the same dtype and shape. `a` is a tensor of
+ * the model's source, and `b` is a tensor of `other`. The tensors are divided into blocks of
+ * COMPARED_BYTES, and each rank's share is a range of blocks. Set *same to false if the shares
+ * differ. */
 static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other,
                                  const fsdp_source_item *a, const fsdp_source_item *b, bool *same)
 {
@@ -83,7 +84,7 @@ static fsdp_status compare_share(const fsdp_foreign_run *run, fsdp_source *other
 }
 
 /* Check that `a` and `b`, which are tied in this model, are equal. A source caches rows of only one
- * tensor, so `b` is read through a second source. */
+ * tensor, so `a` and `b` are read through two sources. */
 static fsdp_status compare_tied(fsdp_foreign_run *run, const fsdp_source_item *a,
                                 const fsdp_source_item *b)
 {
@@ -144,10 +145,10 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
     return false;
 }
 
-/* Return true if `name` may belong to the model. The model's prefix has already been removed from
- * `name`. If the prefix is empty, the model is at the top of the checkpoint, and other items may be
- * next to it. A name then belongs to the model only if it has the same part before the first dot as
- * a parameter of the model. If the prefix is not empty, every name belongs to the model. */
+/* Return true if `name` may belong to the model. The caller has already removed the model's prefix
+ * from `name`. If this prefix is not empty, every name belongs to the model. If it is empty, the
+ * model is at the top of the checkpoint, next to other items. Then `name` may belong to the model
+ * only if some parameter of the model has the same part before the first dot. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -298,9 +299,9 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* Put a state that was saved as a number into run->state as a scalar tensor, because this optimizer
- * has a tensor there. transformers' Adafactor, for example, saves the initial RMS as the number
- * 0. */
+/* The checkpoint has a state as a plain number, but this optimizer keeps the state as a scalar
+ * tensor. Convert the number to such a tensor, and put it into run->state. For example,
+ * transformers' Adafactor saves the initial RMS as the number 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,
                               const fsdp_tensor *state, const fsdp_plain *value)
 {
@@ -343,8 +344,8 @@ static fsdp_status refuse_state(const fsdp_foreign_run *run, const char *key)
 }
 
 /* `item` is a state that was saved for a parameter. Match it with the state `key` of this
- * optimizer. A plain value is put into run->state now, and so is the number of steps, even if it
- * was saved as a tensor. All other tensors are read later, directly into the optimizer's
+ * optimizer. Plain values are put into run->state now. The number of steps is also put there now,
+ * even if it was saved as a tensor. All other tensors are read later, directly into the optimizer's
  * tensors. */
 static fsdp_status match_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slot,
                                const char *key, const fsdp_source_item *item)

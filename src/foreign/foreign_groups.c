@@ -140,10 +140,9 @@ static fsdp_status list_numbers(fsdp_foreign_run *run, numbers *all)
     }
 }
 
-/* The checkpoint has optimizer state under this number. Compare the shape of each tensor of this
- * state, such as exp_avg, with the shape of the tensor of the same name that run->optimizer has for
- * `parameter`. If two shapes differ, the state does not belong to `parameter`, and *yes is set to
- * false. Otherwise *yes is set to true. */
+/* The checkpoint has optimizer state under this number. Set *yes to whether the state can belong to
+ * `parameter`. For this, the shape of each tensor of the state, such as exp_avg, must be the shape
+ * of the tensor of the same name that run->optimizer has for `parameter`. */
 static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
                                const fsdp_parameter *parameter, bool *yes)
 {
@@ -164,8 +163,8 @@ static fsdp_status number_fits(fsdp_foreign_run *run, const numbered *number,
 
 /* An order in which a script may have passed the model's parameters to its optimizer. */
 typedef struct order {
-    /* [n] the parameters in this order. The first `first` of them form the first group. If there
-     * are more, the rest form a second group. */
+    /* [n] the parameters in this order. The parameters items[0] to items[first - 1] form the first
+     * group. If there are more parameters, the rest form a second group. */
     const fsdp_parameter **items;
     size_t n, first;
 } order;

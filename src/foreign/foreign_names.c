@@ -144,9 +144,9 @@ char *fsdp_foreign_names_describe_top(const fsdp_foreign_names *names)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
-/* A candidate for the place of the model or of the optimizer in the checkpoint. `prefix` is the
- * prefix of its keys. In the place of an optimizer, `wrapper` is the prefix that a wrapper added to
- * the names of the parameters. */
+/* A place in the checkpoint that may be the place of the model or of the optimizer. The keys in the
+ * place begin with `prefix`. `wrapper` is only for the place of an optimizer: it is the prefix that
+ * a wrapper added to the names of the parameters. */
 typedef struct place {
     char *prefix, *wrapper; /* owned */
     bool by_number;
@@ -188,9 +188,9 @@ static fsdp_status add_place(places *all, const char *prefix, size_t n, const ch
 
 /* Return the rank of a place. A smaller rank is better. A place is usual if it is the top of the
  * checkpoint or below one of the keys `usual`. Every usual place has a smaller rank than every
- * unusual place. Among usual places, a smaller depth gives a smaller rank, because a deeper dict
- * may contain a moving average of the model, or another model. Unusual places are compared by
- * depth, too. */
+ * unusual place. Two usual places are compared by depth, and so are two unusual ones: the smaller
+ * depth gives the smaller rank. A deeper dict may contain a moving average of the model, or another
+ * model. */
 static size_t rank_of(const place *p, const char *const *usual)
 {
     size_t depth = 0, begin = 0, n = strlen(p->prefix);
@@ -206,19 +206,18 @@ static size_t rank_of(const place *p, const char *const *usual)
     return depth + (known ? 0 : UNUSUAL);
 }
 
-/* Return the score of a place. `most` is the largest number of parameters in any place. If the
- * place is usual (rank_of()) and has at least half of `most` parameters, its score is `most`.
- * Otherwise, the score is the number of parameters that the place has. So a usual place can be
- * chosen even if it lacks some parameters, and an error message can then name the missing
- * parameters. */
+/* Return the score of a place. `most` is the largest number of parameters that any place has. A
+ * usual place (see rank_of()) with at least half of that number has the score `most`. The score of
+ * any other place is the number of its parameters. So a usual place can be chosen even if it lacks
+ * some parameters. An error message can then name the missing parameters. */
 static size_t score_of(const place *p, const char *const *usual, size_t most)
 {
     return rank_of(p, usual) < UNUSUAL && 2 * p->found >= most ? most : p->found;
 }
 
-/* Set *best to the best place, or to NULL if no place has any of the parameters. The best place has
- * the largest score and, among those, the smallest rank. Return an error if two places are equally
- * good. */
+/* Set *best to the best place, or to NULL if no place has any of the parameters. The place with the
+ * largest score is the best. If several places have this score, the one with the smallest rank is
+ * the best. Return an error if several places have the same score and the same rank. */
 static fsdp_status choose_place(const fsdp_foreign_names *names, places *all, const char *what,
                                 const char *const *usual, place **best)
 {
@@ -343,9 +342,8 @@ static bool has_state(const fsdp_foreign_names *names, const place *p, const cha
     return yes;
 }
 
-/* In the place `p`, the keys of the optimizer state are "state.<number>.<key>", where <number> is
- * the number of a parameter. Return for how many of the first `most` numbers, beginning with 0, `p`
- * has state. */
+/* The optimizer state in the place `p` has keys "state.<number>.<key>", where <number> is the
+ * number of a parameter. Return how many of the numbers 0 to `most` - 1 have state in `p`. */
 static size_t count_numbers(const fsdp_foreign_names *names, const place *p, size_t most)
 {
     size_t found = 0;
@@ -365,9 +363,9 @@ static bool is_number(const char *text, size_t n)
     return n > 0;
 }
 
-/* The item `name` is optimizer state: its name ends in "state.<parameter>.<key>". `rest` points to
- * "<parameter>.<key>" in `name`. If <parameter> is a number or ends with the name of a probe, add
- * the place of this state to the candidates `to`. */
+/* Called for an item that contains optimizer state. Its `name` ends in "state.<parameter>.<key>",
+ * and `rest` points to "<parameter>.<key>" in `name`. If <parameter> is a number or ends with the
+ * name of a probe, add the place of this state to `to`, the list of candidates. */
 static fsdp_status propose_of(const char *name, const char *rest, const fsdp_parameter_list *all,
                               places *to)
 {

@@ -83,11 +83,10 @@ static void order_by_number(const cpu_set_t *allowed, cpu_order *order)
     order->n_nodes = 1;
 }
 
-/* Divide the processors among n ranks, in whole units. In this file, a unit is a core, a NUMA node
- * or a processor. unit_of[i] is the number of the unit that contains processor i of `order`. If
- * unit_of is NULL, each processor is a unit. Rank r gets the units
- * [r * units / n, (r + 1) * units / n). If there are fewer units than ranks, several ranks share a
- * unit. */
+/* Divide the processors among n ranks. In this file, a unit is a core, a NUMA node or a processor,
+ * and no unit is split between ranks. unit_of[i] is the number of the unit that contains processor
+ * i of `order`. If unit_of is NULL, each processor is a unit. Rank r gets the units [r * units / n,
+ * (r + 1) * units / n). If there are fewer units than ranks, several ranks share a unit. */
 static void assign_blocks(const cpu_order *order, const int *unit_of, int units, int n,
                           cpu_set_t *cpus)
 {

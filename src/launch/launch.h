@@ -40,10 +40,9 @@ typedef struct fsdp_launch {
     bool is_subcommand; /* command[0] is a subcommand of fsdp, such as "train" */
     char *program;      /* path of command[0]; NULL: a subcommand. Owned */
     const char *role, *master_addr, *run_id;
-    /* omp_num_threads is the value of OMP_NUM_THREADS for each rank. If omp_num_threads is 0, ranks
-     * get the value from the environment of the launcher. If that environment has no
-     * OMP_NUM_THREADS either, each of several ranks gets the value 1, and a single rank gets no
-     * value. */
+    /* omp_num_threads: the value of OMP_NUM_THREADS for each rank. 0: ranks inherit OMP_NUM_THREADS
+     * from the launcher. If the launcher does not have this variable either, it is set to 1 if
+     * there are several ranks, and is not set for a single rank. */
     int master_port, max_restarts, omp_num_threads;
     double shutdown_timeout_s; /* seconds that ranks have from a signal to SIGTERM, and from SIGTERM
                                   to SIGKILL (Note [How a job ends] in supervisor.c); NAN: the
@@ -107,8 +106,8 @@ void fsdp_rank_signal(const fsdp_rank_process *process, int signal_number);
 /* If the rank has ended, reap it and return true. If the rank failed or `and_children` is true,
  * also kill the processes that the rank started. */
 bool fsdp_rank_reap(fsdp_rank_process *process, bool and_children);
-/* Return true if the rank was stopped (by SIGSTOP or a debugger) since the last call for this
- * rank. */
+/* Return true if the rank has been stopped (by SIGSTOP or a debugger) since this function was last
+ * called for this rank. */
 bool fsdp_rank_has_stopped(const fsdp_rank_process *process);
 /* Write how the rank ended to `text`, for example "was killed by signal 9 (Killed)" or "exited with
  * status 3". */
@@ -119,8 +118,9 @@ void fsdp_rank_describe_exit(const fsdp_rank_process *process, char *text, size_
  * Its parent is `log_dir`; if that is NULL, it is $TMPDIR or /tmp. */
 FSDP_MUST_CHECK fsdp_status fsdp_launch_make_log_dir(fsdp_launch *launch, const char *log_dir);
 /* Open the rank's files, pipes and error file. Call this before fork. stdio[0] is set to the
- * descriptor that becomes the rank's stdout, and stdio[1] to that for stderr. -1 means that the
- * rank shares the launcher's stream. The caller closes these descriptors. */
+ * descriptor that becomes the rank's stdout, and stdio[1] to the descriptor that becomes its
+ * stderr. A value of -1 means that the rank writes to the launcher's stream. The caller closes
+ * these descriptors. */
 FSDP_MUST_CHECK fsdp_status fsdp_rank_output_open(const fsdp_launch *launch, int restart_count,
                                                   fsdp_rank_process *process, int stdio[2]);
 /* Read what has arrived in the pipe, without waiting, and copy it to the file and the console.

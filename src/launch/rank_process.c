@@ -160,8 +160,9 @@ typedef struct child_plan {
 } child_plan;
 
 /* Set the signal mask. Also reset the handlers of the signals in `numbers` to the default, because
- * the parent of the launcher may have made it ignore some of them. SIGHUP is not in `numbers`. If
- * the launcher ignores SIGHUP, because it was started with nohup, the rank ignores SIGHUP, too. */
+ * the launcher may have inherited from its parent that some of them are ignored. SIGHUP is not in
+ * `numbers`: if the launcher was started with nohup, it ignores SIGHUP, and the rank must ignore
+ * SIGHUP, too. */
 static void reset_signals(const sigset_t *mask)
 {
     static const int numbers[] = {SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
@@ -251,8 +252,8 @@ static fsdp_status fork_rank(child_plan *plan, fsdp_rank_process *process)
         status = fsdp_error(FSDP_ERR_IO, "fork: %s", strerror(errno));
         process->pid = 0;
     } else {
-        /* The child also makes its process group. So the group exists, whichever process runs
-         * first. */
+        /* The launcher and the child both put the child into its own process group. So the group
+         * exists, whichever of the two processes runs first. */
         setpgid(process->pid, process->pid);
         status = wait_for_exec(report[0], plan, process);
     }

@@ -99,8 +99,8 @@ static void ask_to_end(supervisor *s, double grace_s)
         return;
     s->stage = STAGE_ASKED;
     s->next_stage_s = fsdp_clock_s() + grace_s;
-    /* A rank that is stopped cannot end, so let it continue. It may even be the cause of the
-     * failure: if a rank is stopped, a peer that waits for it posts a failure. */
+    /* A rank that is stopped cannot end, so let all ranks continue. A stopped rank may even be the
+     * cause of the failure, because a peer that waits for a stopped rank posts a failure. */
     continue_all(s);
 }
 
@@ -212,9 +212,9 @@ static void stop_and_continue(supervisor *s)
         fsdp_rank_signal(&s->ranks[i], SIGSTOP);
     raise(SIGSTOP);
     for (int i = 0; i < s->n; i++) {
-        /* The user stopped this rank by pressing Ctrl-Z, so reap() must not print that the rank is
-         * stopped. fsdp_rank_has_stopped() returns true only once for each stop. Call it here, so
-         * that it returns false in reap(). */
+        /* The user stopped this rank by pressing Ctrl-Z, so reap() must not report the stop.
+         * fsdp_rank_has_stopped() returns true only once for each stop. After this call, it returns
+         * false in reap(). */
         fsdp_rank_has_stopped(&s->ranks[i]);
         fsdp_rank_signal(&s->ranks[i], SIGCONT);
     }
@@ -269,9 +269,9 @@ static void describe_failure(const supervisor *s, fsdp_attempt *attempt)
     bool own_words = fsdp_rank_error_message(p, said, sizeof said);
     bool ours = s->posted[0] && strstr(report.message, s->posted);
     bool died = *how && WIFSIGNALED(p->status);
-    /* A peer may have posted the failure of this rank. In this case, the rank's own error message
-     * consists of the name of the rank and the posted message. Print only the posted message then,
-     * because the name of the rank is printed anyway. */
+    /* A peer may have posted the failure of this rank. In this case, the error message of the rank
+     * is its name, followed by the posted message. The name of the rank is printed anyway, so print
+     * only the posted message. */
     if (own_words && recorded && strstr(said, report.message))
         own_words = false;
     if (!own_words && recorded && !ours && !died)

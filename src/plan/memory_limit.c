@@ -137,9 +137,9 @@ static bool contradicts(fsdp_status status)
     return status == FSDP_ERR_INVALID || status == FSDP_ERR_UNSUPPORTED;
 }
 
-/* Apply one remedy to `c` until the run fits, or until the remedy saves no more memory or finds
- * nothing to change. Only split_batch() can change `c` more than once. The flags of its latest
- * change then replace the flags of its earlier changes. */
+/* Apply one remedy to `c`. Repeat this until the run fits, until the remedy saves no more memory,
+ * or until the remedy finds nothing to change. Only split_batch() can be applied several times. The
+ * flags of its latest change replace the flags of its earlier changes. */
 static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config *c, trial *t)
 {
     const size_t before = t->flags.len;
@@ -168,7 +168,8 @@ static fsdp_status improve(const judge *j, remedy_fn *remedy, fsdp_train_config 
     return FSDP_OK;
 }
 
-/* First try each remedy alone. If none makes the run fit, apply one remedy after another. */
+/* First try each remedy alone. If no single remedy makes the run fit, combine them: add one remedy
+ * after another until the run fits. */
 static fsdp_status find_remedy(const judge *j, int64_t planned, trial *t)
 {
     for (size_t i = 0; i < FSDP_LENGTH(remedies) && !t->fits; i++) {

@@ -18,8 +18,8 @@
 
 enum {
     MAX_STEPS = 5,
-    /* Largest number of tokens in a row from a token file. Other rows are assumed to have this
-     * number of tokens if nothing bounds their length. */
+    /* Rows from a token file are assumed to have at most this number of tokens. Other rows are
+     * assumed to have this number of tokens if nothing limits their length. */
     ROW_TOKENS = 1024
 };
 
@@ -77,8 +77,8 @@ static void raise_to_peaks(fsdp_plan_memory *most, const fsdp_memory_stats *s)
     raise_to(&most->total, s->allocated_peak);
 }
 
-/* Record the peaks of memory since the last call of watch(). watch() records them as the peaks of
- * walk->now, so it must be called before walk->now changes. */
+/* Record the peaks of memory since the last call of watch(). The peaks are attributed to walk->now,
+ * so watch() must be called before walk->now changes. */
 static void watch(walk *w)
 {
     fsdp_plan *p = w->plan;
@@ -204,8 +204,8 @@ static fsdp_status post_backward(void *self, bool last)
     return FSDP_OK;
 }
 
-/* Only for the root: end the backward of a micro-step. The hooks of fully_shard have run before
- * this hook. */
+/* End the backward of a micro-step. Does nothing for units other than the root. The hooks of
+ * fully_shard have run before this hook. */
 static fsdp_status end_backward(void *self)
 {
     const watched *u = self;
@@ -277,10 +277,10 @@ static fsdp_status default_length(const walk *w, fsdp_plan *p)
     return FSDP_OK;
 }
 
-/* Return true if rows may be longer than the plan assumes. This is so if rows contain token ids,
- * and --max-source-length or --max-target-length is missing: datasets cut token ids only to lengths
- * that the user gave. If the data do not exist yet, it is unknown whether rows contain token ids,
- * and false is returned. */
+/* Return true if rows may be longer than the plan assumes. Datasets cut token ids only to lengths
+ * that the user gave. So this is the case if rows contain token ids, and --max-source-length or
+ * --max-target-length was not given. If the data do not exist yet, it is unknown whether rows
+ * contain token ids, and false is returned. */
 static bool takes_ids_whole(const fsdp_train_config *c)
 {
     bool ids = false;
@@ -409,9 +409,9 @@ static fsdp_status run_step(walk *w, fsdp_batch *const *batches, int64_t step)
     return status == FSDP_OK ? w->status : status;
 }
 
-/* Return true if the last step has the same peaks as the step before it, and leaves the same memory
- * allocated. In the first steps these numbers may change: which buffers stay allocated between
- * steps depends on the order in which units ask for buffers (Note [Idle memory] in
+/* Return true if the last step has the same peaks as the step before it, and if both steps leave
+ * the same memory allocated. The first steps may differ, because the buffers that stay allocated
+ * between steps depend on the order in which units ask for buffers (Note [Idle memory] in
  * src/fsdp/buffer.h). */
 static bool has_settled(const fsdp_plan *before, const fsdp_plan *p)
 {
@@ -436,8 +436,8 @@ static fsdp_status run_steps(walk *w)
     return status;
 }
 
-/* Run a validation. It may need more memory than a training step, because its batches may be larger
- * than those of training. With batches of the same size it needs less, because it has no
+/* Run a validation. If its batches are larger than those of training, it may need more memory than
+ * a training step. If they have the same size, it needs less, because a validation has no
  * gradients. */
 static fsdp_status run_validation(walk *w)
 {
@@ -464,8 +464,8 @@ static fsdp_status run_save(walk *w)
 }
 
 /* Set p->staging, the peak of the copies for --async-save. Each byte of a checkpoint is copied at
- * most once, and all copies are in the staging memory, whose size is limited
- * (fsdp_async_save_staging_bytes()). */
+ * most once, so the copies never exceed the size of a checkpoint. They are in the staging memory,
+ * so they never exceed its limit either (fsdp_async_save_staging_bytes()). */
 static void count_staging(walk *w)
 {
     const fsdp_plan_memory *kept = &w->plan->step;

@@ -101,10 +101,10 @@ static bool is_next_name(const char *a, const char *b, size_t *number)
            strcmp(rest_a, rest_b) == 0;
 }
 
-/* Units with the same figures share a row of the table if a number in their names counts up, as in
- * "block.0", "block.1", "block.2". Unit `i` is the first unit of a row. Return the index after the
- * last unit of this row. If the row has several units, *number is set to the offset of the number
- * in their names. Otherwise *number is set to 0. */
+/* Find the units that share a row of the table. They have the same figures, and a number in their
+ * names counts up, as in "block.0", "block.1", "block.2". Unit `i` is the first unit of the row.
+ * Return the index after the last unit of the row. If the row has several units, *number is set to
+ * the offset of the number in their names. Otherwise *number is set to 0. */
 static size_t end_of_run(const fsdp_plan *p, size_t i, size_t *number)
 {
     size_t end = i + 1, at;
@@ -223,8 +223,8 @@ typedef struct replay {
     const fsdp_plan *plan;
     unit_flight *units; /* [n_units] */
     int64_t begun;      /* number of FSDP_PLAN_BEGIN events that were replayed */
-    /* Names of the units for which the program waited since the last row: both the beginning and
-     * the end of their all-gather came after the last row. */
+    /* Names of the units for which the program waited since the last row. The program waits for a
+     * unit if the unit's all-gather both began and ended after the last row. */
     fsdp_str waited;
 } replay;
 

@@ -91,9 +91,9 @@ static int64_t place_in_whole(const fsdp_joined *joined, const fsdp_joined_part 
 }
 
 /* Copy rows [first, last) of the part to their places in `out`. `out` begins with row `begin` of
- * the whole tensor. Each memcpy() copies one run: elements along the last dimension, which are
- * contiguous in the part and in `out`. The array `at` is the index, within the part, of the first
- * element of a run. */
+ * the whole tensor. Each memcpy() copies one run. A run consists of elements along the last
+ * dimension, which are contiguous both in the part and in `out`. `at` is the index of a run's first
+ * element within the part. */
 static void copy_part(const fsdp_joined *joined, const fsdp_joined_part *part, int64_t begin,
                       int64_t first, int64_t last, unsigned char *out)
 {

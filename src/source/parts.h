@@ -13,11 +13,11 @@ typedef struct fsdp_parts {
 } fsdp_parts;
 
 /* Find the checkpoints in `path`. If `path` is a checkpoint, or is not a folder, the result is
- * `path` itself. Otherwise, `path` and its subfolders checkpoint-<n> and checkpoint_<n> are
- * searched for torch.save files, safetensors files and folders of torch.distributed.checkpoint. The
- * result contains all that are found. If a subfolder checkpoint-<n> or checkpoint_<n> is a Hugging
- * Face model, or if no checkpoint is found in this subfolder, the result contains the subfolder
- * itself.
+ * `path` itself. Otherwise, search `path` and its subfolders checkpoint-<n> and checkpoint_<n>. The
+ * result contains all torch.save files, safetensors files and folders of
+ * torch.distributed.checkpoint that are found there. If a subfolder checkpoint-<n> or
+ * checkpoint_<n> is a Hugging Face model, or if no checkpoint is found in it, the result contains
+ * the subfolder itself.
  *
  * If nothing is found, the result is `path`. When the caller then passes `path` to
  * fsdp_source_open(), the error says what was searched for. Call fsdp_parts_fini() afterwards, even

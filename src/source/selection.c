@@ -78,9 +78,9 @@ static fsdp_status strip_keys(fsdp_selection *s, size_t i, const char *prefix)
     return changed ? rename_item(s, i, keys) : FSDP_OK;
 }
 
-/* Find the prefix that a wrapper added to all names of the model in `s`. *wrapper is set to this
- * prefix, which is allocated in s->arena. *wrapper is set to "" if there is no such prefix, or if
- * an item of the model has several keys. */
+/* Find the prefix that a wrapper added to all names of the model in `s`. Set *wrapper to this
+ * prefix, which is allocated in s->arena. If there is no such prefix, or if an item of the model
+ * has several keys, set *wrapper to "". */
 static fsdp_status find_wrapper(fsdp_selection *s, const char **wrapper)
 {
     *wrapper = "";
@@ -188,8 +188,9 @@ static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item
     return FSDP_OK;
 }
 
-/* Find the model that is nearest to the top. A deeper model may be a moving average of it, or a
- * teacher model. *found is set to a tensor of the model, or to NULL if there is no model. */
+/* Find the model that is nearest to the top. A model that is deeper may be a teacher model, or a
+ * moving average of the model that is wanted. *found is set to a tensor of the model, or to NULL if
+ * there is no model. */
 static fsdp_status find_model(const fsdp_source *source, const fsdp_source_item **found)
 {
     *found = NULL;
@@ -264,10 +265,10 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
     return no_model(source);
 }
 
-/* Find the prefix that a wrapper added to the names of the model's tensors. The caller removes this
- * prefix from the keys of all items, because the optimizer's keys may contain the same names.
+/* Find the prefix that a wrapper added to the names of the model's tensors. The optimizer's keys
+ * may contain the same names, so the caller removes this prefix from the keys of all items.
  * *wrapper is set to "" if there is no prefix, or if several models are equally near to the top.
- * `s` must be empty; it is empty again when the function returns. */
+ * The function uses `s` as scratch space: `s` must be empty, and is empty again afterwards. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

@@ -30,10 +30,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
  * them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Return true if `name` has the form "state.<parameter>.<key>", and <parameter> is the name of a
- * tensor in the selection. torch gives such names to the tensors of an optimizer if
- * flatten_optimizer_state_dict is set. If both the model and these tensors are at the top of a
- * checkpoint, a selection of the model also contains these tensors. The selection must be
- * sorted. */
+ * tensor in the selection. With flatten_optimizer_state_dict, torch gives such names to the tensors
+ * of an optimizer. If the model and the optimizer are both at the top of a checkpoint, a selection
+ * of the model also contains the optimizer's tensors. The selection must be sorted. */
 bool fsdp_selection_is_flat_optimizer(const fsdp_selection *selection, const char *name);
 /* Remove from a sorted selection the tensors for which fsdp_selection_is_flat_optimizer() is
  * true. */

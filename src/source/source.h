@@ -41,9 +41,8 @@ typedef struct fsdp_source_item {
     const struct fsdp_dcp_item *dcp;
     /* Set if the parts of the tensor are in the files of several ranks. */
     const struct fsdp_joined *joined;
-    /* The value of the item in a torch.save file. NULL for a joined tensor. Also NULL if the
-     * checkpoint is not a torch.save file: fsdp_source_value() reads the plain values of a DCP
-     * checkpoint only when it is called. */
+    /* The value of the item in a torch.save file. NULL for a joined tensor. Also NULL in all other
+     * formats. In a DCP checkpoint, fsdp_source_value() reads a plain value when it is called. */
     const fsdp_pickle_value *value;
 } fsdp_source_item;
 
@@ -66,8 +65,8 @@ const char *fsdp_source_format_name(fsdp_source_format format);
 /* Return the program that wrote the checkpoint, "fsdp.c" or "PyTorch", as a static string. Return
  * NULL if it is unknown. */
 const char *fsdp_source_writer(const fsdp_source *source);
-/* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)", or "boxes". It is
- * "boxes" if the tensor is cut along several dimensions. */
+/* Text that says how a tensor is distributed over files: "Replicate", "Shard(0)" or "boxes".
+ * "boxes" means that the tensor is cut along several dimensions. */
 typedef struct fsdp_source_placement {
     char text[24];
 } fsdp_source_placement;
@@ -91,8 +90,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_source_read(fsdp_source *source, const fsdp_sou
 /* Read a plain value; the source owns *value. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_value(fsdp_source *source, const fsdp_source_item *item,
                                               const fsdp_pickle_value **value);
-/* Get the entry of `tensor`, which is inside the plain value of `item`. The source owns the memory
- * that *entry points to, including the tensor's data. */
+/* Get the entry of `tensor`. The value of `item` is plain and contains `tensor`. The source owns
+ * the memory that *entry points to, including the tensor's data. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_tensor_within(fsdp_source *source,
                                                       const fsdp_source_item *item,
                                                       const fsdp_pickle_value *tensor,

@@ -70,7 +70,8 @@ static fsdp_status add_dcp_item(fsdp_source *source, const fsdp_dcp_item *dcp)
 fsdp_status fsdp_source_open_dcp(fsdp_source *source)
 {
     FSDP_TRY(fsdp_dcp_reader_open(source->path, &source->dcp));
-    /* Blocks need not be verified, because fsdp_source_check() verifies whole tensors. */
+    /* The reader need not verify blocks while it reads, because fsdp_source_check() verifies whole
+     * tensors. */
     fsdp_dcp_reader_skip_blocks(source->dcp);
     const fsdp_dcp_metadata *metadata = fsdp_dcp_reader_metadata(source->dcp);
     for (size_t i = 0; i < fsdp_dcp_metadata_count(metadata); i++)

@@ -48,9 +48,9 @@ static fsdp_status refuse_around(const char *path, const fsdp_parts *parts)
     return status;
 }
 
-/* Return an error if `path` contains one of the folders in `accelerate`. The caller has already
- * searched `path` for checkpoints and found none. So the folder that is in `accelerate` contains no
- * .metadata, which means that its save was never completed. */
+/* Return an error if `path` contains one of the folders named in `accelerate`. The caller has
+ * already searched `path` for checkpoints and found none, so such a folder contains no .metadata.
+ * This means that the save into this folder was never completed. */
 static fsdp_status refuse_begun(const char *path)
 {
     for (size_t i = 0; i < FSDP_LENGTH(accelerate); i++) {

@@ -56,9 +56,9 @@ typedef struct fsdp_source_rank {
     fsdp_torch_archive *archive;
 } fsdp_source_rank;
 
-/* Add the tensor that has these keys. Its part in the opened file is the DTensor `value`. Its other
- * parts are in the files of the other ranks, which are in the same folder. The names of the files
- * differ only in the rank. */
+/* Add the tensor that has these keys. The DTensor `value` is the tensor's part in the opened file.
+ * The tensor's other parts are in the files of the other ranks. All these files are in the same
+ * folder, and their names differ only in the rank. */
 FSDP_MUST_CHECK fsdp_status fsdp_source_add_dtensor(fsdp_source *source,
                                                     const fsdp_nesting_key *keys, int n_keys,
                                                     const fsdp_pickle_value *value);

@@ -185,9 +185,9 @@ static fsdp_status read_parts(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. A file
- * may lack the coordinate of its rank. If the mesh has one dimension, the number of the rank is
- * then used as the coordinate. */
+/* Compute the sizes of the mesh from the coordinates of the ranks whose files are present. If a
+ * file does not contain the coordinate of its rank, and the mesh has one dimension, use the number
+ * of the rank as its coordinate. */
 static fsdp_status read_mesh(joining *j)
 {
     for (size_t r = 0; r < j->source->n_ranks; r++)
@@ -203,11 +203,11 @@ static fsdp_status read_mesh(joining *j)
     return FSDP_OK;
 }
 
-/* Compute the box of a part: its offsets, which must be 0 before the call, and its sizes. The box
- * is at first the whole tensor. Then each mesh dimension that shards the tensor divides the box
- * into chunks, as torch.chunk() does. The part's coordinate in this mesh dimension selects the
- * chunk that becomes the new box. Several ranks have the same part if a mesh dimension replicates
- * the tensor. Return true if the part is from the first of these ranks. */
+/* Compute the box of a part: its offsets, which must be 0 before the call, and its sizes.
+ * Initially, the box is the whole tensor. Then each mesh dimension that shards the tensor divides
+ * the box into chunks, as torch.chunk() does, and the chunk at the part's coordinate becomes the
+ * new box. If a mesh dimension replicates the tensor, several ranks have the same part. Return true
+ * if the part is from the first of these ranks. */
 static bool find_box(const joining *j, const fsdp_torch_dtensor *part, int64_t *offsets,
                      int64_t *sizes)
 {

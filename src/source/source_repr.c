@@ -32,8 +32,8 @@ static char take_digit(unsigned char *magnitude, size_t n)
     return (char)('0' + rest);
 }
 
-/* Append an integer, which is stored in two's complement. If it has more than MAX_BYTES bytes,
- * append a description instead of its digits. */
+/* Append the integer `v`, which is stored in two's complement. If the integer has more than
+ * MAX_BYTES bytes, append a description of it instead of its digits. */
 static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
 {
     enum {
@@ -62,9 +62,9 @@ static void put_big_int(const fsdp_pickle_value *v, fsdp_str *text)
     fsdp_str_printf(text, "%s%.*s", negative ? "-" : "", (int)(MAX_DIGITS - at), digits + at);
 }
 
-/* Append a value as Python shows it. Stop when the text is longer than `max` bytes. Because of this
- * limit, the recursion ends even for a list that contains itself: each call appends at least one
- * byte before it calls itself. */
+/* Append a value as Python shows it. Stop when the text is longer than `max` bytes. Each call
+ * appends at least one byte before it calls itself. So the limit ends the recursion even for a list
+ * that contains itself. */
 static void put_repr(const fsdp_pickle_value *v, size_t max, fsdp_str *text)
 {
     const bool is_dict = v->kind == FSDP_PICKLE_DICT, is_tuple = v->kind == FSDP_PICKLE_TUPLE;

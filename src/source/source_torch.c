@@ -145,9 +145,9 @@ static fsdp_status refuse_key(const fsdp_source *source, const fsdp_pickle_value
     return status;
 }
 
-/* Check that the outermost value of the file is a list, or a dict whose keys are text or ints. A
- * dict inside it may have other keys, because such a dict is not taken apart: the whole dict is one
- * item. */
+/* Check that the outermost value of the file is a list, or a dict whose keys are text or ints. Only
+ * the outermost dict is checked. A dict below it may have keys of other types, because such a dict
+ * is not taken apart: the whole dict is one item. */
 static fsdp_status check_root(const fsdp_source *source, const fsdp_pickle_value *root)
 {
     char text[128];

@@ -128,8 +128,8 @@ fsdp_status fsdp_checkpoint_at_step(fsdp_trainer *t, bool end_of_epoch)
                       (long long)t->step);
 }
 
-/* The run removed unfinished checkpoints when it began. At that time, a killed rank of an earlier
- * run may still have been writing a checkpoint. So remove unfinished checkpoints again. */
+/* Remove unfinished checkpoints again. The run has already removed them when it began. But at that
+ * time, a killed rank of an earlier run may still have been writing a checkpoint. */
 fsdp_status fsdp_checkpoint_finish(fsdp_trainer *t)
 {
     if (t->config->save_strategy == FSDP_SAVE_NO)

@@ -51,7 +51,7 @@ static void destroy_checkpoint(fsdp_async_checkpoint *c)
 }
 
 /* Create *out, the record of the checkpoint `path`, and *all, the state dict of the model and the
- * optimizer. On failure, *out may be set; the caller must then destroy *out. */
+ * optimizer. The caller must destroy *out if it is not NULL, even after a failure. */
 static fsdp_status prepare_checkpoint(fsdp_trainer *t, const char *path,
                                       fsdp_async_checkpoint **out, fsdp_state_dict **all)
 {

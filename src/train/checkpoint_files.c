@@ -103,9 +103,9 @@ static fsdp_status join_state(const state *s, fsdp_state_dict **all)
     return FSDP_OK;
 }
 
-/* Called after `all` was loaded. Replace the state dicts of *s by those in `all`. This is needed
- * for values that are not tensors, because loading has stored these values only in `all`. The
- * tensors are the same in *s and in `all`, and loading has written into them. */
+/* Called after loading into `all`. Replace the state dicts of *s by those in `all`. Loading has
+ * written the tensors into memory that *s and `all` share. But loading has stored values that are
+ * not tensors only in `all`, so *s still has the old values. */
 static fsdp_status split_state(const fsdp_state_dict *all, state *s)
 {
     state_fini(s);
@@ -237,9 +237,9 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* Set *form on all ranks to form_of(dir) of rank 0, so that all ranks read the same files. If rank
- * 0 recognises nothing in `dir`, *form is set to 0, and reading will report that forms[0].file is
- * missing. Collective. */
+/* On rank 0, find form_of(dir), and set *form to it on all ranks, so that all ranks read the same
+ * files. If rank 0 recognises no files in `dir`, *form is set to 0. The caller then tries to read
+ * forms[0].file, and the error says that this file is missing. Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);

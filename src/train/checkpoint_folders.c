@@ -186,9 +186,9 @@ fsdp_status fsdp_checkpoint_remove_unfinished(const char *folder)
     return FSDP_OK;
 }
 
-/* Return an error if `folder` has checkpoints of an earlier run. This run would overwrite some of
- * these checkpoints. Others, of later steps, would remain, and --resume would mistake them for
- * checkpoints of this run. */
+/* Return an error if `folder` has checkpoints of an earlier run. Without this error, this run would
+ * overwrite some of these checkpoints. The others, whose steps this run does not reach, would
+ * remain, and --resume would mistake them for checkpoints of this run. */
 static fsdp_status refuse_earlier_run(const char *folder)
 {
     char **names;
@@ -265,9 +265,9 @@ static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 }
 
 /* Called after the checkpoint of step r->step has appeared. Keep the newest r->limit of the
- * checkpoints up to this step, and remove the older ones. Checkpoints of later steps are from
- * another run. If r->remove_later is true, this run replaces that other run. Then remove the
- * checkpoints of later steps, too, since --resume would otherwise find them. */
+ * checkpoints whose step is at most r->step, and remove the older ones. Checkpoints of later steps
+ * are from another run. If r->remove_later is true, this run replaces that other run. Then remove
+ * the checkpoints of later steps, too, since --resume would otherwise find them. */
 fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;

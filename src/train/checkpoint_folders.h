@@ -17,9 +17,8 @@ int64_t fsdp_checkpoint_accelerate_number(const char *name, const char **rest);
 /* Return true if `dir` contains a model and an optimizer, and also trainer_state.json if
  * fsdp_checkpoint_needs_state() returns true. */
 bool fsdp_checkpoint_is_complete(const char *dir);
-/* Set *yes to false if `dir` is a folder that belongs to this program, else to true. A folder
- * belongs to this program if it is empty, or if it contains a trainer_state.json that this program
- * wrote or that is damaged. */
+/* Set *yes to true if `dir` does not belong to this program. A folder belongs to this program if it
+ * is empty, or if it contains a trainer_state.json that this program wrote or that is damaged. */
 FSDP_MUST_CHECK fsdp_status fsdp_checkpoint_is_foreign(const char *dir, bool *yes);
 /* List the steps of the complete checkpoints in `folder` in ascending order. If `ours`, list only
  * checkpoints that this program wrote. *n is set to 0 if the folder does not exist. The caller owns

@@ -190,8 +190,8 @@ static fsdp_status choose_given(const char *given, choice *out)
     return choose_newest_next_to(given, out);
 }
 
-/* Return an error that names the newest checkpoint in `folder`/`within`, or in `folder` if `within`
- * is NULL. Return FSDP_OK if there is no checkpoint. */
+/* Search `folder`/`within` for checkpoints, or `folder` itself if `within` is NULL. If there are
+ * checkpoints, return an error that names the newest one. Otherwise return FSDP_OK. */
 static fsdp_status refuse_elsewhere(const fsdp_trainer *t, const char *folder, const char *within)
 {
     choice found = {0};
@@ -287,13 +287,13 @@ static fsdp_status check_step_is_known(const fsdp_trainer *t, const char *path, 
 }
 
 /* Check that trainer_state.json and the optimizer's state are from the same save.
- * trainer_state.json says how many steps the optimizer had counted. The count in the optimizer's
- * state must be the same. But it may be less if a parameter is frozen now, since a frozen parameter
- * no longer has a count.
+ * trainer_state.json says how many steps the optimizer had counted. In general, the count in the
+ * optimizer's state must be the same number. It may be smaller only if a parameter is frozen now,
+ * since a frozen parameter no longer has a count.
  *
- * If trainer_state.json does not contain the count, the count in the optimizer's state must not
- * exceed the number of steps of the run. It may be less than this number, since the optimizer does
- * not count skipped steps. */
+ * If trainer_state.json does not say how many steps the optimizer had counted, the count in the
+ * optimizer's state must not exceed the number of steps of the run. It may be smaller, since the
+ * optimizer does not count skipped steps. */
 static fsdp_status check_counted(const fsdp_trainer *t, const char *path, const origin *from)
 {
     const int64_t now = fsdp_trainer_counted_steps(t);

@@ -37,9 +37,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_find(const char *dir,
  * its checksum is wrong. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_open(const char *dir, fsdp_json **state);
 /* Read trainer_state.json in `dir` into *t. Return FSDP_ERR_INVALID if this run cannot continue the
- * saved run. It cannot if its next steps would read rows that differ from those of the saved run,
- * or if its optimizer is different. The message contains the saved and the current value. Print to
- * t->out which other options have changed. *counted is set to the saved value of
- * fsdp_trainer_counted_steps(), or to -1 if the file does not have it. */
+ * saved run, because the next steps would read other rows than the saved run would have read, or
+ * because the optimizer is not the same. The message contains the saved and the current value.
+ * Print to t->out which of the remaining options have changed. *counted is set to the saved value
+ * of fsdp_trainer_counted_steps(), or to -1 if the file does not have it. */
 FSDP_MUST_CHECK fsdp_status fsdp_trainer_state_read(fsdp_trainer *t, const char *dir,
                                                     int64_t *counted);

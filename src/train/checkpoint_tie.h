@@ -1,11 +1,13 @@
-/* The field "saved_files" of trainer_state.json ties trainer_state.json to the other files of the
- * same save. The field contains the sizes and checksums of the model's and the optimizer's files in
- * the same folder. If another program later saves into this folder, it does not update
- * trainer_state.json, whose step is then wrong. The sizes and checksums reveal this.
+/* The field "saved_files" of trainer_state.json shows whether the other files in the folder are
+ * from the same save as trainer_state.json. The field contains the sizes and checksums of the
+ * model's and the optimizer's files. If another program later saves into this folder, it does not
+ * update trainer_state.json, whose step is then wrong. In this case the sizes and checksums do not
+ * match.
  *
  * In a folder of torch.distributed.checkpoint, the field lists .metadata and the files with the
- * checksums of blocks (__<rank>_0.crc32). A file written by torch.save is a zip archive. Its
- * checksum covers only its end, where the archive lists the checksum of each record. */
+ * checksums of blocks (__<rank>_0.crc32). For a file written by torch.save, which is a zip archive,
+ * the checksum in the field covers only the end of the file. There, the archive lists the checksum
+ * of each of its records. */
 #pragma once
 #include "src/base/json.h"
 

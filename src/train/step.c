@@ -45,8 +45,9 @@ static fsdp_status gather_micro_batches(const fsdp_train_loop *loop, const micro
     return status;
 }
 
-/* Add the loss and the counts of n micro-batches to `result`, in the order of `all`. The caller
- * divides the loss later. Return the number of micro-batches that have labels. */
+/* Add the loss and the counts of the n micro-batches in `all` to `result`, from the first to the
+ * last. The loss in `result` remains a sum, which the caller divides later. Return the number of
+ * micro-batches that have labels. */
 static int64_t add_micro_batches(const micro_batch_sum *all, int n, fsdp_step_result *result)
 {
     int64_t micro_batches = 0;
@@ -132,19 +133,20 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Return true if the loss was not finite even before it was multiplied by the loss scale.
- * result->loss was computed from the scaled loss. If result->loss is NaN, the unscaled loss was not
- * finite, because a finite loss times the scale is never NaN. If result->loss is infinite, the
- * unscaled loss was infinite, unless the scale is so huge that even a finite loss times the scale
- * is infinite. */
+/* Return true if the loss was not finite even before it was multiplied by the loss scale. The
+ * scaled loss yields result->loss. There are two cases. If result->loss is NaN, the unscaled loss
+ * was not finite, because a finite loss times the scale is never NaN. If result->loss is infinite,
+ * the unscaled loss was infinite, too, unless the scale is so huge that even a finite loss times
+ * the scale is infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);
 }
 
-/* Skip a step whose loss is not finite, since the next batch may not overflow. Return an error,
- * which ends the run, if a parameter is not finite, since no later update can repair the parameter.
- * Also return an error after MOST_IN_A_ROW such steps in a row, since they train nothing. */
+/* Skip a step whose loss is not finite, since the loss of the next batch may be finite. If a
+ * parameter is not finite, return an error instead, since no later update can repair the parameter.
+ * Also return an error if this is the MOST_IN_A_ROW-th such step in a row, since these steps train
+ * nothing. An error ends the run. */
 static fsdp_status skip_forward(fsdp_train_loop *loop, int64_t step, double lr,
                                 fsdp_step_result *result)
 {
@@ -222,9 +224,9 @@ static double power_above(double x)
     return ldexp(1.0, fraction == 0.5 ? exponent - 1 : exponent);
 }
 
-/* Set what the backward of this micro-step communicates. The last micro-step of a step also
- * communicates the gradients that earlier micro-steps have accumulated, so no gradients are left
- * after the step. */
+/* Set what the backward of this micro-step communicates. The backward of the last micro-step of a
+ * step also communicates all gradients that earlier micro-steps have accumulated. So no
+ * uncommunicated gradients are left after the step. */
 static fsdp_status set_communication(const fsdp_train_loop *loop, int micro_step)
 {
     const bool last = micro_step + 1 == loop->micro_steps;

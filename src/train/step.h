@@ -55,14 +55,14 @@ typedef struct fsdp_train_loop {
     bool keep_between_micro_steps;
     /* call fsdp_set_is_last_backward() with true in the last micro-step and false in the others */
     bool set_is_last_backward;
-    /* the number by which the summed gradients of all micro-batches are divided; 0: they are
-     * divided by the same number as the summed losses (Note [Loss of a step]) */
+    /* the number by which the sum of the gradients of all micro-batches is divided. 0: this sum is
+     * divided by the same number as the sum of the losses (Note [Loss of a step]) */
     double gradient_divide_factor;
     double max_grad_norm;  /* 0: no clipping, but the norm is still reported */
     double grad_norm_type; /* p of the p-norm of the gradients; 0 means that p is 2 */
     double clip_value;     /* largest absolute value of a gradient's element; 0: no clipping */
-    /* True: clip the gradients even if their norm is not finite. False: such a norm ends the
-     * run. */
+    /* True: if the norm of the gradients is not finite, clip them nevertheless. False: a norm that
+     * is not finite ends the run. */
     bool ignore_nonfinite;
     fsdp_grad_scaler *scaler; /* NULL: losses are not scaled */
     bool in_float16;          /* a part of the forward is computed in float16 */

@@ -39,8 +39,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
 {
     if (!t->config->save_model)
         return FSDP_OK;
-    /* An interrupted run that saves checkpoints does not end here. It ends after its next
-     * checkpoint. */
+    /* If the user interrupts a run that saves checkpoints, the run does not end here. It ends after
+     * its next checkpoint. */
     if (t->config->save_strategy == FSDP_SAVE_NO && t->config->interrupted &&
         atomic_load(t->config->interrupted))
         return fsdp_error(FSDP_ERR_STATE, "interrupted");
@@ -48,8 +48,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* The folder `output` may exist already. It may then be overwritten: otherwise, check_outputs()
-     * would have returned an error before the first step. */
+    /* If the folder `output` exists already, this run may overwrite it. If it might not,
+     * check_outputs() would have returned an error before the first step. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -57,13 +57,13 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
     return FSDP_OK;
 }
 
-/* Save the model at the end of the run, unless it was saved before. Without validation, save the
- * final state. With validation, the model was saved each time the validation loss improved, so in
- * most cases there is nothing to do.
+/* Save the model at the end of the run, unless the right model is saved already. Without
+ * validation, the final state is saved now. With validation, the model was saved each time the
+ * validation loss improved, so in most cases nothing is left to save.
  *
- * But if the validation loss has not improved in this run, this run has not saved the model. Only
- * an earlier run, from which this run was resumed, can have saved it. The earlier run may have
- * saved the model elsewhere or not at all. So if `output` does not exist, save the final state. */
+ * The validation loss may not have improved in this run. The best model is then the one that an
+ * earlier run, from which this run was resumed, has saved. But that run may have saved it elsewhere
+ * or not at all. So if `output` does not exist, save the final state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {
     int there = 0;
@@ -251,7 +251,7 @@ static fsdp_status run_epoch(fsdp_trainer *t, int64_t epoch)
     if (t->out)
         fflush(t->out);
     /* If --max-steps ends the run in the middle of an epoch, save the checkpoint before the epoch's
-     * record is added, so that a longer run can continue this epoch. */
+     * record is added. Such a checkpoint lets a longer run continue this epoch. */
     const bool cut = t->step % t->steps_per_epoch != 0;
     if (cut)
         FSDP_TRY(fsdp_checkpoint_at_step(t, true));

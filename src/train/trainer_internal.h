@@ -23,7 +23,8 @@ typedef struct fsdp_epoch_record {
 /* Sums over the steps of the current epoch. */
 typedef struct fsdp_epoch_sum {
     double loss; /* sum of the losses of label tokens, in steps whose loss is finite */
-    /* Counts of label tokens. finite: only in steps whose loss is finite. labels: in all steps. */
+    /* finite: number of label tokens in the steps whose loss is finite. labels: number of label
+     * tokens in all steps. */
     int64_t finite, labels;
     int64_t tokens;
     double seconds; /* sum of the durations of the steps */
@@ -82,8 +83,8 @@ typedef struct fsdp_trainer {
     char *resumed_from; /* path of the checkpoint; NULL: the run was not resumed */
     /* name of a parameter that is trained now but was frozen in the checkpoint, or NULL */
     const char *was_frozen;
-    /* This run itself has saved the model. False if only the earlier run from which this run was
-     * resumed has saved it. */
+    /* True if this run itself has saved the model. False if only the earlier run from which this
+     * run was resumed has saved it. */
     bool saved_model;
     bool makes_examples; /* generate example texts at the end, with the settings of `generation` */
     fsdp_generation_config generation;

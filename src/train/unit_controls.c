@@ -31,9 +31,9 @@ static size_t at_most(size_t n, int most)
     return n < (size_t)most ? n : (size_t)most;
 }
 
-/* Set the prefetch lists of all units. The forward list of a unit has the next `forward` units. Its
- * backward list has the `backward` units before it, nearest first. `before` is scratch space with
- * room for all units. */
+/* Set the prefetch lists of all units. The forward list of a unit has the next `forward` units. The
+ * backward list of a unit has the `backward` units that precede the unit, nearest first. `before`
+ * is scratch space with room for all units. */
 static fsdp_status set_prefetch(const unit_list *units, int forward, int backward,
                                 fsdp_module **before)
 {

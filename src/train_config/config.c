@@ -15,8 +15,8 @@
 #include "src/train_config/config_trainer.h"
 #include "src/train_config/precision.h"
 
-/* Set the learning rate and the task prefix, if they were not given. The learning rate for seq2seq
- * is that of the FSDP tutorial for T5. The rate for other tasks is the usual one for Llama and
+/* Set the learning rate and the task prefix, if they were not given. For seq2seq, the FSDP tutorial
+ * for T5 uses the same learning rate. For other tasks, the rate is the usual one for Llama and
  * BERT. */
 static void complete(fsdp_train_config *c, fsdp_task task)
 {
@@ -83,8 +83,9 @@ static bool given_task(const fsdp_train_config *c, fsdp_task *task)
     return c->task != FSDP_TRAIN_AUTO;
 }
 
-/* Derive the wrap policy. Reset the options of the other policies if they come from the
- * environment: `accelerate launch` exports the options of all policies. */
+/* Derive the wrap policy. `accelerate launch` exports the options of all wrap policies as
+ * environment variables. So reset the options of the policies that were not chosen, if they come
+ * from the environment. */
 static void derive_wrapping(fsdp_train_config *c, const fsdp_options *options)
 {
     if (!fsdp_options_given(options, "auto-wrap-policy") && c->min_num_params > 0 &&
@@ -103,8 +104,9 @@ static bool reshards(int strategy)
     return strategy == FSDP_SHARDING_FULL_SHARD || strategy == FSDP_SHARDING_HYBRID_SHARD;
 }
 
-/* If `on`, return the variant of `strategy` that reshards after forward, else the variant that
- * keeps parameters gathered. NO_SHARD has no variants and is returned unchanged. */
+/* Return the variant of `strategy` that reshards parameters after forward if `on` is true, or the
+ * variant that keeps them gathered if `on` is false. NO_SHARD has no variants and is returned
+ * unchanged. */
 static int with_reshard(int strategy, bool on)
 {
     if (strategy == FSDP_SHARDING_NO_SHARD)
@@ -114,10 +116,10 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
-/* --reshard-after-forward may be the name of a strategy, as in Accelerate with FSDP version 1. For
- * the name of a strategy, the option parser has stored the negative number `-1 - strategy` in
- * reshard_after_forward. Set sharding_strategy to this strategy, and set reshard_after_forward to 0
- * or 1. */
+/* Set sharding_strategy and reshard_after_forward if the value of --reshard-after-forward is the
+ * name of a strategy. Accelerate with FSDP version 1 passes such a name. The option parser has then
+ * stored the negative number `-1 - strategy` in reshard_after_forward. Set sharding_strategy to the
+ * named strategy, and reshard_after_forward to 0 or 1. */
 static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const int word = -1 - c->reshard_after_forward;
@@ -125,15 +127,16 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
         return;
     const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
     const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    /* `accelerate launch` exports both options; --reshard-after-forward takes precedence */
+    /* `accelerate launch` exports --sharding-strategy and --reshard-after-forward. If both come
+     * from the environment, --reshard-after-forward takes precedence. */
     if (strategy < reshard || (strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV))
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }
 
-/* Derive the strategy from --shard-size and --replicas. torchtitan has these two options instead of
- * strategies. --shard-size -1 means the number of ranks divided by --replicas. It is stored as
- * 0. */
+/* Derive the strategy from --shard-size and --replicas. torchtitan has these two options and no
+ * option for the strategy. `--shard-size -1` means that the shard size is the number of ranks
+ * divided by --replicas. The value -1 is stored as 0. */
 static void derive_replicas(fsdp_train_config *c, const fsdp_options *options)
 {
     if (c->shard_size < 0)
@@ -162,10 +165,10 @@ static void derive_prefetch(fsdp_train_config *c, const fsdp_options *options)
 }
 
 /* Derive the kind of forward prefetching and the mode of gradient accumulation. `--forward-prefetch
- * false` on the command line turns forward prefetching off, so no unit is gathered ahead of time.
- * But in a file or an environment variable, the value false counts as not given (false_is_silence
- * in include/fsdp/options.h), because it is meant for FSDP1. FSDP1 gathers the next unit ahead of
- * time even with forward_prefetch=False. */
+ * false` on the command line turns forward prefetching off: no unit is gathered ahead of time. In a
+ * file or an environment variable, the value false is meant for FSDP1, which gathers the next unit
+ * ahead of time even with forward_prefetch=False. So false is ignored there (false_is_silence in
+ * include/fsdp/options.h). */
 static void derive_overlap(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool given = fsdp_options_given(options, "forward-prefetch");
@@ -632,10 +635,10 @@ fsdp_status fsdp_train_config_check(void *config, const fsdp_options *options)
     return fsdp_train_effect_check(c, options);
 }
 
-/* Return how master weights and optimizer state are offloaded: to files if --offload-dir is given,
- * or to memory if only --cpu-offload is given. There is one exception. If --offload-dir and
- * --activation-offload are given without --cpu-offload, the folder is for activations only, and
- * master weights and optimizer state are not offloaded. */
+/* Return how master weights and optimizer state are offloaded. If --offload-dir is given, they are
+ * offloaded to files. If only --cpu-offload is given, they are offloaded to memory. There is one
+ * exception. If --offload-dir and --activation-offload are given without --cpu-offload, the folder
+ * is for activations only, and master weights and optimizer state are not offloaded. */
 static fsdp_offload_policy offload_policy(const fsdp_train_config *c)
 {
     const bool offloads = c->cpu_offload || !c->activation_offload;

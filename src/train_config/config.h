@@ -45,8 +45,8 @@ typedef enum fsdp_auto_wrap_policy {
 
 /* What is communicated in each micro-step of a step, except in the last micro-step. */
 typedef enum fsdp_accumulation_mode {
-    /* all gradients are reduced; the bits of the result then do not depend on how the batch is
-     * split */
+    /* every micro-step reduces its gradients; the bits of the result then do not depend on how the
+     * batch is split into micro-steps */
     FSDP_ACCUMULATION_REDUCE,
     /* HYBRID_SHARD: gradients are reduced within each replica, but not between replicas */
     FSDP_ACCUMULATION_REDUCE_SCATTER,
@@ -186,7 +186,7 @@ typedef struct fsdp_train_config {
     /* sharding and offloading in transformers' words, such as "full_shard"; NULL: not given */
     const char *fsdp;
     /* 0: parameters stay gathered after forward; 1: they are resharded after forward; n > 1: they
-     * are resharded, and backward gathers them among only n ranks. Consistent with
+     * are resharded, and backward gathers them among only n ranks. Always agrees with
      * sharding_strategy */
     int reshard_after_forward;
     int backward_prefetch; /* fsdp_backward_prefetch */
@@ -242,9 +242,9 @@ typedef struct fsdp_train_config {
     /* output */
     const char *output; /* folder for the model; never NULL if save_model is true */
     bool overwrite_output, save_model, run_validation;
-    /* evaluation_steps and logging_steps are numbers of optimizer steps. A value below 1 is a
-     * fraction of all steps. The trainer replaces the fraction when the number of all steps is
-     * known. */
+    /* A value of evaluation_steps or logging_steps that is at least 1 is a number of optimizer
+     * steps. A value below 1 is a fraction of all steps of the run. As soon as the trainer knows
+     * how many steps the run has, it replaces the fraction by a number of steps. */
     double evaluation_steps;   /* steps between validations; 0: validate at the end of each epoch */
     int eval_strategy;         /* fsdp_strategy; consistent with evaluation_steps */
     int logging_strategy;      /* fsdp_strategy; consistent with logging_steps */
@@ -271,21 +271,22 @@ typedef struct fsdp_train_config {
     /* folder of the checkpoint-<step> folders; NULL: <output>-checkpoints */
     const char *checkpoint_dir;
     const char *resume; /* "auto", a folder or a file; NULL: start from the beginning */
-    /* the checkpoint that `--resume true` means; NULL: the newest one */
+    /* the checkpoint from which `--resume true` resumes; NULL: the newest one */
     const char *checkpoint;
     /* number of steps that the saved run had taken; -1: read it from the checkpoint */
     int64_t resume_step;
 
     /* Not an option. An earlier attempt of the same job has begun and may have written files. */
     bool restarted;
-    /* Not an option. The caller sets this flag to end the run early. A run that saves checkpoints
-     * then saves a last checkpoint and ends. A run that saves no checkpoints ends when it is about
-     * to save the model. NULL: the run cannot be interrupted. */
+    /* Not an option. A flag that the caller sets to end the run early. A run that saves checkpoints
+     * then saves a last checkpoint and ends. A run that saves no checkpoints continues until it is
+     * about to save the model, and ends then. NULL: the run cannot be interrupted. */
     const atomic_bool *interrupted;
 
-    /* Not options. Each field is true if the user asked for the option that has the same name as
-     * the field (fsdp_options_asked_for()). Each of these options is only for some tasks or some
-     * kinds of rows. For all other tasks or rows, it is an error to ask for the option. */
+    /* Not options. Some options are only for certain tasks or certain kinds of rows. Each of these
+     * options has a field of the same name here. The field is true if the user asked for the option
+     * (fsdp_options_asked_for()). If the task or the rows turn out not to be of the right kind,
+     * this is an error. */
     struct {
         bool task_prefix, text_column, target_column, max_source_length, max_target_length;
     } asked_for;

@@ -17,9 +17,9 @@ static const char *const only_1[] = {"1", NULL};
     "each rank reads its own rows from the files, or draws them from the seed, so that all have "  \
     "the same model; no rank ever has the whole model"
 #define NO_TRACKER "nothing is sent to a tracker; --metrics writes a file"
-/* Rows for options of other tools. An ACCEPTED option has no effect here; its `reason` says why. A
- * REFUSED option is an error unless its value is `only`; its `reason` says why, or what to use
- * instead. Both kinds of options are hidden from --help. */
+/* Macros for rows that describe options of other tools. An ACCEPTED option is allowed but has no
+ * effect here; `reason` says why. A REFUSED option is an error unless its value is `only`; `reason`
+ * says why, or what to use instead. Both kinds of options are hidden from --help. */
 #define ACCEPTED(flag, kind, reason)                                                               \
     {                                                                                              \
         .name = flag, .type = FSDP_OPTION_##kind, NOWHERE, .no_effect = reason, .hidden = true     \

@@ -1,7 +1,7 @@
-/* See config_effect.h. This file does not check all options that may have no effect. config.c
- * checks the options that are for one optimizer only. config.c also checks some options that
- * are treated as given whenever their value is not the default. Options that depend on the rows are
- * checked when the rows are opened (src/train/sources.h). */
+/* See config_effect.h. Three kinds of options that may have no effect are not checked in this file.
+ * config.c checks the options that are for one optimizer only. config.c also checks some options
+ * that count as set by the user whenever their value is not the default. Options that depend on the
+ * rows are checked when the rows are opened (src/train/sources.h). */
 #include "src/train_config/config_effect.h"
 
 #include <string.h>

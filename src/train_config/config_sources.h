@@ -9,7 +9,8 @@ typedef struct fsdp_train_source {
 } fsdp_train_source;
 
 /* Parse a source of --mix-data, such as "span-corruption:0.7:corpus.txt". out->path points into
- * `text`. Return FSDP_ERR_INVALID if `text` has another form; the message contains `text`. */
+ * `text`. Return FSDP_ERR_INVALID if `text` does not have the form TASK:WEIGHT:PATH; the message
+ * contains `text`. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_source_parse(const char *text, fsdp_train_source *out);
 
 /* Return the number of sources: --data and those of --mix-data. */

@@ -61,9 +61,9 @@ enum {
     TRAINER_LOGGING_STEPS = 500
 };
 
-/* Derive --eval-strategy and --evaluation-steps from each other. The strategy "no" turns validation
- * off during training only. If --do_eval is given, the model is still evaluated once after
- * training, as in Trainer's scripts. */
+/* Derive --eval-strategy from --evaluation-steps, or --evaluation-steps from --eval-strategy. With
+ * --eval-strategy no, the model is not validated during training. If --do_eval is given as well,
+ * the model is still evaluated once after training, as in Trainer's scripts. */
 static void derive_eval_strategy(fsdp_train_config *c, const fsdp_options *options)
 {
     const bool says_steps = fsdp_options_given(options, "evaluation-steps");
@@ -127,8 +127,8 @@ typedef struct fsdp_words {
     int unknown_length;
 } fsdp_words;
 
-/* Parse the words of --fsdp, in upper or lower case, separated by spaces or commas. "true" means
- * FSDP's default strategy. */
+/* Parse the words of --fsdp. They may be in upper or lower case, and are separated by spaces or
+ * commas. The word "true" means FSDP's default strategy. */
 static fsdp_words read_words(const char *text)
 {
     static const struct {
