@@ -12,13 +12,13 @@
  * With AMX, a strip is 32 queries. One call of softmax() handles 16 of them, and one call of
  * gradient() eight.
  *
- * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed: dV^T =
- * dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no transposition.
- * In a packed panel of B, each row consists of two rows of B (tile.h). So two rows of P or dS are
- * stored directly as one row of a panel. If P and dS were the left operand, they would have to be
- * transposed. Transposing P and dS would take as many instructions as computing them. Instead,
- * smaller matrices are transposed: dO and Q before the products, and the sums dV^T and dK^T after
- * the products. dO and Q have fewer columns than P and dS.
+ * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed:
+ * dV^T = dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no
+ * transposition. In a packed panel of B, each row consists of two rows of B (tile.h). So two rows
+ * of P or dS are stored directly as one row of a panel. If P and dS were the left operand, they
+ * would have to be transposed. Transposing P and dS would take as many instructions as computing
+ * them. Instead, smaller matrices are transposed: dO and Q before the products, and the sums dV^T
+ * and dK^T after the products. dO and Q have fewer columns than P and dS.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
  * tables] describes how biases and their gradients are stored.

@@ -20,12 +20,12 @@
  *
  * Note [Panels for AMX]. An AMX register has 16 rows of 16 lanes. An instruction multiplies two
  * registers and adds the product to a third. Panels of B are two registers wide: 32 columns. Depths
- * are padded with zeros to a multiple of 16 lanes. Packed A is stored as registers [16 rows][16
- * lanes]: for each group of 16 rows, its registers in the order of k. If the last group has fewer
- * than 16 rows of A, the rest of its registers is undefined. A product may use only a part of B's
- * depth (fsdp_tile_block.b_lane). The zeros that pad A are then multiplied with the lanes of B that
- * follow this part. If one of these lanes is NaN, its product with zero is NaN too, and C gets a
- * NaN. */
+ * are padded with zeros to a multiple of 16 lanes. Packed A is stored as registers
+ * [16 rows][16 lanes]: for each group of 16 rows, its registers in the order of k. If the last
+ * group has fewer than 16 rows of A, the rest of its registers is undefined. A product may use only
+ * a part of B's depth (fsdp_tile_block.b_lane). The zeros that pad A are then multiplied with the
+ * lanes of B that follow this part. If one of these lanes is NaN, its product with zero is NaN too,
+ * and C gets a NaN. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
