@@ -1,15 +1,15 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
  * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
- * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). It chooses one of them
- * when a context is created: that of the best ISA that CPUID reports, unless the caller names
- * another ISA. All arguments are raw pointers and sizes. The caller has checked all shapes. Tensors
- * are contiguous and row-major, unless a leading dimension (ld, in elements) is given. "dtype f"
- * means float32, bfloat16 or float16. All arrays of dtype f in a call have the same dtype, unless
- * the function has two dtype arguments. Arithmetic is in float32.
+ * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). When a context is
+ * created, one of the three tables is chosen. The caller may name its ISA. Otherwise it is the
+ * table of the best ISA that CPUID reports. All arguments are raw pointers and sizes. The caller
+ * has checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
+ * elements) is given. "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call
+ * have the same dtype, unless the function has two dtype arguments. Arithmetic is in float32.
  *
- * Determinism: results depend on shapes and values alone, never on the number of threads, and two
- * calls give the same bits. Sums over rows are divided into blocks of a fixed size, and the blocks
- * are added in order.
+ * Determinism: results depend on shapes and values alone, never on the number of threads. Two calls
+ * with the same inputs give the same bits. Sums over rows are divided into blocks of a fixed size,
+ * and the blocks are added in order.
  *
  * Legend: T tokens (rows), D model width, F feed-forward width, V vocabulary, H heads, K head
  * width, N output features. */
@@ -61,8 +61,9 @@ typedef struct fsdp_activated_backward_args {
     int64_t ld;
     const void *x, *up; /* NULL for `up`: the result is a(x) */
     void *dx, *d_up;    /* NULL: not computed */
-    /* Input: the gradient of the result, which is read only if dx or d_up is computed. Output: the
-     * result, which overwrites its gradient. The result is a(x) * up, or a(x) if `up` is NULL. */
+    /* An input and an output. Before the call, it contains the gradient of the result, which is
+     * read only if dx or d_up is computed. The call overwrites it with the result: a(x) * up, or
+     * a(x) if `up` is NULL. */
     void *hidden;
 } fsdp_activated_backward_args;
 
@@ -81,9 +82,9 @@ typedef struct fsdp_activated_backward_args {
  * the scores of head h at which j - (i + shift) = d - (bias_span - 1). The caller ensures that
  * |j - (i + shift)| < bias_span.
  *
- * With dropout_p > 0, forward and backward drop the same probabilities. The kernel `dropout` with
- * dropout_key defines which: its element h * 2^40 + t * 2^20 + j is the probability of head h,
- * query row t (of all Tq rows) and key j.
+ * With dropout_p > 0, forward and backward drop the same probabilities. They drop the probability
+ * of head h, query row t (of all Tq rows) and key j if the kernel `dropout`, called with
+ * dropout_key, would drop element h * 2^40 + t * 2^20 + j.
  *
  * S is never in memory as a whole: each task computes the scores of one head of one sequence, in
  * cache. Forward writes the log-sum-exp of each row of scores to lse [heads, Tq] f32. It is -inf
@@ -152,8 +153,8 @@ typedef struct fsdp_adamw_args {
 } fsdp_adamw_args;
 
 /* torch.optim.SGD: g = grad*grad_scale + wd p; buf = first ? g : momentum buf + (1-dampening) g;
- * g = nesterov ? g + momentum buf : buf; p -= lr g. If momentum is 0, momentum_buffer is NULL and
- * there is no buf: p -= lr g. */
+ * g = nesterov ? g + momentum buf : buf; p -= lr g. Without momentum (momentum 0), there is no buf
+ * and momentum_buffer is NULL. The update is then p -= lr g with the first g. */
 typedef struct fsdp_sgd_args {
     int64_t n;
     float *param, *momentum_buffer; /* NULL for `param`: the parameter is in `halves` */
@@ -230,10 +231,10 @@ typedef struct fsdp_kernels {
                     float p, uint64_t key);
 
     /* x [n] is float16. If any element is infinite, all elements are clamped to [-64512, 64512].
-     * Otherwise x is unchanged. This is the clamp of transformers' T5Block to finfo.max - 1000,
-     * rounded to float16. NaN stays NaN. factors [1 + ceil(n / 4)] gets what backward needs. Byte 0
-     * of factors is 0 if backward leaves all gradients unchanged. factors may be NULL if there is
-     * no backward. */
+     * Otherwise x is unchanged. transformers' T5Block clamps in the same way, to finfo.max - 1000,
+     * which is 64512 after rounding to float16. NaN stays NaN. `factors` [1 + ceil(n / 4)] is an
+     * output, from which backward reads what happened to each element. Byte 0 of `factors` is 0 if
+     * backward leaves all gradients unchanged. `factors` may be NULL if there is no backward. */
     void (*clamp_infinite)(fsdp_kernel_context *c, void *x, uint8_t *factors, int64_t n);
     /* dx is 0 where x was clamped, dy / 2 where |x| was equal to the bound, and dy elsewhere. This
      * is the gradient of torch.clamp with tensors as bounds. The bound is 64512, or 65504 if no
@@ -323,9 +324,10 @@ typedef struct fsdp_kernels {
                                                       const fsdp_attention_args *args);
 
     /* --- sharding and optimizers (float32 gradients) --- */
-    /* dst [n] f32 = scale * sum over i of src[i] [n] (dtype f). The sources are added in the order
-     * of the aligned binary tree over i: ((0+1)+(2+3))+... If a level of the tree has an odd number
-     * of terms, its last term moves up unchanged. dst may be one of the sources. */
+    /* dst [n] f32 = scale * sum over i of src[i] [n] (dtype f). The sources are added as an aligned
+     * binary tree over i: ((0+1)+(2+3))+... If one level of the tree has an odd number of terms,
+     * the last of them becomes a term of the next level unchanged. dst may be one of the
+     * sources. */
     void (*tree_sum)(fsdp_kernel_context *c, float *dst, const void *const *src, int n_sources,
                      fsdp_dtype dtype, int64_t n, float scale);
     /* sums[r] = sum over row r of |x|^power, in double, in a fixed order; power > 0. With power
@@ -351,8 +353,8 @@ typedef struct fsdp_kernels {
                            double beta, int64_t n);
     /* out[i] = 1 / sqrt(x[i] / divisor). */
     void (*rsqrt)(fsdp_kernel_context *c, float *out, const float *x, float divisor, int64_t n);
-    /* sums[r] = sum over row r of u^2, in double, in a fixed order. u is as in fsdp_adafactor_args,
-     * before it is multiplied by lr / divisor. */
+    /* sums[r] = sum over row r of u^2, in double, in a fixed order. Here u is the first u in the
+     * formulas of fsdp_adafactor_args: the one that is not yet multiplied by lr / divisor. */
     void (*adafactor_square_sums)(fsdp_kernel_context *c, double *sums,
                                   const fsdp_adafactor_args *args);
     void (*adafactor)(fsdp_kernel_context *c, const fsdp_adafactor_args *args);
@@ -361,10 +363,10 @@ typedef struct fsdp_kernels {
 /* --- opening the CPU's kernels (src/kernels/cpu/table.c, context.c) --- */
 
 /* Open the CPU's kernels. `isa` is "x86-64", "x86-64-v3" or "x86-64-v4"; NULL chooses the best ISA
- * that this CPU has. x86-64-v4 multiplies bf16 in the way that is fastest on the CPU. A suffix
- * chooses another way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses AVX512-BF16, "x86-64-v4+fma"
- * widens to float32, and "x86-64-v4+onednn" passes all matrix products to oneDNN. Fails with
- * FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
+ * that this CPU has. Without a suffix, "x86-64-v4" multiplies bf16 in the way that is fastest on
+ * this CPU. A suffix chooses the way: "x86-64-v4+amx" uses AMX, "x86-64-v4+bf16" uses AVX512-BF16,
+ * "x86-64-v4+fma" widens to float32, and "x86-64-v4+onednn" passes all matrix products to oneDNN.
+ * Fails with FSDP_ERR_UNSUPPORTED if the CPU lacks what `isa` requests. threads >= 1. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_open(const char *isa, int threads,
                                                   fsdp_kernel_context **context,
                                                   const fsdp_kernels **kernels);

@@ -36,9 +36,9 @@ bool fsdp_sentencepiece_is_normal(const fsdp_sentencepiece *sp, int32_t id);
 int fsdp_sentencepiece_byte(const fsdp_sentencepiece *sp, int32_t id);
 
 /* Split `text` into pieces and call `each` for every piece, in order. `text` must be well-formed
- * UTF-8. The argument `piece` [length] of `each` is a part of the normalised text, in which spaces
- * are U+2581, or the name of a byte piece, such as "<0x0A>". If `each` fails, stop and return its
- * error. Thread-safe. */
+ * UTF-8. `each` gets the piece as `piece` [length]. For a byte piece, this is the name of the
+ * piece, such as "<0x0A>". For every other piece, it is a part of the normalised text, in which
+ * spaces are U+2581. If `each` fails, stop and return the error of `each`. Thread-safe. */
 typedef fsdp_status fsdp_sentencepiece_fn(void *arg, const char *piece, size_t length, int32_t id);
 FSDP_MUST_CHECK fsdp_status fsdp_sentencepiece_encode(const fsdp_sentencepiece *sp,
                                                       const char *text, size_t length,

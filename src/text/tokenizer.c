@@ -319,8 +319,8 @@ static fsdp_status read_json_if_exists(const char *folder, const char *name, fsd
 
 /* Read tokenizer_config.json and added_tokens.json, if they exist. Both may list added tokens.
  * tokenizer_config.json may also have the number of sentinels (extra_ids), and may say whether
- * texts begin with <s> (add_bos_token). If it does not have the number of sentinels, a unigram
- * model has 100 of them, as in T5. (mT5's file has the number 0.) */
+ * texts begin with <s> (add_bos_token). Without this number in the file, a unigram model has 100
+ * sentinels, as in T5. (In the file of mT5, the number is 0.) */
 static fsdp_status read_folder_files(fsdp_tokenizer *tokenizer, bool unigram)
 {
     char *folder = fsdp_path_parent(tokenizer->path);
@@ -407,8 +407,8 @@ typedef struct word {
     fsdp_token_list *list;
     fsdp_str text;
     fsdp_token_list pieces;
-    /* The word has byte pieces. If so, `text` has the name of each byte piece, such as "<0x0A>", in
-     * place of the byte itself. */
+    /* True if the word has byte pieces. `text` then has the name of each byte piece, such as
+     * "<0x0A>", in place of the byte itself. */
     bool has_bytes;
 } word;
 
@@ -516,10 +516,10 @@ typedef struct decoding {
     bool first;           /* nothing has been decoded yet */
 } decoding;
 
-/* Append a piece to the text, and replace each space mark in it by a space. The first piece of a
- * text is different: a space mark in it is removed, and no space is appended. With a unigram model,
- * all marks of the first piece are removed. With a BPE model, a piece may have several marks, and
- * only the first mark of the first piece is removed. */
+/* Append a piece to the text, and replace each space mark in it by a space. In the first piece of a
+ * text, some marks are removed instead of being replaced. With a unigram model, all marks of the
+ * first piece are removed. With a BPE model, only the first mark of the first piece is removed, and
+ * any other marks in it are replaced by spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;

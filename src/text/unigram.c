@@ -46,8 +46,9 @@ static uint8_t byte_at(const entry *e, uint32_t depth)
     return (uint8_t)e->piece[depth];
 }
 
-/* Visit the nodes in order, while the array of nodes grows. At each node, append the node's
- * children to the array, and append the range of each child to `ranges`. */
+/* Build the array of nodes, which grows during this function. Visit its nodes in order, including
+ * those that were appended by earlier visits. At each node, append the children of the node to the
+ * array of nodes, and append the range of each child to `ranges`. */
 static fsdp_status build_trie(fsdp_unigram *unigram, const entry *entries, uint32_t count)
 {
     range *ranges = NULL;
@@ -167,8 +168,8 @@ static size_t character_length(char first)
 
 /* Set ends[i] to the best path that ends at byte i, for every i. If the model is corrupted, its
  * normaliser may produce a word that ends in the middle of a character. The bytes of this
- * incomplete character then count as a whole character, so that a path always reaches the end of
- * the word. */
+ * incomplete character are then treated as a complete character. So there is always a path that
+ * reaches the end of the word. */
 static void find_paths(const fsdp_unigram *unigram, const char *word, size_t length, best *ends)
 {
     for (size_t start = 0, step; start < length; start += step) {

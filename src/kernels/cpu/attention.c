@@ -18,9 +18,9 @@ enum {
 
 int64_t fsdp_attention_panel_keys(const fsdp_cpu_attention *a, int64_t keys)
 {
-    /* With a window, the keys of a block may begin anywhere in the sequence. The number of keys is
-     * rounded up by at most 127. So the rounded range of keys may end up to 127 keys after the
-     * sequence's last key. */
+    /* With a window, the keys of a block may begin anywhere in the sequence. The number of these
+     * keys is then rounded up, which adds at most 127 keys. So the range may extend up to 127 keys
+     * beyond the sequence's last key. */
     int64_t more = a->args->window > 0 ? 128 : 0;
     return fsdp_attention_padded_keys(keys) + more;
 }
@@ -79,8 +79,8 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
     int64_t row = args->q_offsets[b] + first, tokens = args->q_offsets[args->n_sequences];
     block.dropout_element = ((uint64_t)h << 40) + ((uint64_t)row << 20);
     block.lse = args->lse + h * tokens + row;
-    /* [begin, end) includes every key that at least one query of the block sees. begin is rounded
-     * down to a multiple of 16. */
+    /* The range [begin, end) of keys includes every key that at least one query of the block sees.
+     * `begin` is rounded down to a multiple of 16. */
     int64_t begin = args->window > 0 ? first + block.shift - args->window + 1 : 0;
     int64_t end = args->causal ? first + block.rows + block.shift : keys;
     begin = begin > 0 ? begin & -ROUND : 0;

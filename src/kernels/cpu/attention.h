@@ -41,8 +41,9 @@ typedef struct fsdp_attention_block {
     const float *bias;
     int64_t bias_span; /* every |key - query - shift| is smaller than this */
     float dropout_p;
-    /* dropout_element is the index that dropout gives to the probability at query first_query and
-     * key 0 (fsdp_attention_args). From one query to the next, the index grows by 2^20. */
+    /* Dropout gives an index to each probability (see fsdp_attention_args). dropout_element is the
+     * index of the probability at query first_query and key 0. From one query to the next, the
+     * index grows by 2^20. */
     uint64_t dropout_key, dropout_element;
     fsdp_dtype panel_dtype; /* f32 or bf16: dtype of p and d_s */
     float *scores;          /* S; if panel_dtype is f32, p may be the same memory */
@@ -128,9 +129,9 @@ size_t fsdp_attention_panel_bytes(const fsdp_cpu_attention *a, int64_t rows);
 void fsdp_attention_pack(const fsdp_cpu_attention *a, void *panel, int64_t padded_rows,
                          const fsdp_attention_slice *rows);
 
-/* Compute scores [padded_rows, padded_keys] = X K^T. To compute S, pass the block's rows of q as
- * `x` and the panel of k as `keys`. To compute dP, pass the block's rows of d_out as `x` and the
- * panel of v as `keys`. This function first packs the rows of x into `left`. Only the first
+/* Compute scores [padded_rows, padded_keys] = X K^T. For S, X is the block's rows of q and K is the
+ * panel of k. For dP, X is the block's rows of d_out and K is the panel of v. The caller passes X
+ * as `x` and K as `keys`. The function packs X into `left` before it multiplies. Only the first
  * block->rows rows and block->keys columns of the scores are defined. */
 FSDP_MUST_CHECK fsdp_status fsdp_attention_block_scores(const fsdp_cpu_attention *a, int worker,
                                                         const fsdp_attention_block *block,

@@ -145,9 +145,9 @@ static fsdp_status backward_head(const fsdp_cpu_attention *a, int worker, int64_
     return FSDP_OK;
 }
 
-/* Computes backward for one key/value head. Usually a task computes a single sequence. But if the
- * gradient of the position bias is wanted, a task computes all sequences, because it adds up that
- * gradient over the sequences in order. */
+/* Computes backward for one key/value head. Usually a task computes a single sequence. But the
+ * gradient of the position bias is a sum over the sequences, which must be added in order. So if
+ * this gradient is wanted, one task computes all sequences. */
 static void backward_task(void *arg, int64_t i, int worker)
 {
     fsdp_cpu_attention *a = arg;

@@ -120,8 +120,9 @@ int64_t fsdp_attention_table_at(const fsdp_attention_head *head, int64_t query, 
     return key - query + head->queries - 1 + MARGIN;
 }
 
-/* Sets [*begin, *end) to the entries of the head's table for which position_bias has an element.
- * *lowest is set to the value of `key - query - shift` at entry *begin. */
+/* Finds the entries of the head's table for which position_bias has an element. They are the
+ * entries [*begin, *end). An entry belongs to a value of `key - query - shift`; *lowest is set to
+ * the value to which entry *begin belongs. */
 static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t *end,
                         int64_t *lowest)
 {
@@ -266,8 +267,8 @@ void fsdp_attention_combine(const fsdp_attention_head *head, const void *p, int6
 
 /* The buffers of one task, and where it reads keys and values. */
 typedef struct forward {
-    /* If not NULL, these functions read keys and values in place. NULL: keys and values are packed
-     * into the buffers k and v. */
+    /* The functions that read keys and values in place. NULL: keys and values are not read in
+     * place, but packed into the buffers k and v. */
     const fsdp_cpu_few_rows *few;
     int64_t kv;             /* index of the key/value head */
     char *k, *v, *p, *left; /* p may be the same memory as scores */

@@ -14,11 +14,11 @@
  *
  * Note [Turned sums]. With AMX, the products that sum over queries are computed transposed:
  * dV^T = dO^T P and dK^T = Q^T dS. P and dS are then the right operand B, and they need no
- * transposition. A row of P or dS has the values of one query, and one row of a packed panel of B
- * has two rows of B (tile.h). So two rows of P or dS are stored directly as one row of a panel. If
- * P and dS were the left operand, they would have to be transposed. This would take as many
- * instructions as computing them. Instead, smaller matrices are transposed: dO and Q before the
- * products, and the sums dV^T and dK^T after them. dO and Q have fewer columns than P and dS.
+ * transposition. In a packed panel of B, each row consists of two rows of B (tile.h). So two rows
+ * of P or dS are stored directly as one row of a panel. If P and dS were the left operand, they
+ * would have to be transposed. Transposing P and dS would take as many instructions as computing
+ * them. Instead, smaller matrices are transposed: dO and Q before the products, and the sums dV^T
+ * and dK^T after the products. dO and Q have fewer columns than P and dS.
  *
  * Exponentials are to the base 2: the scale and the biases are multiplied by log2(e). Note [Bias
  * tables] describes how biases and their gradients are stored.
@@ -59,9 +59,9 @@ typedef struct fsdp_attention_gradient {
     const float *lse, *delta; /* [rows], as in fsdp_attention_block */
     /* 1 / (1 - dropout_p). dP is multiplied by it where dropout keeps an element. */
     float keep_factor;
-    /* Where P and dS are stored for the products dV and dK. Each pointer points into packed tiles,
-     * to the tile of the strip's first column. In this tile, it points to the lane of the strip's
-     * first row. */
+    /* Where P and dS are stored for the products dV and dK. Each pointer points into an array of
+     * packed tiles: to the lane of the strip's first row, in the tile of the strip's first
+     * column. */
     char *p_tiles, *d_s_tiles;
     /* Bytes from one tile (8 keys) to the next; with AMX, from one panel (32 keys) to the next. */
     int64_t tile_bytes;

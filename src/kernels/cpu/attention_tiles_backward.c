@@ -150,8 +150,8 @@ static int64_t block_keys(const fsdp_attention_head *head, const block_part *p)
     return head->tiles->amx ? fsdp_attention_round(keys, FSDP_AMX_COLUMNS) : keys;
 }
 
-/* Sets P and dS to zero for the queries of a strip and keys [first, end). The strip has `lanes`
- * lanes. */
+/* Sets P and dS to zero for the queries of a strip and keys [first, end). In the tiles of P and dS,
+ * the queries of the strip take `lanes` lanes. */
 static void zero_tiles(const fsdp_attention_head *head, const backward_scratch *s,
                        const block_part *p, int64_t first, int64_t end, int64_t lanes)
 {
@@ -280,8 +280,8 @@ static void add_to_key_sums(const fsdp_attention_head *head, const backward_scra
                                              .add = s->begun});
 }
 
-/* Sets the sums to zero before the first block is added. If the first block has all keys, its
- * products overwrite all sums, and this function does nothing. */
+/* Sets the sums to zero before the first block is added. But if the first block has all keys, this
+ * function does nothing, because the products of that block overwrite all sums. */
 static void begin_sums(const fsdp_attention_head *head, backward_scratch *s,
                        fsdp_attention_range block)
 {

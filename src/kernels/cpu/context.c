@@ -60,8 +60,8 @@ static fsdp_cpu_isa best_isa(void)
 }
 
 /* Return true if the CPU has AMX-BF16 and the operating system permits this process to use AMX's
- * registers. The function requests this permission, which a process needs because the operating
- * system has to save the registers. */
+ * registers. A process needs this permission because the operating system has to save the
+ * registers. This function requests the permission. */
 static bool has_amx(void)
 {
     enum {
@@ -76,10 +76,11 @@ static bool has_amx(void)
 }
 
 /* Return true if multiplying bf16 by vdpbf16ps is faster than widening bf16 and multiplying by FMA.
- * One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake, it takes as long as
- * one FMA, so it is faster. On Intel's CPUs since Sapphire Rapids, it takes as long as four FMAs
- * (measured: docs/performance.md), so it is slower. These CPUs also have AMX, which is faster than
- * both, but a virtual machine may hide AMX. Widening is then the fastest way. */
+ * One vdpbf16ps does the work of two FMAs. On AMD's CPUs and on Cooper Lake, one vdpbf16ps takes as
+ * long as one FMA, so vdpbf16ps is faster. On Intel's CPUs since Sapphire Rapids, it takes as long
+ * as four FMAs (measured: docs/performance.md), so widening is faster. The latter CPUs also have
+ * AMX, which is faster than both. But a virtual machine may hide AMX, and then widening is the
+ * fastest way. */
 static bool bf16_is_fast(void)
 {
     __builtin_cpu_init();

@@ -3,10 +3,10 @@
  * for AVX-512 (isa/few_rows.c).
  *
  * Note [Few rows]. B is read once, in place. Each element of B is converted to f32 in a register
- * and multiplied with every row of A. Each task computes some columns of C. If C is wide enough,
- * each thread gets at least one task. The order in which an element of C sums over k does not
- * depend on the element's place in C. So the logits of a text have the same bits whatever else is
- * in its batch. */
+ * and multiplied with every row of A. Each task computes some columns of C. There are at least as
+ * many tasks as threads, unless C has too few columns for that. The order in which an element of C
+ * sums over k does not depend on the element's place in C. So the logits of a text have the same
+ * bits whatever else is in its batch. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 
@@ -31,8 +31,8 @@ typedef struct fsdp_cpu_few_rows {
     void (*multiply)(const fsdp_few_rows *product);
     /* Copy A of a GEMM to `a` in float32, with rows a_ld elements apart. trans_a must be false. */
     void (*widen_a)(const fsdp_gemm_args *args, float *a, int64_t a_ld);
-    /* Copy the C of `product` to columns of the GEMM's C, from column `column` on. Add the GEMM's
-     * bias and, if its beta is 1, its previous C. */
+    /* Copy the C of `product` to the C of the GEMM, where it begins at column `column`. Add the
+     * bias of the GEMM. If the GEMM's beta is 1, also add the previous C of the GEMM. */
     void (*finish)(const fsdp_gemm_args *args, int64_t column, const fsdp_few_rows *product);
 } fsdp_cpu_few_rows;
 

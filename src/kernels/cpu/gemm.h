@@ -1,6 +1,6 @@
 /* Matrix products (GEMM) of any size, divided into tasks for the context's threads. If the CPU has
  * AVX2, our own tiles (tile.h) compute the products that are large enough, and few_rows.h computes
- * some of those with few rows. oneDNN computes the others. */
+ * some of the products with few rows. oneDNN computes all other products. */
 #pragma once
 #include "src/kernels/cpu/context.h"
 

@@ -2,21 +2,22 @@
  * computes each tile as one product on one thread.
  *
  * oneDNN compiles a primitive for each shape of a product. Weights keep their shape, but the number
- * of tokens changes from step to step. The number of tokens is m in forward, and k in the gradients
- * of weights. Two kinds of padding keep the number of different shapes small.
+ * of tokens changes from step to step. In the products of forward, the number of tokens is m. In
+ * the products that compute gradients of weights, it is k. Two kinds of padding keep the number of
+ * different shapes small.
  *
  * Padding of m: all tiles have the same number of rows, except those at the end of C. There the
  * number of rows is rounded up to a multiple of 16. The product is computed in panels, which are
  * zero-padded copies in scratch, and only the valid part of the result is copied to C.
  *
- * Padding of k: in the gradients of weights, k is rounded up to a multiple of 16 with zeros. If
- * copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens are
- * copied, and a second product adds their terms to C. A large product is not padded, since a
+ * Padding of k: in the products that compute gradients of weights, zeros pad k to a multiple of 16.
+ * If copying is cheap, both operands are copied as a whole. Otherwise only the last k % 16 tokens
+ * are copied, and a second product adds their terms to C. A large product is not padded, since a
  * primitive for its exact shape costs less.
  *
- * Nothing outside the matrices is read or written. If the CPU cannot multiply the dtype (f16;
- * bf16 without AVX512-BF16), blocks of A and B are widened to f32 panels. C is rounded once, at
- * the end. */
+ * Nothing outside the matrices is read or written. If the CPU cannot multiply the dtype (f16; bf16
+ * without AVX512-BF16), blocks of A and B are widened to f32 panels. C is rounded once, at the
+ * end. */
 #include "src/kernels/cpu/gemm.h"
 
 #include <string.h>
@@ -101,10 +102,10 @@ static plan plan_tile(const gemm *g, const tile *t)
     if (t->m <= SMALL_ROWS && t->n < args->ldc && g->tile_columns < args->n)
         p.pack_c = true;
     if (args->trans_a && args->k % ROUND && args->m * args->n * args->k < exact_work) {
-        /* There are two ways to handle the last k % ROUND tokens. The first way copies both
-         * operands, which moves about k (m + n) elements. The second way is a second product, which
-         * reads and writes C once more. If C is not f32, the second product would also round C a
-         * second time. */
+        /* There are two ways to handle the last k % ROUND tokens. The first way is to copy both
+         * operands, which moves about k (m + n) elements. The second way is to compute a second
+         * product for these tokens, which reads and writes C once more. If C is not f32, the second
+         * way also rounds C a second time. */
         bool copy = args->c_dtype != FSDP_DTYPE_F32 || args->k < ROUND ||
                     args->k * (t->m + t->n) < 2 * t->m * t->n;
         p.tail = copy ? 0 : args->k % ROUND;

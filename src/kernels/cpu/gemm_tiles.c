@@ -65,8 +65,8 @@ static void multiply_split(const gemm *g, const part *p, int64_t k0, int64_t k)
 {
     const fsdp_gemm_args *args = g->args;
     int64_t depth = depth_of(g, k);
-    /* The number of rows in a block of A. Scratch has room for a block of the longest split, so the
-     * same number is used for all splits, also for shorter ones. */
+    /* The number of rows in a block of A. Scratch has room for this number of rows of the longest
+     * split. Shorter splits use the same number of rows. */
     int64_t block_rows = rows_of_block(g, depth_of(g, g->split));
     bool first = k0 == 0, last = k0 + k == args->k;
     fsdp_tile_block block = {.dtype = args->ab_dtype,
@@ -146,8 +146,9 @@ static cutting cut_into(const gemm *g, int64_t row_parts, int64_t column_parts)
     return c;
 }
 
-/* Returns the cost of the thread that has the most work, per lane of k. A task multiplies once for
- * each element of its part of C. It also packs its part of B and, if g->pack_a, its part of A. */
+/* Returns the cost of a division of C: the work that the busiest thread does for each lane of k.
+ * For each lane, a task multiplies once for each element of its part of C. It also packs its part
+ * of B and, if g->pack_a, its part of A. */
 static double cost_of(const gemm *g, cutting c, int64_t threads)
 {
     const double rows = (double)c.task_rows, columns = (double)c.task_columns;
@@ -156,8 +157,8 @@ static double cost_of(const gemm *g, cutting c, int64_t threads)
 }
 
 /* Chooses the cheapest way to divide C among `threads` threads, with up to MOST_TASKS tasks per
- * thread. A task's part of B takes at most about b_bytes bytes. If the sums are in scratch, a task
- * has at most SUM_ROWS rows. Results do not depend on the choice. */
+ * thread. The part of B that a task packs takes at most about b_bytes bytes. If the sums are in
+ * scratch, a task has at most SUM_ROWS rows. Results do not depend on the choice. */
 static void choose_cutting(gemm *g, int64_t threads)
 {
     const fsdp_gemm_args *args = g->args;

@@ -45,9 +45,10 @@ bool fsdp_cpu_may_use_amx(void);
  * rows, our tiles lose more time by packing B than they save. There are two exceptions, which go to
  * our tiles with any number of rows. The first exception is products of bf16 that the AVX-512 tiles
  * widen. oneDNN would also widen bf16, or be slow: for 17 rows and a B of 3072 x 768, our tiles
- * take 1.3 ms and oneDNN takes 2.4 ms. The second exception is products with AMX. There, our tiles
- * are as fast as oneDNN (for 8 rows, 0.27 ms and 0.26 ms), and they give a row the same bits in
- * every batch. In builds without oneDNN, the value is 0. */
+ * take 1.3 ms and oneDNN takes 2.4 ms. The second exception is products with AMX. With AMX, our
+ * tiles are about as fast as oneDNN: for 8 rows, our tiles take 0.27 ms and oneDNN takes 0.26 ms.
+ * Our tiles also give a row the same bits in every batch. In builds without oneDNN, the value is
+ * 0. */
 extern const int64_t fsdp_cpu_tiles_least_rows;
 
 /* Compute one product. Several workers may call this at once. Fails with FSDP_ERR_NOMEM when out of

@@ -6,9 +6,9 @@
  * the library does not.
  *
  * Debian's oneDNN parallelises with OpenMP. We call oneDNN from several threads instead, and each
- * call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling thread. It
- * is restored after the call, for programs that use OpenMP themselves. We also provide the
- * scratchpads of primitives, one block per worker. */
+ * call uses one OpenMP thread. The number of OpenMP threads is a setting of the calling thread. We
+ * restore this setting after the call, because the program may use OpenMP itself. A primitive also
+ * needs scratch memory while it runs, called a scratchpad. We provide one scratchpad per worker. */
 #include <dnnl.h>
 #include <pthread.h>
 #include <string.h>
@@ -25,9 +25,10 @@ extern void omp_set_num_threads(int threads);
 enum {
     BUCKET_BITS = 10,
     BUCKETS = 1 << BUCKET_BITS,
-    /* A primitive takes up to about 90 KiB. Batches of varying length need about 40 new shapes per
-     * step, and few of these shapes occur again. t5-demo took 5.16 s of processor time with a limit
-     * of 512, 5.18 s with 192 and 5.62 s with 96. */
+    /* This limit is a compromise between memory and time. A primitive takes up to about 90 KiB.
+     * Batches of varying length need about 40 new shapes per step, and few of these shapes occur
+     * again. t5-demo took 5.16 s of processor time with a limit of 512, 5.18 s with 192 and 5.62 s
+     * with 96. */
     MAX_PRIMITIVES = 192,
 };
 

@@ -1,13 +1,14 @@
 /* Our own matrix products. A product is computed in tiles: parts of C whose sums stay in registers.
  * Unlike the products of oneDNN, our products need no primitive for each shape, and they prefetch.
- * There are four tables of functions. isa/tile.c has two tables for AVX-512, and one of these
- * widens bf16. isa/tile_avx2.c has one table for AVX2, which also widens bf16. isa/tile_amx.c has
- * one table for bf16 with AMX.
+ * There are four tables of functions. isa/tile.c has two tables for AVX-512: one widens bf16, and
+ * the other does not. isa/tile_avx2.c has one table for AVX2, and this table widens bf16.
+ * isa/tile_amx.c has one table for bf16 with AMX.
  *
  * Note [Lanes]. Along k, everything is counted in lanes of 4 bytes. A lane is one f32 or two
  * neighbouring bf16. The instruction vdpbf16ps multiplies and adds two bf16 at once. So packing and
- * the order of loops are the same for both dtypes. An odd k of bf16 is padded with a zero. Tables
- * that widen bf16 do it while packing. They multiply f32, so a lane is one element.
+ * the order of loops are the same for both dtypes. An odd k of bf16 is padded with a zero. The
+ * tables that widen bf16 convert it to f32 while packing. With these tables, a lane is therefore
+ * always one element.
  *
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns. A panel is an array
  * [depth][width] of lanes. The last panel is padded with zeros to a multiple of 16 columns. A is
@@ -73,11 +74,12 @@ typedef struct fsdp_cpu_tiles {
      * fewer lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns.
      * Each row of A that the task reads is then multiplied with more columns. */
     int64_t most_long_depth;
-    /* The most elements of k in a split if A is packed. The limit is made for the gradients of
-     * weights. Their A is stored as [k, m], so a split reads one row of the stored A for each of
-     * its elements of k. These rows are far apart, often each in a page of its own. The limit is
-     * the number of pages for which the second-level TLB has entries. C is usually f32 in these
-     * products. Each split can then be added to C directly, so several splits cost little. */
+    /* The most elements of k in a split if A is packed. This limit matters for the products that
+     * compute gradients of weights. There, A is stored as [k, m], so a split reads one row of the
+     * stored A for each of its elements of k. These rows are far apart, often each in a page of its
+     * own. So the limit is the number of pages for which the second-level TLB has entries. In these
+     * products, C is usually f32. Each split can then be added to C directly, so several splits
+     * cost little. */
     int64_t most_packed_k;
     /* Bytes of a block of rows of A. The block is read once for each group of panels of B. */
     int64_t a_bytes;

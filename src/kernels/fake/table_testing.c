@@ -10,10 +10,10 @@ static fsdp_fake_stream *stream_of(fsdp_kernel_context *c)
 }
 
 /* Macros for a kernel with n arguments. The names of arguments count backwards: the first of three
- * arguments is a3, and the last is a1. FIELDS_n and PARAMETERS_n take the types of the
- * arguments. FIELDS_n declares a field for each argument, and PARAMETERS_n declares a parameter for
- * each. NAMES_n lists the parameters. OF_P_n lists the fields of the struct that `p` points to.
- * @{ */
+ * arguments is a3, and the last is a1. FIELDS_n and PARAMETERS_n are called with the types of the
+ * kernel's arguments. FIELDS_n declares a field of a struct for each of these types, and
+ * PARAMETERS_n declares a function parameter for each. NAMES_n lists the parameters. OF_P_n lists
+ * the fields of the struct that `p` points to. @{ */
 #define FIELDS_3(t, u, v)                                                                          \
     t a3;                                                                                          \
     u a2;                                                                                          \

@@ -35,8 +35,9 @@ static span visible_span(const fsdp_attention_block *b, int64_t row)
  * `key - query - shift`. In a block, this difference has rows - 1 + padded_keys values. A bias
  * strip is an array with one entry for each value of the difference, in ascending order. So the
  * biases of a row are contiguous: the biases of row r begin at entry rows - 1 - r. strip_range()
- * sets *lowest to the difference that belongs to entry 0. It sets [*begin, *end) to the entries for
- * which the position bias has an element. The other entries belong to padding. */
+ * sets *lowest to the difference that belongs to entry 0. It sets *begin and *end so that the
+ * position bias has an element for the entries [*begin, *end) of the strip. All other entries
+ * belong to padding. */
 static void strip_range(const fsdp_attention_block *b, int64_t *lowest, int64_t *begin,
                         int64_t *end)
 {
@@ -67,8 +68,9 @@ FSDP_INLINE bool is_edge(const span *s, int j)
     return j < s->begin || j + FSDP_VEC > s->end;
 }
 
-/* Sets bits[j], for j < n, to the 16 random bits for key `key` + j of a row. They decide, as in
- * fsdp_kernels.dropout, whether dropout keeps the element. `key` is a multiple of 16. */
+/* Sets bits[j], for j < n, to the 16 random bits for key `key` + j of a row. These bits decide
+ * whether dropout keeps the probability of that key, in the same way as in fsdp_kernels.dropout.
+ * `key` is a multiple of 16. */
 static void random_row(uint32_t *restrict bits, const fsdp_attention_block *b, int64_t row,
                        int64_t key, int n)
 {
@@ -87,9 +89,9 @@ static keep_rule keep_rule_of(const fsdp_attention_block *b)
     return (keep_rule){fsdp_keep_factor(b->dropout_p), (int32_t)fsdp_drop_threshold(b->dropout_p)};
 }
 
-/* Returns the factors by which dropout multiplies columns [j, j + FSDP_VEC). The caller goes
- * through a span in order. Between calls, `bits` caches the random bits of the current FSDP_BLOCK
- * columns. */
+/* Returns the factors by which dropout multiplies columns [j, j + FSDP_VEC). The caller must pass
+ * the columns of a span in ascending order, because `bits` keeps the random bits of the current
+ * FSDP_BLOCK columns from one call to the next. */
 FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOCK],
                                   const fsdp_attention_block *b, const span *s, int64_t row, int j)
 {
@@ -102,8 +104,8 @@ FSDP_INLINE fsdp_vec keep_factors(const keep_rule *rule, uint32_t bits[FSDP_BLOC
     return (fsdp_vec)(kept & (fsdp_veci)fsdp_vec_set(rule->factor));
 }
 
-/* Rounds x to bfloat16, to nearest even. NaN needs no special case: x was computed from bf16
- * values, so the lower 16 bits of a NaN are 0, and rounding leaves it a NaN. */
+/* Rounds x to bfloat16, to nearest even. NaN needs no special case. A NaN in x was computed from
+ * bf16 values, so its lower 16 bits are 0. Rounding does not change such a NaN. */
 FSDP_INLINE fsdp_vec round_panel(fsdp_vec x)
 {
     fsdp_vecu bits = (fsdp_vecu)x;
@@ -207,9 +209,9 @@ static void forward(const fsdp_attention_block *b)
         span s = visible_span(b, row);
         float *x = b->scores + row * b->padded_keys;
         float maximum = scale_row(b, &s, x, strip ? strip + (b->rows - 1 - row) : NULL);
-        /* The maximum ignores NaN. So it is -infinity in two cases: the row sees no key, or all its
-         * visible scores are NaN. In the first case, the sum of the exponentials is 0. In the
-         * second case, it is NaN. */
+        /* The maximum ignores NaN. So the maximum is -infinity in two cases: the row sees no key,
+         * or all its visible scores are NaN. The sum of the exponentials is then 0 in the first
+         * case, and NaN in the second case. */
         const float most = maximum == -INFINITY ? 0.0f : maximum;
         row_sums sums = exponentials(b, &s, row, x, most);
         zero_outside(b, b->p, row, &s);

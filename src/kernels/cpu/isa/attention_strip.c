@@ -23,9 +23,9 @@ static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
 /* Returns 2^x for x up to 127; 0 for -infinity, NaN for NaN. A polynomial computes 2^r, where r is
  * the fractional part of x. The polynomial is a minimax fit, as in vec.h. There is one polynomial
- * for each dtype. The polynomial for bf16 has an error of 2.6e-6. This is small enough, because the
- * callers round the result to bf16. The polynomial for f32 has an error of 2e-9, to which the
- * rounding of the result to f32 is added. */
+ * for bf16 and one for f32. The polynomial for bf16 has an error of 2.6e-6. This is small enough,
+ * because the callers round the result to bf16. The polynomial for f32 has an error of 2e-9.
+ * Rounding the result to f32 adds a further error. */
 FSDP_INLINE __m512 exp2_of(fsdp_dtype dtype, __m512 x)
 {
     const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -63,8 +63,8 @@ FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
 
 /* --- forward --- */
 
-/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity
- * elsewhere. Returns the maximum. */
+/* In the visible columns, replaces each score x of a row by scale * x + bias. In all other columns,
+ * replaces it by -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -174,8 +174,8 @@ BF16_TARGET static void softmax(const fsdp_attention_strip *s, void *p, int64_t 
 /* --- backward --- */
 
 /* Stores four rows of sixteen columns (keys) to two tiles of eight keys each. The lanes of a tile
- * are [pair of rows][8 keys] for bf16, [row][8 keys] for f32. With `part`, only the first `rows`
- * rows exist. */
+ * are [pair of rows][8 keys] for bf16, [row][8 keys] for f32. If `part` is true, only the first
+ * `rows` of the four rows exist. */
 FSDP_INLINE BF16_TARGET void put_tiles(fsdp_dtype dtype, bool part, int rows, char *to,
                                        int64_t tile_bytes, const __m512 x[QUAD],
                                        const __m512i rounded[2])
@@ -227,8 +227,8 @@ FSDP_INLINE void put_pair(char *to, __m512i rounded)
 /* Returns sixteen columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
  * belongs to entry j - r of the bias table, so the same column belongs to different entries in
  * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
- * be added. `now` has the sixteen columns before the shift. `before` has the sixteen columns to the
- * left of these, the last of which are shifted in. */
+ * be added. `now` has the sixteen columns before they are shifted. `before` has the sixteen columns
+ * to the left of `now`. The last columns of `before` are shifted into the result. */
 FSDP_INLINE __m512 shifted(int row, __m512 before, __m512 now)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -241,9 +241,9 @@ FSDP_INLINE void add_to(float *x, __m512 y)
     _mm512_storeu_ps(x, _mm512_add_ps(_mm512_loadu_ps(x), y));
 }
 
-/* Computes P and dS of the sixteen columns [j, j + 16) and stores them where `g` says. A caller may
- * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
- * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
+/* Computes P and dS of the sixteen columns [j, j + 16) and stores them at the addresses in `g`.
+ * `part` may be false only if three conditions hold: all rows exist, all these columns are visible
+ * in all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
  * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the sixteen
  * columns to the left of column j. The function replaces before[r] by dS of row r in its own
  * sixteen columns, which the next call needs. */

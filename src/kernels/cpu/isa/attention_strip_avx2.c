@@ -16,9 +16,9 @@ enum {
 
 static const float log2_e = 0x1.715476p+0f, ln_2 = 0x1.62e430p-1f;
 
-/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. A polynomial computes 2
- * to the power of the fractional part of x. It is the polynomial for f32 of exp2_of() in
- * attention_strip.c. */
+/* Returns 2^x for x above -126 and up to 127; 0 for x <= -126, NaN for NaN. A polynomial computes
+ * 2^r, where r is the fractional part of x. exp2_of() in attention_strip.c uses the same polynomial
+ * for f32. */
 FSDP_INLINE fsdp_vec exp2_of(fsdp_vec x)
 {
     fsdp_veci seen = x > -126.0f;
@@ -51,8 +51,8 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 
 /* --- forward --- */
 
-/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity
- * elsewhere. Returns the maximum. */
+/* In the visible columns, replaces each score x of a row by scale * x + bias. In all other columns,
+ * replaces it by -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -115,8 +115,8 @@ static void softmax(const fsdp_attention_strip *s, void *p, int64_t p_ld, float 
 /* Returns eight columns of a row of dS, shifted right by (7 - row) columns. Column j of row r
  * belongs to entry j - r of the bias table, so the same column belongs to different entries in
  * different rows. After the shift, a lane belongs to the same entry in all rows, and the rows can
- * be added. `now` has the eight columns before the shift. `before` has the eight columns to the
- * left of these, the last of which are shifted in. */
+ * be added. `now` has the eight columns before they are shifted. `before` has the eight columns to
+ * the left of `now`. The last columns of `before` are shifted into the result. */
 FSDP_INLINE fsdp_vec shifted(int row, fsdp_vec before, fsdp_vec now)
 {
     const fsdp_veci lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -130,12 +130,12 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
     fsdp_vec_store(x, fsdp_vec_load(x) + y);
 }
 
-/* Computes P and dS of the eight columns [j, j + 8) and stores them where `g` says. A caller may
- * pass part = false only if three conditions hold: all rows exist, all these columns are visible in
- * all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
+/* Computes P and dS of the eight columns [j, j + 8) and stores them at the addresses in `g`. `part`
+ * may be false only if three conditions hold: all rows exist, all these columns are visible in all
+ * rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
  * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the eight
- * columns to the left of column j. The function replaces before[r] by dS of row r in its own
- * eight columns, which the next call needs. */
+ * columns to the left of column j. The function replaces before[r] by dS of row r in its own eight
+ * columns, which the next call needs. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])

@@ -78,9 +78,10 @@ static inline void fsdp_prefetch_half(const uint16_t *h, int n)
         __builtin_prefetch((const void *)((uintptr_t)h + 2 * (uintptr_t)(AHEAD + j)));
 }
 
-/* Load elements [i, i + n) of src (f32, bf16 or f16) as float32. Zeros follow them up to
- * fsdp_padded(n). n is at most FSDP_BLOCK. Return `buffer`, or an address in src if src is f32 and
- * n needs no padding. */
+/* Load elements [i, i + n) of src (f32, bf16 or f16) as float32. The n elements are followed by
+ * zeros, up to a length of fsdp_padded(n). n is at most FSDP_BLOCK. The result is in `buffer`, and
+ * `buffer` is returned. But if src is f32 and n needs no padding, nothing is copied, and the
+ * address of element i of src is returned. */
 static inline const float *fsdp_load_block(float *restrict buffer, const void *restrict src,
                                            fsdp_dtype dtype, int64_t i, int n)
 {
@@ -133,8 +134,8 @@ static inline void fsdp_accumulate_block(void *dst, fsdp_dtype dtype, int64_t i,
 }
 
 /* Add the n terms of a block to the accumulators of a row; n is a multiple of FSDP_LANES. The terms
- * of the block are first added to each other. So the error of the sum of a row grows with the
- * number of blocks, not with the number of terms. */
+ * of this block are added to each other first, and then to the accumulators. So the rounding error
+ * of a row's sum grows with the number of blocks in the row, not with the number of terms. */
 static inline void fsdp_add_lanes(float acc[restrict FSDP_LANES], const float *restrict terms,
                                   int n)
 {

@@ -1,6 +1,7 @@
 /* Clamps float16 values if one of them is infinite, and computes the gradient of this clamp; see
- * fsdp_kernels.clamp_infinite. Magnitudes are compared as integers, namely the bits without the
- * sign. A larger magnitude is a larger integer, and every NaN is above infinity. */
+ * fsdp_kernels.clamp_infinite. Magnitudes are compared as integers: the integer of an element is
+ * its bits without the sign bit. A larger magnitude gives a larger integer, and every NaN gives a
+ * larger integer than infinity. */
 #include <stdatomic.h>
 
 #include "src/kernels/cpu/isa/block.h"

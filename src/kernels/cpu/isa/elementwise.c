@@ -12,9 +12,9 @@ enum {
 
 typedef struct elementwise elementwise;
 
-/* Computes one block of n elements: the arrays out[k], k < n_out, from the arrays in[k], k < n_in.
- * n is a multiple of FSDP_LANES. `first` is the index in the tensors of the block's first
- * element. */
+/* Computes one block of n elements. The inputs are the arrays in[k] with k < n_in, and the results
+ * are the arrays out[k] with k < n_out. n is a multiple of FSDP_LANES. `first` is the index in the
+ * tensors of the block's first element. */
 typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                       const float *const in[MAX_IN], int64_t first, int n);
 
@@ -192,9 +192,9 @@ enum {
     SLOPE = 2
 };
 
-/* For a block, computes y = a(x) if `wanted` has the bit VALUE, and slope = a'(x) if it has the bit
- * SLOPE. The pointer to a result that is not wanted may be NULL. Callers pass a constant for
- * `wanted`, so the compiler removes what is not wanted. */
+/* Computes one block. If `wanted` has the bit VALUE, sets y to a(x). If `wanted` has the bit SLOPE,
+ * sets `slope` to a'(x). The pointer to a result that is not wanted may be NULL. Callers pass a
+ * constant for `wanted`, so the compiler removes the code for a result that is not wanted. */
 FSDP_INLINE void activate(fsdp_activation a, int wanted, float *restrict y, float *restrict slope,
                           const float *restrict x, int n)
 {

@@ -98,11 +98,11 @@ static void embedding(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const
     fsdp_run_tasks(c, fsdp_ceil_div(tokens, job.rows), embedding_task, &job);
 }
 
-/* --- embedding_backward ---
- * Tokens are processed in batches small enough to be sorted in scratch memory. A stable sort by id
- * puts the tokens of one id next to each other, in token order. For each id, one task adds the
- * gradients of its tokens to the row of dw in float32, and rounds the row once per batch. If dw is
- * bfloat16 and the row were rounded after each token, many small terms would be lost. */
+/* --- embedding_backward --- Tokens are processed in batches. The size of a batch is limited, so
+ * that it can be sorted in scratch memory. A stable sort by id puts the tokens of one id next to
+ * each other, in token order. For each id, one task adds the gradients of its tokens to the row of
+ * dw in float32, and rounds the row once per batch. If dw is bfloat16 and the row were rounded
+ * after each token, many small terms would be lost. */
 
 enum {
     BATCH = FSDP_KERNEL_SCRATCH_MIN / (2 * (int)sizeof(int32_t)), /* tokens in a batch */

@@ -98,9 +98,9 @@ static double odd_from_i64(int64_t i)
 }
 
 /* Loads a block as float64. An int64 that needs more than 53 bits is rounded here. `again` is true
- * if the caller will round the loaded values once more, to a narrower type. Rounding twice to
- * nearest could give a wrong result. So if `again` is true, this function rounds to odd instead
- * (see to_odd()), which makes the second rounding correct. */
+ * if the caller will round the loaded values a second time, to a narrower type. Rounding to nearest
+ * twice could give a wrong result. So if `again` is true, this function does not round to nearest.
+ * It rounds to odd (see to_odd()), and the result of the second rounding is then correct. */
 static void load_f64(double *restrict to, const void *src, fsdp_dtype dtype, int n, bool again)
 {
     float wide[FSDP_BLOCK];
@@ -206,10 +206,10 @@ static void store_i64(void *dst, fsdp_dtype dtype, const int64_t *restrict from,
             ((uint8_t *)dst)[j] = (uint8_t)from[j];
 }
 
-/* Casts the elements [begin, end) from float32 to bfloat16, in groups of sixteen. A last group of
+/* Casts elements of [begin, end) from float32 to bfloat16, in groups of sixteen. A last group of
  * fewer than sixteen elements is not cast. Returns the index of the first element that was not
- * cast. Whole master weights, which are too large for the caches, are cast in this
- * way. With prefetches and vectors, the speed of memory is the only limit. */
+ * cast. The casts of whole master weights use this function. Master weights are too large for the
+ * caches. This loop prefetches and uses vectors, so it is limited only by the speed of memory. */
 static int64_t round_to_bf16(uint16_t *dst, const float *src, int64_t begin, int64_t end)
 {
     enum {
@@ -312,9 +312,10 @@ static inline void sin_cos_turn(float u, float *restrict sine, float *restrict c
 
 /* Computes FSDP_BLOCK normally distributed values (Box & Muller 1958). The random bits are those of
  * Philox for `counter` and the counters after it. Each counter gives four words: words 0 and 1 give
- * two values, and words 2 and 3 give two more. The two values are the coordinates of a point, which
- * is chosen by its radius and its angle. The radius is computed from a number in [2^-32, 1]. So it
- * is at most about 6.7 standard deviations, and no value is larger. */
+ * two values, and words 2 and 3 give two more. The two values that two words give are the
+ * coordinates of a random point. The point is computed from its radius and its angle. The radius is
+ * computed from a number in [2^-32, 1], so the radius is at most about 6.7 standard deviations. No
+ * value has a larger magnitude than the radius. */
 static void normal_block(float z[restrict FSDP_BLOCK], uint64_t key, uint64_t counter)
 {
     uint32_t bits[FSDP_BLOCK];

@@ -40,8 +40,8 @@ FSDP_INLINE void fsdp_vec_store_pairs(uint32_t *p, fsdp_vecq x, fsdp_vecq y)
 }
 
 /* For each counter in [first, first + FSDP_VECQ), in order, store the four words of
- * fsdp_philox4x32(key, counter, 0) at `words`. Each 64-bit lane computes one counter. During the
- * rounds, only the lower 32 bits of the lanes of c0 to c3 are valid. */
+ * fsdp_philox4x32(key, counter, 0) at `words`. Each 64-bit lane computes the words of one counter.
+ * During the rounds, only the lower 32 bits of each lane of c0, c1, c2 and c3 are valid. */
 FSDP_INLINE void fsdp_vec_philox(uint32_t *words, uint64_t key, uint64_t first)
 {
     const uint64_t lanes[8] = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -38,9 +38,9 @@ FSDP_INLINE fsdp_v16 sum16_of_four(const float *const *src, int count, int64_t i
     return sum;
 }
 
-/* Sums elements [begin, end) over the first `count` sources, which are float32. The order is that
- * of tree_block(), but no buffers are needed. count is at most eight, and end - begin is a multiple
- * of 16. */
+/* Sums elements [begin, end) over the first `count` sources, which are float32. Adds the sources in
+ * the same order as tree_block() does, but without its buffers. count is at most eight, and
+ * end - begin is a multiple of 16. */
 FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int64_t end)
 {
     const float *src[8];
@@ -57,8 +57,8 @@ FSDP_INLINE void sum_directly(const tree_job *job, int count, int64_t begin, int
     }
 }
 
-/* Sums the whole groups of sixteen elements in [begin, end) and returns the end of the last group.
- * It does so only if the dtype is float32 and there are 1, 2, 3, 4 or 8 sources; otherwise it
+/* If the dtype is float32 and there are 1, 2, 3, 4 or 8 sources, sums the whole groups of sixteen
+ * elements in [begin, end), and returns the end of the last group. Otherwise sums nothing and
  * returns `begin`. */
 static int64_t sum_float32(const tree_job *job, int64_t begin, int64_t end)
 {
@@ -123,8 +123,9 @@ static void tree_task(void *arg, int64_t task, int worker)
         fsdp_stream_end();
 }
 
-/* Returns true if stores to dst may bypass the caches. dst must be large and aligned. It must not
- * be a source, since the lines of a source are in the cache already. */
+/* Returns true if dst may be written by stores that bypass the caches. dst must be large and
+ * aligned. dst must not be one of the sources: the sources are read, so their lines are already in
+ * the cache. */
 static bool may_stream(const float *dst, const void *const *src, int n_sources, int64_t n)
 {
     for (int k = 0; k < n_sources; k++)

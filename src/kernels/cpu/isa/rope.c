@@ -13,8 +13,8 @@ typedef struct rope_job {
     float turn; /* 1: rotate by the angle; -1: rotate back */
 } rope_job;
 
-/* Rotates n elements of the lower half of a head with the n elements of its upper half. job->out
- * may be job->x. */
+/* Rotates n pairs of elements of a head. Each pair has one element of the head's lower half and one
+ * of its upper half. job->out may be job->x. */
 static void rotate(const rope_job *job, int64_t low_at, int64_t high_at, const float *cosine,
                    const float *sine, int n)
 {

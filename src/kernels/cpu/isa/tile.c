@@ -268,11 +268,11 @@ FSDP_INLINE void multiply_tile(bool widened, const fsdp_tile_block *b, const cha
     tiles[kind][packed][rows - 1][vectors - 1](b->depth, a, b->a_stride, panel, width * LANE, &out);
 }
 
-/* Note [Ahead of the tile]. Two kinds of access consist of short pieces that are far apart, so the
- * hardware prefetcher does not predict them. The first is access to the part of C that a tile adds
- * to or overwrites. Each tile prefetches its part of C before it computes its sums. The second is
- * access to the rows of A that are not packed. They are prefetched one row of tiles ahead: each
- * tile prefetches a share of the rows of A that the next row of tiles will use. */
+/* Note [Ahead of the tile]. A tile accesses two parts of memory that consist of short pieces far
+ * apart, so the hardware prefetcher does not predict them. The first is the tile's part of C. Each
+ * tile prefetches its part of C before it computes its sums. The second is the rows of A, if A is
+ * not packed. They are prefetched one row of tiles ahead: each tile prefetches a share of the rows
+ * of A that the next row of tiles will use. */
 FSDP_INLINE void prefetch_c(const fsdp_tile_block *b, int rows, int64_t i, int64_t j,
                             int64_t columns)
 {

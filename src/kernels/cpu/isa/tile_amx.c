@@ -52,10 +52,10 @@ static void pack_b(void *panels, fsdp_dtype dtype, const void *src, int64_t ld, 
                (size_t)((padded - depth) * PANEL_ROW));
 }
 
-/* Copies `rows` rows, at most 16, to a square. A square is what one register of A will contain: 16
- * rows of 32 elements. `src` points into the first row of A to copy, and `left` elements of the row
- * remain from there on. If `left` is 32 or more, the function copies 32 elements of each row.
- * Otherwise it copies `left` elements of each row and adds zeros. */
+/* Copies at most 16 rows of A to a square. `rows` is their number. A square is what one register of
+ * A will contain: 16 rows of 32 elements. `src` points into the first of these rows, and the row
+ * has `left` more elements from there on. If `left` is 32 or more, the function copies 32 elements
+ * of each row. Otherwise it copies `left` elements of each row and pads them with zeros. */
 static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t rows, int64_t left)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -63,9 +63,9 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
                             _mm512_maskz_loadu_epi16(first_bits(left), src + i * row_bytes));
 }
 
-/* Transposes elements of A into two squares of 16 rows each (see copy_square()). In src, A is
- * stored transposed: src has a row for each of `k` elements of k, and a column for each of `rows`
- * rows of A. k and `rows` are at most 32. */
+/* Copies elements of A into two squares of 16 rows each (see copy_square()) and transposes them,
+ * because src contains A transposed. A row of src is an element of k, and a column of src is a row
+ * of A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -248,9 +248,9 @@ BF16_TARGET static void set_pending(pending *p, const fsdp_tile_block *b, int ro
 /* Cache lines that remain to be prefetched.
  *
  * Note [Asked for between steps]. Lines are prefetched for the reason in Note [Ahead of the tile]
- * in tile.c. Only a few lines are prefetched after each step along k. The first-level cache can
- * wait for only about 16 lines at a time. If all lines were prefetched at once, the prefetch of the
- * 17th line would block until one of the first 16 had arrived. */
+ * in tile.c. Only a few lines are prefetched after each step along k. The reason is that the
+ * first-level cache can wait for only about 16 lines at a time. If all lines were prefetched
+ * together, the prefetch of the 17th line would block until one of the first 16 had arrived. */
 typedef struct lines {
     const char *at;
     int64_t stride; /* bytes from one row to the next */
@@ -295,9 +295,9 @@ FSDP_INLINE void prefetch_lines(lines *l, int64_t n, bool to_write)
     }
 }
 
-/* What is prefetched while a tile is computed. `c` has the lines of C that the tile will write. *a
- * has the lines of A that the next row of tiles will use. The next of_a lines of *a are prefetched
- * while this tile is computed. The rest of *a is prefetched while later tiles are computed. */
+/* The lines that are prefetched while a tile is computed. `c` has the lines of C that this tile
+ * will write. *a has the lines of A that the next row of tiles will use. This tile prefetches of_a
+ * of the lines in *a, and later tiles prefetch the rest. */
 typedef struct ahead {
     lines c, *a;
     int64_t of_a;
@@ -396,9 +396,10 @@ static tile_rows rows_at(const fsdp_tile_block *b, int64_t i, char *tail)
     return r;
 }
 
-/* Computes a part of C: the rows of A in `r`, which begin at row i, and columns [j, j + columns).
- * The sums of the tile before, which are pending in `before`, are moved to C during the
- * computation. The new sums are stored to C directly, or they become pending in `now`. */
+/* Computes the part of C that belongs to columns [j, j + columns) and to the rows of A in `r`, the
+ * first of which is row i. `before` has the pending sums of the previous tile. They are moved to C
+ * during the computation. The new sums are stored to C directly, or they become pending in
+ * `now`. */
 AMX_TARGET static void multiply_tile(const fsdp_tile_block *b, const tile_rows *r,
                                      const char *panel, int64_t i, int64_t j, int64_t columns,
                                      pending *before, pending *now, ahead *asked)

@@ -263,8 +263,8 @@ static tile_fn *const tiles[ROWS][VECTORS] = {{tile_11, tile_12, tile_13},
 
 /* --- blocks --- */
 
-/* Finishes a tile of results x [rows, columns]. Adds the block's sum, bias and previous C,
- * whichever of these the block has. Stores the tile at (i0, j0) in C. */
+/* Finishes a tile of results x [rows, columns]: adds fsdp_tile_block.sum, the bias and the previous
+ * C, as far as the block requests them, and stores the tile at (i0, j0) in C. */
 static void finish_tile(const fsdp_tile_block *b, float x[ROWS][WIDTH], int64_t i0, int64_t rows,
                         int64_t j0, int64_t columns)
 {

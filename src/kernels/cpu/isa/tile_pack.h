@@ -11,8 +11,8 @@ enum {
     PACK_STRIP = 512,
     PACK_AHEAD = 4096,      /* prefetch distance of pack_rows(), elements */
     PACK_AHEAD_ALONG = 512, /* prefetch distance of pack_contiguous() along each row, bytes */
-    /* If a row has at most this many bytes, pack_contiguous() does not prefetch along the row. It
-     * prefetches the next sixteen rows. */
+    /* If a row has at most this many bytes, pack_contiguous() does not prefetch further parts of
+     * the row. Instead, it prefetches the next sixteen rows. */
     PACK_SHORT_ROW = 2048
 };
 
@@ -62,8 +62,9 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Load up to `left` elements of k into sixteen lanes. PACK_PAIRS puts two elements into a lane, so
- * its last lane may be only half full. Empty lanes and the empty half of a lane are set to zero. */
+/* Load up to `left` elements of k into sixteen lanes. With PACK_PAIRS, a lane has two elements. If
+ * `left` is then odd, one lane is only half full. Empty lanes and the empty half of that lane are
+ * set to zero. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -75,7 +76,8 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 }
 
 /* Pack `rows` rows with `left` elements of k each, which take at most sixteen lanes. For whole
- * blocks, callers pass constants, so the compiler makes a copy without conditions. */
+ * blocks, callers pass `rows` and `left` as constants. The compiler then makes a copy of this
+ * function without conditions. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,
                             int64_t lane, int rows, int64_t left, int64_t ahead)
 {
@@ -153,8 +155,8 @@ FSDP_INLINE void load_pair(__m512i lanes[2], const char *at, int64_t row_bytes, 
     lanes[1] = _mm512_permutex2var_epi16(x, upper_pairs, y);
 }
 
-/* Pack two rows of k as pairs, as load_pair() loads them. If there are two rows and 32 columns,
- * callers pass these sizes as constants, so the compiler makes a copy without conditions. */
+/* Pack two rows of k as pairs, as load_pair() loads them. For two rows of 32 columns, callers pass
+ * these sizes as constants. The compiler then makes a copy of this function without conditions. */
 FSDP_INLINE void pack_pair(const target *to, int64_t lane, const char *at, int64_t row_bytes,
                            bool second, int64_t columns)
 {

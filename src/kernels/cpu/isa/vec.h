@@ -4,8 +4,8 @@
  * So the bits of a value depend neither on its position in a vector nor on the ISA.
  *
  * To select one of two values, use fsdp_select(). The compiler would not vectorise
- * `condition ? x : y` with arithmetic in x or y: arithmetic may trap, so the compiler must not
- * evaluate both.
+ * `condition ? x : y` if x or y contains arithmetic. Vector code would have to evaluate both x and
+ * y, and the compiler must not do that, because arithmetic may trap.
  *
  * The polynomial in fsdp_log() is our own minimax fit (Remez exchange in 40 digits, then rounded to
  * float). tests/kernels/test_math.c measures its error over dense ranges. */
@@ -36,8 +36,8 @@ static inline float fsdp_widen_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = (uint32_t)(h & 0x7fffu) << 13;
     /* A normal number stays normal: the bias of its exponent changes from 15 to 127. Infinity and
-     * NaN get the exponent 255. A subnormal float16 becomes a normal float32, which a subtraction
-     * of floats computes. */
+     * NaN get the exponent 255. A subnormal float16 has the value of a normal float32. This value
+     * is computed by subtracting two floats. */
     uint32_t special = -(uint32_t)(magnitude >= 0x0f800000u);
     uint32_t subnormal = -(uint32_t)(magnitude < 0x00800000u);
     uint32_t normal = magnitude + 0x38000000u + (special & 0x38000000u);
@@ -53,8 +53,8 @@ static inline uint16_t fsdp_round_f16(float f)
     uint32_t nan = -(uint32_t)(magnitude > 0x7f800000u);
     /* 65520 and more round to infinity */
     uint32_t overflow = -(uint32_t)(magnitude >= 0x477ff000u);
-    /* Below 2^-14 the result is subnormal. Adding 0.5f rounds the magnitude to a multiple of 2^-24,
-     * the smallest subnormal. The low bits of the sum are then the result. */
+    /* A magnitude below 2^-14 gives a subnormal result. Adding 0.5f to the magnitude rounds it to a
+     * multiple of 2^-24, the smallest subnormal. The low bits of this sum are then the result. */
     uint32_t subnormal = -(uint32_t)(magnitude < 0x38800000u);
     uint32_t tiny = fsdp_bits_from_f32(fsdp_f32_from_bits(magnitude & subnormal) + 0.5f);
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;

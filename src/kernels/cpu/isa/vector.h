@@ -4,7 +4,8 @@
  * register, would be loaded and stored at every step.
  *
  * Each operation is one IEEE operation per lane, so the bits of a value do not depend on its lane.
- * They depend on the ISA where fsdp_vec_fma() is used: it is fused only with v3 and v4.
+ * The bits of fsdp_vec_fma() depend on the ISA, because its multiplication and addition are fused
+ * only on x86-64-v3 and x86-64-v4.
  *
  * The polynomials are minimax fits of our own (Remez exchange in 40 digits, then rounded to float).
  * tests/kernels/test_math.c measures their errors over dense ranges, and test_elementwise.c does so
@@ -179,9 +180,9 @@ FSDP_INLINE float fsdp_vec_sum(fsdp_vec x)
     return lanes[0];
 }
 
-/* Return e^x for x <= 88; 0 below -105 and for -infinity, NaN for NaN. If x = k ln 2 + r with |r|
- * <= ln 2 / 2, then e^x = 2^k e^r, where e^r is a polynomial. Without AVX-512, a result that would
- * be subnormal (x below -87) is 0. */
+/* Return e^x for x <= 88. The result is 0 for x below -105, including -infinity, and NaN for NaN. x
+ * is written as k ln 2 + r with |r| <= ln 2 / 2. Then e^x = 2^k e^r, and a polynomial in r gives
+ * e^r. Without AVX-512, a result that would be subnormal (x below -87) is replaced by 0. */
 FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
