@@ -18,8 +18,8 @@ enum {
 };
 
 static const char MAGIC[MAGIC_BYTES + 1] = "FSDPCRC1";
-static const uint64_t MAX_BLOCK_BYTES =
-    1 << 30; /* a file of checksums with larger blocks is invalid */
+static const uint64_t MAX_BLOCK_BYTES = 1 << 30; /* upper bound of the size of a block; a file of
+                                                    checksums that gives a larger size is invalid */
 
 /* Return the path of the file of checksums, "a/__0_0.crc32" for "a/__0_0.distcp". The caller owns
  * the result. */

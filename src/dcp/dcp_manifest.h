@@ -73,8 +73,7 @@ typedef struct fsdp_dcp_entry {
     fsdp_dcp_tensor tensor; /* as the caller passed it, but `shape` is a copy that the manifest
                                owns, and `offsets` and `sizes` are NULL */
     fsdp_dcp_box box;       /* this rank's part of the tensor */
-    fsdp_str value;         /* the pickle of a plain value, in the form of the member `text` of
-                               fsdp_pickle_writer */
+    fsdp_str value; /* the pickle of a plain value, as fsdp_pickle_put_written() expects it */
 } fsdp_dcp_entry;
 
 typedef struct fsdp_dcp_manifest {

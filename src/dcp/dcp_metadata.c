@@ -1,5 +1,6 @@
-/* Converts the pickled Metadata object to a list of items. Its dicts planner_data and storage_data
- * are sorted first, so that names and offsets can be found by binary search. */
+/* Converts the pickled Metadata object to a list of items. The object contains the dicts
+ * planner_data and storage_data. These dicts are sorted first, so that names and offsets can be
+ * found by binary search. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,9 +2,9 @@
  * the content of the directory.
  *
  * A saved state dict is flattened: each tensor and each plain value is an item with a unique name
- * (fqn). A tensor consists of chunks. Each chunk is a box of the tensor, which one rank wrote as an
- * archive of torch.save. A plain value has a single chunk. Python classes are recognized by their
- * names without the modules, because PyTorch has moved classes between modules. The format is
+ * (fqn). A tensor consists of chunks. A chunk is a box of the tensor. One rank wrote the chunk, as
+ * an archive of torch.save. A plain value has a single chunk. PyTorch has moved classes between
+ * modules, so Python classes are recognized by their names without the modules. The format is
  * defined in torch/distributed/checkpoint/{metadata,filesystem}.py; versions 2.0 to 2.15 of PyTorch
  * are supported. */
 #pragma once

@@ -14,8 +14,8 @@
 enum {
     MAX_NDIM = 64,
     MAX_OPEN = 16,       /* limit of the number of files with an open descriptor */
-    EDGE_BYTES = 4 << 10 /* upper bound of the bytes of an archive before its data, and of those
-                            after its data */
+    EDGE_BYTES = 4 << 10 /* an archive has at most this many bytes before its data, and at most this
+                            many bytes after its data */
 };
 
 typedef struct data_file {
@@ -279,7 +279,7 @@ typedef struct wanted {
 /* The intersection of a box and a chunk. It is copied in runs. The elements of a run are contiguous
  * both in the box and in the chunk. */
 typedef struct overlap {
-    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* `begin` are coordinates in the tensor */
+    int64_t begin[MAX_NDIM], size[MAX_NDIM]; /* `begin`: coordinates in the tensor */
     int split;                               /* a run spans dimensions [split, ndim) */
     int64_t run;                             /* elements per run */
     int64_t n;                               /* number of runs */
@@ -382,7 +382,8 @@ static fsdp_status read_blocks(const data_file *file, const fsdp_checkpoint_entr
 }
 
 /* Verify the blocks that contain bytes [begin, end) of the chunk's data. If entry->data is a copy,
- * verify all blocks of the chunk instead. */
+ * the order of its bytes differs from the order in the file. In this case, verify all blocks of the
+ * chunk. */
 static fsdp_status check_blocks(const data_file *file, const fsdp_dcp_chunk *chunk,
                                 const fsdp_checkpoint_entry *entry, size_t begin, size_t end)
 {
@@ -412,9 +413,8 @@ static fsdp_status copy_chunk(const fsdp_dcp_reader *reader, const wanted *w,
 {
     const data_file *file = file_of(reader, chunk);
     fsdp_checkpoint_entry entry;
-    /* If reads of this file do not verify blocks, the checksum in the archive is verified instead.
-     * This checksum covers the whole chunk, so it can be verified only if the whole chunk is
-     * read. */
+    /* If reads of this file do not verify blocks, verify the checksum in the archive instead. The
+     * archive's checksum covers the whole chunk, so verify it only if the whole chunk is read. */
     if (!file->check && o->n * o->run == chunk->numel)
         fsdp_torch_archive_check_all(archive);
     FSDP_TRY(chunk_entry(reader, w->item, chunk, archive, &entry));

@@ -13,9 +13,9 @@ typedef struct fsdp_dcp_reader fsdp_dcp_reader;
  * fsdp_dcp_metadata_create() are returned too. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
-/* After this call, reads do not verify checksums of blocks. This is for callers that verify each
- * tensor with fsdp_dcp_reader_check(). A block may contain parts of several tensors, so its
- * checksum does not show which tensor is damaged. */
+/* After this call, reads do not verify checksums of blocks. A block may contain parts of several
+ * tensors, so the checksum of a block does not show which tensor is damaged. Callers that must know
+ * this call this function, and verify each tensor with fsdp_dcp_reader_check(). */
 void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
 /* Verify the checksums of all blocks, including blocks between the data of tensors. Data files
  * without checksums of blocks are skipped. FSDP_ERR_FORMAT if a block is damaged; the message
@@ -55,9 +55,10 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_value(const fsdp_dcp_reader *reader,
  * fqn. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check(const fsdp_dcp_reader *reader,
                                                   const fsdp_dcp_item *item);
-/* Check chunks `first`, `first` + `step`, ... of tensor `item` as fsdp_dcp_reader_check() does. The
- * ranks of a group can divide the chunks among themselves: each rank passes its rank as `first`,
- * and the number of ranks as `step`. A chunk is skipped if every read of it verifies its blocks. */
+/* Check some of the chunks of tensor `item` as fsdp_dcp_reader_check() does: the chunks `first`,
+ * `first` + `step`, `first` + 2 `step`, and so on. The ranks of a group can divide the chunks among
+ * themselves: each rank passes its rank as `first`, and the number of ranks as `step`. If every
+ * read of a chunk verifies its blocks, this function skips the chunk. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_check_share(const fsdp_dcp_reader *reader,
                                                         const fsdp_dcp_item *item, size_t first,
                                                         size_t step);

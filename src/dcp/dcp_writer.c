@@ -20,7 +20,8 @@ enum {
     ITEM_BYTES = 2048 /* upper bound of the size of an archive without its data */
 };
 
-/* What a rank says about an entry: the part that it has, and the entry's signature. */
+/* What one rank says about one entry of the manifest: which part of the entry the rank has, and the
+ * entry's signature. */
 typedef struct claim {
     fsdp_dcp_box box;
     int64_t signature;
@@ -35,16 +36,18 @@ typedef struct position {
 /* What each rank sends to all ranks before it writes: a summary of its manifest. Rank 0 also sends
  * the path of the directory. */
 typedef struct greeting {
-    uint64_t n;           /* number of entries */
-    uint32_t crc;         /* checksum of the claims that this rank has computed for all ranks */
-    uint32_t is_complete; /* this rank was able to compute the claims of all ranks */
+    uint64_t n;   /* number of entries */
+    uint32_t crc; /* checksum of all claims that this rank has computed: its own, and those of all
+                     other ranks */
+    uint32_t is_complete; /* nonzero: this rank was able to compute the claims of all ranks */
     char dir[PATH_MAX];
 } greeting;
 
 struct fsdp_dcp_job {
     fsdp_group_place place;
-    /* On rank 0, the temporary directory, or NULL once it has its final name. NULL on other ranks.
-     * NULL on all ranks if place.is_there. */
+    /* On rank 0, the temporary directory. NULL on rank 0 once this directory has its final name.
+     * NULL on all other ranks. If place.is_there, no rank makes a directory, so this is NULL on all
+     * ranks. */
     fsdp_atomic_directory *target;
     char dir[PATH_MAX]; /* path of the directory before it gets its final name */
     fsdp_group *group;  /* NULL: this rank writes alone */
@@ -64,8 +67,9 @@ static const claim *claim_of(const fsdp_dcp_job *run, int rank, size_t i)
 
 /* Return true if `rank` writes entry `i`. Rank 0 writes the plain values. If several ranks have
  * equal boxes of a tensor, only the lowest of these ranks writes the box. As in torch, empty boxes
- * are written, too. The only exception is an empty box of a scalar, which no rank writes. .metadata
- * has no sizes for a scalar, so a reader would take the empty box for the scalar itself. */
+ * are written, too, except an empty box of a scalar. No rank writes an empty box of a scalar:
+ * .metadata has no sizes for a scalar, so a reader would mistake the empty box for the scalar
+ * itself. */
 static bool is_writer(const fsdp_dcp_job *run, int rank, size_t i)
 {
     const fsdp_dcp_entry *entry = run->manifest->entries[i];
@@ -139,8 +143,8 @@ static fsdp_status check_boxes(const fsdp_dcp_job *run, size_t i)
     return numel == numel_from(entry, 0) ? FSDP_OK : not_covered(run, entry, numel);
 }
 
-/* Check the claims of all ranks. All ranks have the same array of claims. So either none of them
- * fails, or all fail with the same error. */
+/* Check the claims of all ranks. All ranks have the same array of claims. So the check succeeds on
+ * all ranks, or it fails on all ranks with the same error. */
 static fsdp_status check_claims(const fsdp_dcp_job *run)
 {
     for (int r = 1; r < run->world_size; r++)
@@ -216,8 +220,9 @@ static greeting greet(fsdp_dcp_job *run)
     return own;
 }
 
-/* Return true if all ranks have computed the same claims. The claims are then correct: no rank
- * computes its own claims wrongly, and the other ranks have computed the same claims for it. */
+/* Return true if all ranks have computed the same claims. The claims are then correct. Every rank
+ * knows its own part, so it computes its own claims correctly. All other ranks have computed the
+ * same claims for this rank. */
 static bool is_known(const fsdp_dcp_job *run, const greeting *all)
 {
     for (int r = 0; r < run->world_size; r++)
@@ -249,8 +254,8 @@ static fsdp_status exchange_claims(fsdp_dcp_job *run)
 }
 
 /* Check the claims of all ranks. `all` [world_size] has the greetings of all ranks, and is the same
- * on all ranks. If the greetings show that the ranks have not computed the same claims
- * (is_known()), each rank first sends its own claims to the others. */
+ * on all ranks. The greetings show whether all ranks have computed the same claims (is_known()). If
+ * they have not, each rank first sends its own claims to the others. */
 static fsdp_status check_all_claims(fsdp_dcp_job *run, const greeting *all)
 {
     FSDP_TRY(check_counts(run, all));

@@ -52,9 +52,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_create(fsdp_status mine, const fsdp_gro
                                                 fsdp_group *group,
                                                 const fsdp_dcp_manifest *manifest,
                                                 fsdp_dcp_job **job);
-/* Destroy the job. On rank 0, this removes the directory that the job made, if it does not have its
- * final name yet. Rank 0 must call this only when no other rank writes into the directory. Accepts
- * NULL. */
+/* Destroy the job. If the directory that the job made does not have its final name yet, rank 0
+ * removes this directory. Rank 0 must call this function only when no other rank writes into the
+ * directory. Accepts NULL. */
 void fsdp_dcp_job_destroy(fsdp_dcp_job *job);
 /* Return the path of the directory before it gets its final name. Files are written to this
  * path. */
@@ -62,10 +62,11 @@ const char *fsdp_dcp_job_dir(const fsdp_dcp_job *job);
 /* Return true if this rank writes entry `i`. */
 bool fsdp_dcp_job_writes(const fsdp_dcp_job *job, size_t i);
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_write_file(fsdp_dcp_job *job);
-/* Rank 0 needs the positions of each rank's entries in the file of that rank. The caller sends them
- * to rank 0 as bytes. On every rank, own_positions() returns the bytes of this rank, and sets
- * *bytes to their number, which is the same on all ranks. On rank 0, positions() returns the memory
- * for the bytes of `rank`, into which the caller copies them. @{ */
+/* Rank 0 needs to know where each rank's entries are in the file of that rank. The caller sends
+ * these positions to rank 0 as bytes. On every rank, own_positions() returns the positions of this
+ * rank's entries. It sets *bytes to their size, which is the same on all ranks. On rank 0,
+ * positions() returns memory for the positions of `rank`, and the caller copies the received bytes
+ * into this memory. @{ */
 const void *fsdp_dcp_job_own_positions(const fsdp_dcp_job *job, size_t *bytes);
 void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
 /* @} */
@@ -73,6 +74,6 @@ void *fsdp_dcp_job_positions(fsdp_dcp_job *job, int rank);
  * files, and give the directory its final name. Rank 0 calls this when all ranks have written their
  * files, and rank 0 has the positions of all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_job_complete(fsdp_dcp_job *job);
-/* Abandon the job. On rank 0, this removes the directory that the job made, if it does not have its
- * final name yet. The job must still be destroyed. */
+/* Abandon the job. If the directory that the job made does not have its final name yet, rank 0
+ * removes this directory. The job must still be destroyed. */
 void fsdp_dcp_job_discard(fsdp_dcp_job *job);

@@ -32,9 +32,9 @@ typedef struct fsdp_group_place {
 typedef fsdp_status fsdp_group_directory_fn(void *arg, const char *dir);
 /* Make a temporary directory on rank 0, and call `write` for it on every rank. When `write` has
  * succeeded on all ranks, give the directory its final name. If any rank fails, remove the
- * directory. Collective; if one rank fails, all fail. `write` must fail on all ranks or on none,
- * because the ranks do not compare its results. The ranks meet twice, not counting meetings in
- * `write`.
+ * directory. Collective; if one rank fails, all fail. `write` must itself ensure that it fails on
+ * all ranks if it fails on one, because this function does not compare the results of the ranks.
+ * The ranks meet twice, not counting meetings in `write`.
  *
  * @param mine  status of what this rank did before the call
  * @param group NULL: this rank writes alone */
@@ -42,12 +42,14 @@ FSDP_MUST_CHECK fsdp_status fsdp_group_directory(fsdp_status mine, const fsdp_gr
                                                  fsdp_group *group, fsdp_group_directory_fn *write,
                                                  void *arg);
 
-/* The two steps of rank 0, for callers whose ranks communicate by themselves. The first step,
- * begin(), makes a temporary directory. It sets *target to this directory, and `dir` to its path.
- * If place->is_there, begin() makes no directory, leaves *target unchanged, and sets `dir` to
- * place->path. The second step, complete(), calls place->write(), gives the directory its final
- * name, and calls place->appeared(). If a step fails and *target is not NULL, the caller must
- * discard *target. */
+/* The two steps of rank 0, for callers whose ranks communicate by themselves.
+ *
+ * The first step, begin(), makes a temporary directory. It sets *target to this directory, and
+ * `dir` to its path. If place->is_there, begin() makes no directory. It then leaves *target
+ * unchanged, and sets `dir` to place->path.
+ *
+ * The second step, complete(), calls place->write(), gives the directory its final name, and calls
+ * place->appeared(). If a step fails and *target is not NULL, the caller must discard *target. */
 FSDP_MUST_CHECK fsdp_status fsdp_group_place_begin(const fsdp_group_place *place,
                                                    fsdp_atomic_directory **target,
                                                    char dir[PATH_MAX]);

@@ -1,6 +1,6 @@
 /* Notes: messages to rank 0 from other ranks that write files into the same folder without
- * communicating. A note is a file in this folder. It appears complete. Rank 0 reads it and deletes
- * it. */
+ * communicating. A note is a file in this folder. Rank 0 never sees an incomplete note. Rank 0
+ * reads the note and deletes it. */
 #pragma once
 #include <stdatomic.h>
 

@@ -3,8 +3,9 @@
 #pragma once
 #include <fsdp/base.h>
 
-/* The names that a model's file of weights may have. The file contains all weights, or is the index
- * of several files. transformers looks for these names in this order. NULL-terminated. */
+/* The names that a model's file of weights may have, in the order in which transformers looks for
+ * them. Such a file either contains all weights, or is an index of several files with weights.
+ * NULL-terminated. */
 extern const char *const fsdp_folder_weights[];
 /* Return true if the folder contains one of fsdp_folder_weights. */
 bool fsdp_folder_has_weights(const char *dir);

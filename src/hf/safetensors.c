@@ -166,7 +166,7 @@ static int compare_places(const void *a, const void *b)
     const unsigned char *p = x->data, *q = y->data;
     if (p != q)
         return p < q ? -1 : 1;
-    /* Empty tensors come before the tensor that begins at the same place. */
+    /* If two tensors begin at the same place, the empty one comes first. */
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 

@@ -15,15 +15,16 @@ bool fsdp_is_weights_name(const char *name);
 bool fsdp_is_numbered_name(const char *name, const char *stem, const char *ending);
 
 /* The next three functions are callbacks for fsdp_atomic_directory_drop(). They return true if the
- * file or folder `name` in the folder `old` must be dropped. `fresh` is the new folder, which
- * replaces `old`, or NULL if there is none. `context` is not used.
+ * file or folder `name` in the folder `old` must be dropped. The new folder `fresh` replaces `old`.
+ * `fresh` is NULL if there is no new folder. `context` is not used.
  *
- * This function is for a checkpoint of torch.distributed.checkpoint. It drops the checkpoint's
- * files, their checksums, and trainer_state.json if `fsdp train` wrote it. */
+ * This first function is for a checkpoint of torch.distributed.checkpoint. It drops the
+ * checkpoint's files and their checksums. It also drops trainer_state.json if `fsdp train` wrote
+ * that file. */
 bool fsdp_is_stale_dcp_file(void *context, const char *old, const char *fresh, const char *name);
-/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()) and all that
- * fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer, the old tokenizer is dropped,
- * too. If the new folder has a config.json, the old generation_config.json is dropped, too. */
+/* This function is for a model's folder. It drops weights (fsdp_is_weights_name()), and everything
+ * that fsdp_is_stale_dcp_file() drops. If the new folder has a tokenizer, it also drops the old
+ * tokenizer. If the new folder has a config.json, it also drops the old generation_config.json. */
 bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh, const char *name);
 /* This function is for a training checkpoint. It drops all files that `fsdp train` and
  * fsdp_accelerate_save_state() write into a checkpoint of any format. */

@@ -52,7 +52,8 @@ static fsdp_status cut_files(fsdp_weights_writer *w, int64_t max_bytes)
         used += bytes;
         if (__builtin_add_overflow(w->bytes, bytes, &w->bytes))
             return fsdp_error(FSDP_ERR_INVALID, "%s: the tensors are too large", w->dir);
-        /* A byte has at most 2 elements, so there is no overflow below 2^62 bytes. */
+        /* This sum cannot overflow if all tensors together have less than 2^62 bytes, because a
+         * byte has at most 2 elements. */
         w->numel += numel;
     }
     if (!FSDP_GROW(w->file_end, cap, w->n_files + 1))

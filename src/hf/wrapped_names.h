@@ -32,9 +32,9 @@ void fsdp_name_unwrap(char *name);
 void fsdp_name_drop_modules(char *name);
 /* Return the length in bytes of the wrapper prefix of names [n]. The wrapper prefix is the longest
  * common prefix that consists only of "module." and "base_model.model.", in any order and number.
- * If the names are those of a PEFT adapter, it consists only of "module.", because PEFT expects
- * "base_model.model." in them. The name "n_averaged", which AveragedModel adds, is not compared
- * with the others. The caller has already called fsdp_name_unwrap() for all names. */
+ * PEFT expects "base_model.model." in the names of an adapter, so the wrapper prefix of such names
+ * consists only of "module.". AveragedModel adds the name "n_averaged", which need not have the
+ * prefix. The caller has already called fsdp_name_unwrap() for all names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* Remove the wrapper prefix, which is the first `length` bytes of `name`, and return the rest. The
  * name "n_averaged" has no wrapper prefix (fsdp_names_wrapper_length()), so it is returned

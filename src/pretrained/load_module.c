@@ -228,7 +228,7 @@ static fsdp_status copy_item(const load_item *item)
 {
     const fsdp_parameter *p = item->parameter;
     const fsdp_slice slice = fsdp_parameter_slice(p);
-    /* number of elements of the whole tensor that precede item->rows */
+    /* the number of elements of the whole tensor that are before item->rows */
     const int64_t skipped = fsdp_parameter_shard_dim(p) ? 0 : slice.first;
     const bool has_memory = p->local->storage->device->kernels && fsdp_tensor_has_data(p->local);
     for (int64_t i = 0; has_memory && i < slice.runs && slice.length; i++)
@@ -240,8 +240,8 @@ static fsdp_status copy_item(const load_item *item)
     return FSDP_OK;
 }
 
-/* Give frozen parameters the dtypes that they have in the file. Their old values and memory are
- * dropped. */
+/* Give each frozen parameter the dtype that its tensor has in the file. This drops the parameter's
+ * old values and memory. */
 static fsdp_status apply_pending_dtypes(const load_plan *plan)
 {
     for (size_t i = 0; i < plan->n; i++) {
@@ -255,8 +255,8 @@ static fsdp_status apply_pending_dtypes(const load_plan *plan)
     return status;
 }
 
-/* Copy or draw the values of all parameters. The parameters of a unit are consecutive, so ranks
- * wait for each other once per unit, not once per parameter. */
+/* Copy the values of all parameters, or initialize them at random. The parameters of a unit are
+ * consecutive, so ranks wait for each other only once per unit. */
 static fsdp_status copy_all(const load_plan *plan)
 {
     fsdp_writing writing = {0};

@@ -201,9 +201,9 @@ static void warn_of_list(const fsdp_model *m, const char *what, char *const *nam
     fsdp_free(text);
 }
 
-/* Log which weights were drawn and which were not used, as transformers does. Drawn weights must be
- * trained before the output means anything. Unused weights may mean that config.json does not
- * belong to the weights. */
+/* Log which weights were initialized at random and which weights were not used, as transformers
+ * does. A weight that was initialized at random must be trained before the model's output means
+ * anything. Unused weights may mean that config.json does not belong to the weights. */
 static void warn_of_names(const fsdp_model *m)
 {
     warn_of_list(m, "these weights are not in the files and were newly drawn", m->report.fresh,

@@ -22,7 +22,8 @@ typedef struct fsdp_model_options {
     bool activation_checkpointing; /* checkpoint the activations of the blocks */
     /* how to checkpoint them, if activation_checkpointing is set */
     fsdp_activation_checkpointing_options checkpointing;
-    const fsdp_wrap_policy *wrap; /* policy that chooses units; NULL: that of fsdp_model_shard() */
+    /* The policy that chooses units. NULL: the default policy of fsdp_model_shard(). */
+    const fsdp_wrap_policy *wrap;
     /* [n_frozen] Prefixes. A parameter is not trained if its name begins with one of them. Each
      * prefix must match a name. */
     const char *const *frozen;
@@ -32,8 +33,8 @@ typedef struct fsdp_model_options {
     bool ignore_mismatched_sizes;   /* initialize a weight at random if its shape in the files is
                                        not its shape in the model */
     fsdp_fully_shard_options shard;
-    /* This many consecutive modules that `wrap` chooses form one unit. 0 or 1: each of them is a
-     * unit. */
+    /* The number of consecutive modules that together form one unit. `wrap` chooses these modules.
+     * 0 or 1: each module that `wrap` chooses is a unit. */
     int blocks_per_unit;
     fsdp_named_sharding_options named; /* sharding options for named modules and parameters */
 } fsdp_model_options;
@@ -69,7 +70,7 @@ typedef struct fsdp_model_save_options {
     /* Allow that the folder exists. The old model in it is replaced, and its other files are
      * kept. */
     bool overwrite;
-    /* The tokenizer to copy, a file or a folder. NULL: that of the model's folder. */
+    /* The tokenizer to copy: a file or a folder. NULL: copy the tokenizer of the model's folder. */
     const char *tokenizer;
 } fsdp_model_save_options;
 

@@ -30,9 +30,9 @@ static fsdp_status source_config(const fsdp_model *m, char **path)
     return FSDP_OK;
 }
 
-/* A tied head is the same tensor as the embedding. For most models, this tensor is written once, as
- * the embedding. For some models, it is also written a second time, as the head. Return the name of
- * the head if it must be written, and NULL if not. */
+/* A tied head is the same tensor as the embedding. For most models, this tensor is written only
+ * once, as the embedding. For some models, it is written a second time, as the head. Return the
+ * name of the head if the tensor must be written a second time. Otherwise, return NULL. */
 static const char *tied_head_to_write(const fsdp_model *m)
 {
     const fsdp_model_type *type = m->config.type;

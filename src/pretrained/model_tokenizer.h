@@ -6,8 +6,9 @@
 #include "src/pretrained/model.h"
 
 typedef struct fsdp_model_tokenizer { /* zero-filled: not open */
-    fsdp_tokenizer *tokenizer;        /* NULL: there is none; data of token ids do not need one */
-    char why_none[256];               /* the error message if `tokenizer` is NULL */
+    /* NULL: there is no tokenizer. Data that are token ids do not need one. */
+    fsdp_tokenizer *tokenizer;
+    char why_none[256]; /* the error message if `tokenizer` is NULL */
 } fsdp_model_tokenizer;
 
 /* Open the tokenizer at `path`. If `path` is NULL, open the tokenizer of the model. If the model

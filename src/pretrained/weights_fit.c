@@ -56,8 +56,8 @@ static fsdp_status check_shape(const fitting *f, const fsdp_parameter *p,
                       wanted);
 }
 
-/* Find the weight of the parameter of names.items[i], under any name of that parameter. *found is
- * NULL if there is none. */
+/* Find the weight of names.items[i].parameter. This parameter may have several names, and all of
+ * them are looked up. *found is NULL if no name is found. */
 static fsdp_status find_weight(const fitting *f, size_t i, const fsdp_selected **found)
 {
     *found = NULL;
@@ -157,9 +157,9 @@ static fsdp_status check_expected(const fsdp_source *weights, const fsdp_selecti
             first = n++ ? first : have->items[i].item->fqn;
     }
     fsdp_free(sorted);
-    /* `n` is 0: no tensor is missing from `names`. `n_known` is 0: all tensors are missing. The
-     * tensors then have names of a completely different form, so nothing is compared, and this is
-     * not an error. */
+    /* If `n` is 0, every tensor that must be in `names` is there. If `n_known` is 0, none of the
+     * tensors is in `names`. They then have names of a completely different form, so nothing is
+     * compared, and this is not an error. */
     if (n == 0 || n_known == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,

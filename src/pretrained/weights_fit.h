@@ -7,7 +7,8 @@
 
 /* The tensors of a checkpoint that a model uses. */
 typedef struct fsdp_weights_use {
-    /* [n] Items of the source; borrowed. Sorted by address. NULL: the model is unknown. */
+    /* [n] Items of the checkpoint, sorted by address; borrowed. NULL: the config.json of the model
+     * cannot be used, so it is not known which tensors the model uses. */
     const fsdp_source_item **items;
     size_t n;
 } fsdp_weights_use;
@@ -21,15 +22,16 @@ void fsdp_weights_use_free(fsdp_weights_use *use); /* accepts {0} */
  *
  * Two differences are not errors. First, `weights` may have tensors that the model does not use.
  * Second, `weights` may lack the head or a part that is new in the model, such as a classifier.
- * Like transformers, this program ties the head to the embedding, or draws the missing weights at
- * random.
+ * Like transformers, this program then ties the head to the embedding, or initializes the missing
+ * weights at random.
  *
  * @param change out: what must be removed from the names in `weights` to get the names of the
- * model. The names are compared after this was removed
- * @param use out: the tensors that the model uses, and buffers that old versions stored. May be
- * NULL
- * @return FSDP_ERR_INVALID if a tensor is missing or has another shape; the message has its name.
- * FSDP_ERR_NOT_FOUND if `model` does not exist, or if `weights` contains no model */
+ * model. This function removes it before it compares names
+ * @param use out: the tensors that the model uses, and buffers that old versions of transformers
+ * stored. May be NULL
+ * @return FSDP_ERR_INVALID if a tensor is missing or has a different shape; the message contains
+ * the name of the tensor. FSDP_ERR_NOT_FOUND if `model` does not exist, or if `weights` contains no
+ * model */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const char *model,
                                              fsdp_name_change *change, fsdp_weights_use *use);
 
@@ -40,7 +42,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_weights_fit(const fsdp_source *weights, const c
  * `weights` contains several models, or no tensor of the model is in `names`.
  *
  * @param owner the owner of `names`, for the error message
- * @return FSDP_ERR_INVALID if a tensor is not in `names`; the message has the first such tensor */
+ * @return FSDP_ERR_INVALID if a tensor is not in `names`; the message names the first such
+ * tensor */
 FSDP_MUST_CHECK fsdp_status fsdp_weights_check_expected(const fsdp_source *weights,
                                                         const fsdp_parameter_list *names,
                                                         const char *owner);

@@ -96,9 +96,9 @@ static fsdp_status begin_names(fitting *f, bool every_module)
     return FSDP_OK;
 }
 
-/* The first component of a name ends with the name's first dot. If all names in `sorted` have the
- * same first component, return its length in bytes with the dot. Otherwise return 0. The names stay
- * sorted if the component is removed. */
+/* If all names in `sorted` have the same first component, return the length of this component in
+ * bytes, including its dot. Otherwise return 0. The first component of a name ends with the name's
+ * first dot. Removing a common component does not change the order of the names. */
 static size_t common_component(const fitting *f)
 {
     const char *dot = f->n ? strchr(f->sorted[0], '.') : NULL;
@@ -123,10 +123,10 @@ static fsdp_status try_prefixes(fitting *f, fsdp_name_change *change, const char
     return FSDP_OK;
 }
 
-/* Search for a change of the names after which they fit the model. If one is found, set *change to
- * it, and *missing to NULL. The change removes nothing if the names already fit. If none is found,
- * leave *change as it is. Set *missing to the first name that the model requires and that is not
- * among the unchanged names. */
+/* Search for a change of the names after which they fit the model. If such a change is found, set
+ * *change to it, and *missing to NULL. If the names already fit, the change removes nothing. If no
+ * such change is found, do not change *change. In this case, set *missing to the first name that
+ * the model requires and that is not among the unchanged names. */
 static fsdp_status find_change(fitting *f, fsdp_name_change *change, const char **missing)
 {
     for (int every_module = 0; every_module < 2; every_module++) {

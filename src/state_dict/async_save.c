@@ -18,7 +18,8 @@
 enum {
     FINISH_POLL_MS = 10
 };
-/* The staging memory of a host. It is divided equally among the ranks of the host. */
+/* Default size of the staging memory of all ranks of a host together. Each of these ranks has an
+ * equal share. */
 static const uint64_t STAGING_BYTES = 256u << 20;
 
 typedef enum stage {
@@ -45,10 +46,10 @@ struct fsdp_async_save {
     pthread_cond_t advanced;
     /* The fields below are protected by `lock` while the thread runs. */
     stage stage;
-    fsdp_saved_error error; /* this rank's error; after fsdp_async_save_wait(), the outcome of the
-                               save, which is the same on all ranks */
-    /* Says what failed. STAGE_WRITTEN: this rank failed to write its file. STAGE_ENDED: rank 0
-     * failed to complete the checkpoint. Meaningless if `error` is FSDP_OK. */
+    fsdp_saved_error error; /* this rank's error. After fsdp_async_save_wait(), this is the outcome
+                               of the save, which is the same on all ranks */
+    /* Says which step failed. STAGE_WRITTEN: this rank failed to write its file.
+     * STAGE_ENDED: rank 0 failed to complete the checkpoint. Meaningless if `error` is FSDP_OK. */
     stage failed_at;
     fsdp_snapshot_stats stats; /* copied from the snapshot before the snapshot is destroyed */
 };
@@ -231,16 +232,16 @@ fsdp_status fsdp_dcp_async_save(const fsdp_state_dict *dict, const char *dir, fs
 
 /* --- end --- */
 
-/* Return `status`, which is FSDP_OK or s->error.status. If it is an error, first make s->error the
- * error message of the calling thread. The caller does not need to hold the lock: the thread that
- * saves does not change s->error after it has become an error. */
+/* If `status` is FSDP_OK, return it. Otherwise, `status` is s->error.status: make s->error the
+ * error message of the calling thread, and return the error. The caller need not hold the lock,
+ * because s->error does not change any more once it is an error. */
 static fsdp_status raise_if_failed(const fsdp_async_save *s, fsdp_status status)
 {
     return status == FSDP_OK ? FSDP_OK : fsdp_error_restore(&s->error);
 }
 
-/* Wait until the save has reached stage `until`. Return the error of this rank if it failed in this
- * stage or in an earlier one. Otherwise, return FSDP_OK. */
+/* Wait until the save has reached stage `until`. If this rank has failed in this stage or in an
+ * earlier one, return its error. If it has not, return FSDP_OK. */
 static fsdp_status await(fsdp_async_save *s, stage until)
 {
     pthread_mutex_lock(&s->lock);
@@ -253,8 +254,8 @@ static fsdp_status await(fsdp_async_save *s, stage until)
 
 /* Return the outcome of the save, which is the same on all ranks. First wait until every rank has
  * written its file or has failed. If no rank has failed, also wait until rank 0 has completed the
- * checkpoint. After a failure, the caller can remove the folder, because no rank is still writing a
- * file in it. */
+ * checkpoint. When this function returns, no rank is still writing a file in the folder. So after a
+ * failure, the caller can remove the folder. */
 static fsdp_status outcome(fsdp_async_save *s)
 {
     FSDP_TRY(fsdp_agree(s->group, await(s, STAGE_WRITTEN)));
@@ -282,9 +283,9 @@ fsdp_status fsdp_async_save_wait(fsdp_async_save *s)
     return status;
 }
 
-/* Return true if this rank need not wait any longer for the save. This is so if this rank has
- * failed. It is also so if the thread of this rank has ended and rank 0 has renamed or removed the
- * folder. */
+/* Return true if this rank need not wait any longer for the save. There are two such cases. In the
+ * first case, this rank has failed. In the second case, the thread of this rank has ended, and rank
+ * 0 has renamed or removed the folder. */
 static bool is_over(fsdp_async_save *s)
 {
     if (fsdp_async_save_status(s) != FSDP_OK)
@@ -299,9 +300,9 @@ fsdp_status fsdp_async_save_finish(fsdp_async_save *s)
     while (!s->settled && !is_over(s) && !fsdp_group_has_lost_peer(s->group))
         nanosleep(&pause, NULL);
     if (!s->settled) {
-        /* The save has ended on this rank, or a peer is lost. If a peer is lost, the save cannot
-         * succeed, but the thread may still be writing this rank's file. After the snapshot is
-         * closed, the thread can no longer read it, so the thread ends soon. */
+        /* Either the save has ended on this rank, or a peer is lost. If a peer is lost, the save
+         * cannot succeed, but this rank's thread may still be writing this rank's file. Close the
+         * snapshot, so that the thread can no longer read it. The thread then ends soon. */
         fsdp_snapshot_close(s->snapshot);
         discard_if_unfinished(s);
     }

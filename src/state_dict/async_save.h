@@ -34,11 +34,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_async_save_begin(fsdp_status mine, const fsdp_s
 /* Return the default limit of the staging memory of this rank, in bytes. */
 uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
 /* End a save after another part of the run has failed. The peers may be in other calls, so this
- * call does not communicate with them. It waits while the threads finish the save: each thread
- * writes its rank's file, and then the thread of rank 0 gives the folder its final name. The call
- * stops waiting and gives up the save if a peer has died, was stopped or has left.
+ * function does not communicate with them. It waits until the threads of the ranks have finished
+ * the save: each thread writes its rank's file, and then the thread of rank 0 gives the folder its
+ * final name. The function gives up the save if a peer has died, was stopped or has left.
  *
- * On rank 0, the call returns the outcome of the save. On any other rank, it waits until this
+ * On rank 0, the function returns the outcome of the save. On any other rank, it waits until this
  * rank's save has failed, or until rank 0 has renamed or removed the folder. It then returns this
  * rank's error, or FSDP_OK if this rank has none. */
 FSDP_MUST_CHECK fsdp_status fsdp_async_save_finish(fsdp_async_save *save);

@@ -82,11 +82,11 @@ bool fsdp_box_is_rows(const fsdp_box *box)
     return true;
 }
 
-/* A run is a sequence of elements of the box. They are contiguous in the whole tensor, and also in
- * a tensor that contains only the box. Runs are as long as possible, and all have the same length.
- * Return this length, in elements. Set *split to a dimension: the elements of a run have the same
- * index in each dimension before *split, and may have different indices in *split and later
- * dimensions. */
+/* Return the length of a run, in elements. A run is a sequence of elements of the box that are
+ * contiguous in the whole tensor, and also in a tensor that contains only the box. Runs are as long
+ * as possible, and all have the same length. Set *split to the dimension where runs begin to vary:
+ * in each dimension before *split, all elements of a run have the same index. In dimension *split
+ * and later dimensions, the indices may differ. */
 static int64_t run_of(const fsdp_box *box, int *split)
 {
     int64_t run = 1;

@@ -61,8 +61,8 @@ void fsdp_state_copies_fini(fsdp_state_copies *c)
 
 /* --- copying tensors that this rank has --- */
 
-/* Copy `from` to `to`. If `from` is a whole tensor, copy only the box that this rank has of
- * `to`. */
+/* Copy `from` to `to`. If `from` is a whole tensor, copy only the part of it that belongs in `to`.
+ * That part is this rank's box. */
 static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 {
     fsdp_box box;
@@ -84,11 +84,12 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
     return status;
 }
 
-/* Make all copies. Ranks wait for each other when a write begins. fsdp_writing_next() makes one
- * write of consecutive tensors of the same unit, and the tensors of a unit are adjacent in the
- * list. So ranks wait for each other only once per unit. If a copy fails, this rank makes no
- * further copies. It still begins and ends a write for each remaining tensor, so that its peers do
- * not wait forever. */
+/* Make all copies. Ranks wait for each other whenever a write begins. The tensors of a unit are
+ * adjacent in the list, and fsdp_writing_next() makes one write of adjacent tensors of the same
+ * unit. So ranks wait for each other only once per unit.
+ *
+ * If a copy fails, this rank makes no further copies. It still begins and ends a write for each
+ * remaining tensor, so that its peers do not wait forever. */
 static fsdp_status copy_all(const fsdp_state_copies *c)
 {
     fsdp_status status = FSDP_OK;

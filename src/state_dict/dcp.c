@@ -229,8 +229,9 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
     return (fsdp_dtype)fsdp_safetensors_dtype_by_name(item->dtype_name)->fsdp_dtype;
 }
 
-/* Load the box `piece` of the item, which has `numel` elements, into `to`. The first of them
- * becomes element `element` of `to`. The values are converted to the dtype of `to`. */
+/* Load the elements of the box `piece` of the item into `to`. The box has `numel` elements. The
+ * first element of the box becomes element `element` of `to`. The values are converted to the dtype
+ * of `to`. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -245,11 +246,11 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
                                (char *)out + (size_t)element * fsdp_dtype_size(from));
 }
 
-/* Load `box` of the item into `to`, which has another dtype than the item. All values pass through
- * the staging buffer. The box is therefore divided into pieces that fit into this buffer and that
- * are contiguous in `to`. In one dimension, `cut`, a piece has a range of the box's indices. In
- * each dimension before `cut`, it has one index. In each dimension after `cut`, it has all indices
- * of the box. */
+/* Load `box` of the item into `to`, whose dtype differs from the item's dtype. All values pass
+ * through the staging buffer. The box is therefore divided into pieces that fit into this buffer
+ * and that are contiguous in `to`. The box is divided along one dimension, `cut`: there, a piece
+ * has a range of the box's indices. In each dimension before `cut`, a piece has a single index. In
+ * each dimension after `cut`, a piece has all indices of the box. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {

@@ -2,9 +2,9 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Ranks wait for each other when a write begins. fsdp_writing_next() makes one write of consecutive
- * tensors of the same unit, and the tensors of a unit are adjacent in the dict. So ranks wait for
- * each other only once per unit. */
+/* Ranks wait for each other whenever a write begins. The tensors of a unit are adjacent in the
+ * dict, and fsdp_writing_next() makes one write of adjacent tensors of the same unit. So ranks wait
+ * for each other only once per unit. */
 fsdp_status fsdp_state_dict_fill(const fsdp_state_dict *dict, fsdp_state_fill_fn *fill, void *arg)
 {
     fsdp_status status = FSDP_OK, writes = FSDP_OK;

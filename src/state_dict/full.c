@@ -6,8 +6,8 @@
 #include "src/state_dict/state_dict.h"
 #include "src/tensor/tensor.h"
 
-/* Check that there is enough memory for the whole tensor, by allocating and freeing it.
- * fsdp_full_tensor() can then use this memory. */
+/* Check that there is enough memory for the whole tensor: allocate this memory, and free it again.
+ * fsdp_full_tensor(), which needs the same memory, should then not run out of memory. */
 static fsdp_status try_memory(const fsdp_tensor *t)
 {
     fsdp_tensor *whole;

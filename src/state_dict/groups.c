@@ -10,10 +10,10 @@
 
 typedef enum field_kind {
     NUMBER,
-    PAIR,         /* two numbers, adjacent in the options struct; a tuple in the file */
-    MAYBE_NUMBER, /* a number; if it is negative, the file has None */
-    RATE,         /* the learning rate; None in the file if the option relative_step is set */
-    FLAG,         /* bool */
+    PAIR,         /* two numbers, adjacent in the options struct; in the file, they are a tuple */
+    MAYBE_NUMBER, /* a number; if the number is negative, the file has None instead */
+    RATE, /* the learning rate; if the option relative_step is set, the file has None instead */
+    FLAG, /* bool */
     INVERSE_FLAG, /* bool; the file has the opposite value */
     ALWAYS_FALSE, /* written as False; ignored when it is read */
     NEVER_TRUE,   /* written as False; an error if it is True when it is read */

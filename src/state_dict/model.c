@@ -64,8 +64,8 @@ typedef struct set_run {
     fsdp_state_copies copies;
     fsdp_incompatible_keys keys;
     size_t cap_missing, cap_unexpected;
-    bool has_values; /* this rank's dict has the values; false if this rank receives them from rank
-                        0 */
+    bool has_values; /* true: the values are in this rank's dict; false: this rank receives the
+                        values from rank 0 */
 } set_run;
 
 void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys)
@@ -107,9 +107,10 @@ static fsdp_status add_parameter_copy(set_run *run, const fsdp_named_parameter *
     if (run->has_values && !entry) {
         FSDP_TRY(fsdp_names_add(&run->keys.missing, &run->keys.n_missing, &run->cap_missing,
                                 item->name));
-        /* The dict lacks this parameter. Without broadcast_from_rank0, no copy is needed. With it,
-         * this is rank 0. Rank 0 must still add a copy, whose `from` is NULL, because the other
-         * ranks add a copy for this parameter, and all ranks must have the same list of copies. */
+        /* The dict lacks this parameter. Without broadcast_from_rank0, no copy is needed. With
+         * broadcast_from_rank0, only rank 0 can get here. The other ranks add a copy for this
+         * parameter, and all ranks must have the same list of copies. So rank 0 must add a copy,
+         * too, and its `from` is NULL. */
         if (!run->options->broadcast_from_rank0)
             return FSDP_OK;
     }
@@ -172,8 +173,8 @@ static fsdp_status collect_copies(set_run *run, fsdp_module *module)
     return check_strict(run);
 }
 
-/* Record the dtype of the tensor that the dict has for a parameter. If the parameter is frozen, it
- * will be stored in this dtype, so that no value is rounded. Record nothing if the dict lacks the
+/* Record the dtype of the tensor that the dict has for a parameter. A frozen parameter will be
+ * stored in this dtype, so that none of its values is rounded. Record nothing if the dict lacks the
  * parameter, or if the tensor in the dict is the local tensor of the parameter itself. */
 static fsdp_status note_dtype(const set_run *run, const fsdp_named_parameter *item)
 {
@@ -218,7 +219,8 @@ static fsdp_status assign_all(const set_run *run)
         const fsdp_state_entry *entry = fsdp_state_dict_find(run->dict, shown);
         if (!entry)
             continue;
-        /* Check again, because the dict may have one tensor under two names. */
+        /* The first check was made before any tensor was assigned. If the dict has one tensor under
+         * two names, this tensor may have become another parameter's since, so check again. */
         FSDP_TRY(check_assignable(run->list.items[i].name, p, entry->tensor));
         if (p->data)
             p->data->sink = NULL; /* the old tensor may outlive the parameter, which owns the

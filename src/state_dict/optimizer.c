@@ -1,6 +1,6 @@
 /* Gets and sets the state dict of an optimizer, as get_optimizer_state_dict() and
- * set_optimizer_state_dict() do. The optimizer has the list of parameters, and the module has their
- * names. */
+ * set_optimizer_state_dict() do. The optimizer lists its parameters without names. The names come
+ * from the module. */
 #include <math.h>
 #include <string.h>
 
@@ -72,8 +72,9 @@ static fsdp_status names_init(names *n, fsdp_module *module, const fsdp_optimize
 
 /* --- get: state --- */
 
-/* Put a tensor or a value. If `flat` is true, its only key is "state.<fqn>.<key>". Otherwise it has
- * the three keys "state", `fqn` and `key`. */
+/* Put a tensor or a value into the dict. If `flat` is true, the new item has one key:
+ * "state.<fqn>.<key>". If `flat` is false, the new item has three keys: "state", `fqn` and
+ * `key`. */
 static fsdp_status put_state(fsdp_state_dict *dict, const char *fqn, const char *key, bool flat,
                              fsdp_tensor *tensor, const fsdp_plain *value)
 {
@@ -285,8 +286,8 @@ static fsdp_status missing_state(const char *fqn, const char *key)
 }
 
 /* Set run->steps[i] from the state that the dict has for parameter `i`. FSDP_ERR_NOT_FOUND if the
- * dict has some of this state, but not all of it. With not_strict, the number of steps alone is
- * enough. */
+ * dict has some of this state, but not all of it. One exception: with not_strict, it is not an
+ * error if the dict has the number of steps and nothing else. */
 static fsdp_status read_steps(set_run *run, size_t i)
 {
     const fsdp_optimizer *o = run->optimizer;
@@ -314,9 +315,9 @@ static fsdp_status read_steps(set_run *run, size_t i)
         return missing_state(item->name, lacking);
     if (fsdp_state_counts_steps(o) && !step)
         return missing_state(item->name, "step");
-    /* The next statement replaces this number if the dict has a number of steps. The state dict of
-     * SGD has none. Momentum in the dict shows that SGD has taken at least one step, and SGD need
-     * not know how many, so 1 is enough. */
+    /* The next statement replaces this number if the dict has a number of steps. SGD is the
+     * optimizer whose state dict has no number of steps. If the dict has momentum, SGD has taken at
+     * least one step. SGD need not know how many steps it has taken, so 1 is enough. */
     run->steps[i] = there ? 1 : 0;
     return step ? steps_of(step, &run->steps[i]) : FSDP_OK;
 }
@@ -330,8 +331,9 @@ static bool lists(const fsdp_plain *list, const char *name)
     return false;
 }
 
-/* Return the name of a parameter's group in the dict. This is "param_groups.<i>" if group i lists
- * `name`, and "param_groups.<name>" if no group does. The caller owns the text. */
+/* Return the name that the dict uses for the group of the parameter `name`. If group i of the dict
+ * lists this parameter, the name is "param_groups.<i>". If no group lists it, the name is
+ * "param_groups.<name>". The caller owns the text. */
 static char *group_fqn(const fsdp_state_dict *dict, const char *name)
 {
     for (int i = 0;; i++) {

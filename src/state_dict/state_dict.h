@@ -36,13 +36,13 @@ bool fsdp_state_name(const fsdp_state_dict_options *options, const char *name,
 /* Check that `module` has the submodule options->submodule. FSDP_ERR_NOT_FOUND if it does not. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_check_submodule(fsdp_module *module,
                                                        const fsdp_state_dict_options *options);
-/* Finish a call that gets a state dict. The caller has tried to make a sharded dict. It passes this
- * dict as `sharded`. It passes FSDP_OK, or the error of the attempt, as `status`.
+/* Finish a call that gets a state dict. The caller has tried to make a sharded dict. `sharded` is
+ * this dict. `status` is FSDP_OK, or the error of the attempt.
  *
  * Without full_state_dict, this function sets *dict to `sharded`, or returns `status` if that is an
- * error. With full_state_dict, it is collective. It makes a full dict from `sharded` and sets *dict
- * to the full dict. It always frees `sharded`. If a rank passes an error, the call fails on all
- * ranks. */
+ * error. With full_state_dict, this function is collective. It makes a full dict from `sharded`,
+ * sets *dict to the full dict, and always frees `sharded`. If a rank passes an error, the call
+ * fails on all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_hand_out(fsdp_status status, fsdp_state_dict *sharded,
                                                 const fsdp_state_dict_options *options,
                                                 fsdp_state_dict **dict);
@@ -71,9 +71,9 @@ typedef struct fsdp_state_copies {
 } fsdp_state_copies;
 
 /* Add a copy from `from` to `to`. `to` is a local tensor: this rank's part of a whole tensor.
- * `from` is the whole tensor, or the same part, or NULL if this rank has no values.
- * FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or if `from` is not
- * contiguous. */
+ * `from` is either the whole tensor, or the same part of it as `to`, or NULL. It is NULL if this
+ * rank has no values. FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or
+ * if `from` is not contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
 /* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one
@@ -82,8 +82,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_copies_run(const fsdp_state_copies *copie
                                                   const fsdp_state_dict_options *options);
 void fsdp_state_copies_fini(fsdp_state_copies *copies);
 
-/* A source from which a save reads the values of a tensor, instead of reading the tensor. The
- * fields `part` and `save` are used by read(). */
+/* Provides the values of one tensor to a save, so that the save does not read the tensor itself.
+ * The function read() uses the fields `part` and `save`. */
 typedef struct fsdp_state_source fsdp_state_source;
 struct fsdp_state_source {
     /* Like fsdp_dcp_tensor.read(); the argument `source` is this object. */

@@ -186,8 +186,8 @@ static fsdp_status take_values(const reading *r)
 }
 
 /* Load this rank's part of a tensor. If the part consists of complete rows, it is contiguous in the
- * file, and only these rows are copied. Otherwise, the whole tensor is first copied out of the
- * mapped file, because its data may be unaligned there, and the part is taken from this copy. */
+ * file, and only these rows are copied. In all other cases, the part is taken from a copy of the
+ * whole tensor. The copy is necessary because the data in the mapped file may be unaligned. */
 static fsdp_status load_tensor(void *arg, size_t i, fsdp_tensor *to)
 {
     const reading *r = arg;

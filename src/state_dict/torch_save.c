@@ -39,10 +39,10 @@ static bool same_prefix(const fsdp_state_entry *a, const fsdp_state_entry *b, in
     return true;
 }
 
-/* The first n_keys keys of `first` lead to a dict. Append to `order` all items of this dict that
- * are not in `order` yet. This includes the items of inner dicts, which are dicts inside this dict.
- * At the first item of an inner dict, the loop appends all items of that inner dict, so that they
- * become adjacent. */
+/* Put the items of one dict next to each other. The first n_keys keys of `first` lead to this dict.
+ * Append to `order` all items of the dict that are not in `order` yet. The dict may contain inner
+ * dicts. When the loop reaches the first item of an inner dict, it appends all items of that inner
+ * dict at once. */
 static void order_below(ordering *o, const fsdp_state_entry *first, int n_keys)
 {
     for (size_t i = 0; i < fsdp_state_dict_count(o->dict); i++) {
@@ -98,7 +98,7 @@ typedef struct writing {
      * item, as for tied parameters. Then first[i] is the index of the first item with this
      * tensor. */
     size_t *first;
-    size_t *numbers; /* [items of `dict`] number of the item's tensor in `writer` */
+    size_t *numbers; /* [items of `dict`] the number that `writer` gave to the item's tensor */
     fsdp_torch_writer *writer;
 } writing;
 

@@ -11,9 +11,9 @@ enum {
     NEWEST_PROTOCOL = 5,
     OP_STOP = '.',
     /* Limit of the memory for all values, in bytes per byte of the pickle. One byte of a pickle
-     * makes at most one value and one item of a container. One value and one item together need
-     * less memory than this limit. A pickle could need more only if it converted the same text to
-     * bytes, or the same list to a set, many times. */
+     * makes at most one value and one item of a container, which together need less memory than
+     * this limit. So an ordinary pickle stays below the limit. A pickle can exceed it only by
+     * converting the same text to bytes, or the same list to a set, many times. */
     MEMORY_FACTOR = 256
 };
 
@@ -46,8 +46,9 @@ typedef struct row {
 static fsdp_status bad_pickle(const machine *m, const char *what)
 {
     (void)fsdp_error(FSDP_ERR_FORMAT, "%s: byte %zu of the pickle: %s", m->label, m->op_at, what);
-    /* Return the constant, not the result of fsdp_error(). The compiler does not know that this
-     * result is always an error. It would warn that outputs may be unset in the callers. */
+    /* Return the constant instead of the result of fsdp_error(). The compiler does not know that
+     * fsdp_error() always returns an error. It would therefore warn that callers may use outputs
+     * that were not set. */
     return FSDP_ERR_FORMAT;
 }
 
@@ -134,8 +135,9 @@ static fsdp_status read_uint(machine *m, unsigned width, uint64_t *value)
 
 /* ---- values that hold other values ----------------------------------------------------------- */
 
-/* Record that `holder` holds `value`. This changes `holder`, so return FSDP_ERR_FORMAT if `holder`
- * is already held by another value. Also return FSDP_ERR_FORMAT if `value` is nested too deeply. */
+/* Record that `holder` holds `value`. Return FSDP_ERR_FORMAT if another value already holds
+ * `holder`, because a held value must not change. Also return FSDP_ERR_FORMAT if `value` is nested
+ * too deeply. */
 static fsdp_status hold(const machine *m, fsdp_pickle_value *holder, fsdp_pickle_value *value)
 {
     if (holder->held || holder == value)
@@ -670,8 +672,8 @@ static fsdp_status op_call_by_names(machine *m, unsigned unused)
     return op_call(m, unused);
 }
 
-/* POP: remove the value on top of the stack. If Python pickles a tuple that contains itself, it
- * writes this opcode to remove the items of the tuple from the stack. */
+/* POP: remove the value on top of the stack. Python writes this opcode when it pickles a tuple that
+ * contains itself: it must then remove the items of the tuple from the stack. */
 static fsdp_status op_pop(machine *m, unsigned unused)
 {
     (void)unused;
@@ -697,9 +699,9 @@ static fsdp_status op_frozenset(machine *m, unsigned unused)
     return push_opaque(m, &frozenset);
 }
 
-/* BUILD: pop a state, and set the state of the value below it. This has an effect only if that
- * value is a RECORD. An OPAQUE value has no state. If the value is a DICT, OrderedDict() made it,
- * and the state is its attributes. They are ignored. */
+/* BUILD: pop a state, and set the state of the value below it. Only a RECORD gets the state. If the
+ * value is OPAQUE, the state is ignored. If the value is a DICT, the call OrderedDict() made it,
+ * and the state contains attributes of the OrderedDict. These attributes are ignored, too. */
 static fsdp_status op_build(machine *m, unsigned unused)
 {
     (void)unused;

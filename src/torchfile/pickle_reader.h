@@ -42,27 +42,28 @@ typedef enum fsdp_pickle_kind {
                               only item is the persistent id */
 } fsdp_pickle_kind;
 
-/* The meaning of a name in the caller's list: what a call of this name makes. */
+/* Says what a call of a name makes. Each name in the caller's list has one of these meanings. */
 typedef enum fsdp_pickle_meaning {
-    FSDP_PICKLE_CONSTANT, /* nothing; calling the name is an error */
-    FSDP_PICKLE_CALL,     /* a RECORD of the call */
-    FSDP_PICKLE_FIRST,    /* the first argument; for example, torch.Size((2, 3)) makes (2, 3) */
-    FSDP_PICKLE_MAKE_SET, /* a SET; the argument is a list of its items; without an argument, the
-                             SET is empty */
-    FSDP_PICKLE_EMPTY,    /* an empty DICT; the call must have no arguments, as in OrderedDict() */
-    FSDP_PICKLE_COUNT,    /* a DICT whose `counts` is true, from a dict: Counter({1: 2}) */
-    FSDP_PICKLE_ENCODE,   /* BYTES; the argument is a text with characters up to U+00FF; empty BYTES
-                             if there is no argument */
-    FSDP_PICKLE_UNKNOWN,  /* an OPAQUE value; names outside the list have this meaning */
-    FSDP_PICKLE_TYPE,     /* like CONSTANT, but may be the argument `type` of a REBUILD call */
+    FSDP_PICKLE_CONSTANT, /* makes nothing; a call of the name is an error */
+    FSDP_PICKLE_CALL,     /* makes a RECORD of the call */
+    FSDP_PICKLE_FIRST, /* makes its first argument; for example, torch.Size((2, 3)) makes (2, 3) */
+    FSDP_PICKLE_MAKE_SET, /* makes a SET; the argument is a list of the SET's items; without an
+                             argument, the SET is empty */
+    FSDP_PICKLE_EMPTY,    /* makes an empty DICT; the call must have no arguments: OrderedDict() */
+    FSDP_PICKLE_COUNT,    /* makes a DICT whose `counts` is true; the argument is a dict, as in
+                             Counter({1: 2}) */
+    FSDP_PICKLE_ENCODE, /* makes BYTES; the argument is a text with characters up to U+00FF; without
+                           an argument, the BYTES are empty */
+    FSDP_PICKLE_UNKNOWN, /* makes an OPAQUE value; names outside the list have this meaning */
+    FSDP_PICKLE_TYPE,    /* like CONSTANT, but may be the argument `type` of a REBUILD call */
     /* The call must have four arguments: function, type, arguments and attributes. It makes a
      * RECORD of the call function(*arguments). The name `type` must have the meaning TYPE. */
     FSDP_PICKLE_REBUILD
 } fsdp_pickle_meaning;
 
 typedef struct fsdp_pickle_name {
-    const char *module; /* NULL: any module; "a.*": any module below a, for classes that PyTorch has
-                           moved */
+    const char *module; /* NULL: any module; "a.*": any module below a. PyTorch has moved some
+                           classes between modules below a */
     const char *name;
     fsdp_pickle_meaning meaning;
 } fsdp_pickle_name;
@@ -71,9 +72,10 @@ typedef struct fsdp_pickle_value fsdp_pickle_value;
 struct fsdp_pickle_value {
     fsdp_pickle_kind kind;
     uint16_t depth; /* number of levels of values below this value */
-    bool held;      /* held by another value or by a second place on the stack; must not change */
-    bool counts;    /* DICT: a collections.Counter */
-    bool opaque;    /* this value is OPAQUE, or contains an OPAQUE value at any depth */
+    bool held; /* another value holds this value, or the stack holds it twice; a held value must not
+                  change */
+    bool counts; /* DICT: a collections.Counter */
+    bool opaque; /* this value is OPAQUE, or contains an OPAQUE value at any depth */
     union {
         bool boolean;
         int64_t integer;

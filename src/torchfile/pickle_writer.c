@@ -92,7 +92,7 @@ void fsdp_pickle_begin(fsdp_pickle_writer *w, fsdp_pickle_kind kind)
 {
     FSDP_ASSERT(w->depth < FSDP_PICKLE_MAX_DEPTH);
     w->open[w->depth++] = kind;
-    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no opcode for sets, so put the call set([...]) */
+    if (kind == FSDP_PICKLE_SET) /* protocol 2 has no opcode for sets, so write set([...]) */
         fsdp_pickle_put_global(w, "__builtin__", "set");
     if (kind == FSDP_PICKLE_DICT)
         put_op(w, '}');

@@ -7,8 +7,8 @@
 #include "src/torchfile/pickle_reader.h"
 
 enum {
-    FSDP_PICKLE_MAX_GLOBALS = 64 /* limit of the number of different classes and functions; each is
-                                    written once, later uses refer to it by its number */
+    FSDP_PICKLE_MAX_GLOBALS = 64 /* limit of the number of different classes and functions. Each one
+                                    is written once. Later uses refer to it by its number */
 };
 
 typedef struct fsdp_pickle_writer {
@@ -43,9 +43,9 @@ void fsdp_pickle_call(fsdp_pickle_writer *w);
 void fsdp_pickle_put_object(fsdp_pickle_writer *w, const char *module, const char *name);
 /* Make the last value the state of the object that was put just before it. */
 void fsdp_pickle_build(fsdp_pickle_writer *w);
-/* Put the value that another writer has written. `text` is the member `text` of that writer. `w`
- * must be empty. Every writer numbers its classes and functions from 0, so the numbers in `text`
- * would be wrong after other values. */
+/* Put a value that another writer has written. The argument `text` is the member `text` of the
+ * other writer. `w` must be empty: every writer numbers its classes and functions from 0, so the
+ * numbers in `text` would be wrong if `w` already had classes or functions. */
 void fsdp_pickle_put_written(fsdp_pickle_writer *w, const fsdp_str *text);
 /* Put a copy of a value that was read from another pickle. A value that is contained in several
  * others is written several times. FSDP_ERR_UNSUPPORTED if the value is or contains an object, a

@@ -5,10 +5,10 @@
 #include "src/base/assert.h"
 #include "src/torchfile/torch_names.h"
 
-/* Each row has the name of a dtype in torch, the name of its storage class, and the name of the
- * dtype in safetensors. If a dtype has no storage class, the second column has the name of the
- * dtype in torch again. torch pickles a tensor of such a dtype with an UntypedStorage, and adds the
- * dtype as a separate argument. */
+/* Each row has three names: the name of a dtype in torch, the name of its storage class, and the
+ * name of the dtype in safetensors. Some dtypes have no storage class. For such a dtype, the second
+ * name repeats the first. torch pickles a tensor of such a dtype with an UntypedStorage, and adds
+ * the dtype as a separate argument. */
 #define TORCH_DTYPES(ROW)                                                                          \
     ROW("float32", "FloatStorage", "F32")                                                          \
     ROW("float16", "HalfStorage", "F16")                                                           \

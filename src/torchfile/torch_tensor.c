@@ -175,8 +175,8 @@ static bool is_contiguous(const view *v)
  * and one element. */
 static void copy_strided(const view *v, const unsigned char *from, unsigned char *to)
 {
-    /* A row is a run along the last dimension. `index` has the indices of the current row in the
-     * other dimensions. `at` is the offset in `from` of the first element of the row, in
+    /* A row is a run along the last dimension. `index` has the indices of the current row in all
+     * dimensions before the last one. `at` is the offset of the row's first element in `from`, in
      * elements. */
     int64_t index[MAX_NDIM] = {0}, at = 0;
     int last = v->ndim - 1;
@@ -193,9 +193,9 @@ static void copy_strided(const view *v, const unsigned char *from, unsigned char
     }
 }
 
-/* Create the memory of a copy. It must be a shared mapping, because fsdp_checkpoint_advise() may
- * release its pages. Released pages of a private mapping would lose their contents; those of a
- * shared mapping keep them. */
+/* Create the memory of a copy. fsdp_checkpoint_advise() may release pages of this memory. The
+ * memory must therefore be a shared mapping, whose released pages keep their contents. Released
+ * pages of a private mapping would lose their contents. */
 static fsdp_status new_copy(fsdp_torch_archive *archive, size_t bytes, unsigned char **copy)
 {
     if (!FSDP_GROW(archive->copies, archive->copies_cap, archive->n_copies + 1))

@@ -30,9 +30,9 @@ struct fsdp_torch_writer {
     bool keeps_holes;
     fsdp_zip_writer *zip;
     fsdp_pickle_writer pickle;
-    char id[ID_DIGITS + 1]; /* id of the archive, made from the checksum of the pickle; torch never
-                               compares it */
-    storage **storages; /* [n] in the order in which the caller wrote their tensors to the pickle */
+    char id[ID_DIGITS + 1]; /* id of the archive, made from the checksum of the pickle. torch never
+                               compares this id with anything */
+    storage **storages; /* [n] in the order in which the caller put the tensors into the pickle */
     size_t n, cap;
     size_t begun;  /* number of storages whose records have been begun */
     bool has_data; /* begin_data() was called */
@@ -240,8 +240,8 @@ static fsdp_status put_head(fsdp_torch_writer *w, const char *pickle, size_t byt
     return put_text(w, "byteorder", "little");
 }
 
-/* If the current record is complete, begin the next record that has data. The empty records before
- * that record are written too. */
+/* If the current record is complete, begin the next record that has data. Storages without data may
+ * precede that record. Their records, which are empty, are written, too. */
 static fsdp_status begin_next(fsdp_torch_writer *w)
 {
     while (w->begun < w->n && fsdp_zip_writer_remaining(w->zip) == 0) {

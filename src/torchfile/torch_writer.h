@@ -27,8 +27,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create(const char *path, fsdp_torc
  * free disk space. Call this before begin_data(). */
 void fsdp_torch_writer_keep_holes(fsdp_torch_writer *writer);
 /* Create a writer that appends an archive to `file`, as torch does when it saves to a stream. The
- * caller still owns the file, which ends with a partial archive after a failure. `path` is the
- * prefix of messages. */
+ * caller still owns `file`. After a failure, an incomplete archive is at the end of `file`. `path`
+ * is the prefix of messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, const char *path,
                                                         fsdp_torch_writer **writer);
 /* Return the pickle to which the caller writes the value; borrowed. */

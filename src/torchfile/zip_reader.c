@@ -31,8 +31,8 @@ typedef struct directory {
     uint64_t at, bytes, count;
 } directory;
 
-/* One entry of the central directory. If the entry has a zip64 extra field, values from it replace
- * the 32-bit values. */
+/* One entry of the central directory. If the entry has a zip64 extra field, the 64-bit values in
+ * that field replace the 32-bit values of the entry. */
 typedef struct central {
     const unsigned char *name; /* [name_bytes] */
     size_t name_bytes;
@@ -50,8 +50,9 @@ static fsdp_status damaged(const fsdp_zip_reader *zip, const char *what)
 
 /* ---- the end of the archive ------------------------------------------------------------------ */
 
-/* Return the end record, or NULL if there is none. It is the last place in the archive that looks
- * like an end record and has a comment that ends within the archive. */
+/* Return the end record, or NULL if there is none. Several places in the archive may look like an
+ * end record with a comment that ends within the archive. The last of these places is the end
+ * record. */
 static const unsigned char *find_end(const fsdp_zip_reader *zip)
 {
     if (zip->bytes < FSDP_ZIP_END_BYTES)
@@ -105,10 +106,10 @@ static fsdp_status find_directory(const fsdp_zip_reader *zip, directory *dir)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* Read the zip64 extra field, which has the real values of the 32-bit fields that have overflowed.
- * `values` are three fields of the entry. A field has overflowed if it is FSDP_ZIP_OVERFLOW. The
- * real values are in the order of `values`. Fields that have not overflowed have no place in the
- * extra field. */
+/* Read the zip64 extra field. `values` are three 32-bit fields of the entry. If the real value of
+ * such a field does not fit in 32 bits, the field is FSDP_ZIP_OVERFLOW, and the extra field has the
+ * real value. The real values are in the order of `values`. The extra field has no values for the
+ * other fields. */
 static bool take_extra64(const unsigned char *extra, size_t bytes, central *entry)
 {
     uint64_t *const values[] = {&entry->bytes, &entry->stored_bytes, &entry->header_at};
@@ -172,7 +173,8 @@ static fsdp_status bad_record(const fsdp_zip_reader *zip, fsdp_status status, co
 
 /* Check the lengths in the local header of a record without reading the data of the record. The
  * caller has computed from these lengths that the data end at `end`. Return true if another
- * structure of the archive begins there. If none does, the local header is damaged. */
+ * structure of the archive begins at `end`. If no structure begins there, the local header is
+ * damaged. */
 static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *end)
 {
     if ((size_t)(zip->data + zip->bytes - end) < 4)
@@ -181,9 +183,9 @@ static bool ends_at_structure(const fsdp_zip_reader *zip, const unsigned char *e
     return next == FSDP_ZIP_DESCRIPTOR || next == FSDP_ZIP_LOCAL || next == FSDP_ZIP_CENTRAL;
 }
 
-/* Find the data of a record. They follow the local header of the record. The local header repeats
- * the name that is in the directory, but its extra field may differ from the extra field in the
- * directory. */
+/* Find the data of a record, which follow the record's local header. The local header repeats the
+ * name that is in the directory. Its extra field may differ from the one in the directory, so the
+ * length of the extra field is read from the local header. */
 static fsdp_status locate(const fsdp_zip_reader *zip, const central *entry, uint64_t end,
                           const unsigned char **data)
 {

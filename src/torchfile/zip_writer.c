@@ -7,8 +7,8 @@
 #include "src/torchfile/zip_writer.h"
 
 enum {
-    PIECE_BYTES =
-        256 << 10 /* size of a piece: it is checksummed, then written, and fits in the cache */
+    PIECE_BYTES = 256 << 10 /* data are checksummed and then written in pieces of this size, which
+                               fit in the cache */
 };
 
 struct fsdp_zip_writer {
