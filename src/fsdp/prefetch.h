@@ -19,7 +19,8 @@ enum {
  * entered units becomes the expected order. */
 void fsdp_prefetch_begin_forward(fsdp_state_context *c);
 /* Call this when a unit is entered, before it communicates. With FSDP_FORWARD_STRICT, return
- * FSDP_ERR_STATE if the first iteration entered another unit, or none, at this point. */
+ * FSDP_ERR_STATE unless the first iteration entered the same unit at the same position in its
+ * order. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
 /* Call this when all backwards of an iteration have ended. With FSDP_FORWARD_STRICT, return
  * FSDP_ERR_STATE if this iteration entered fewer units than the first one did. */
