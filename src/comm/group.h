@@ -13,8 +13,8 @@ typedef struct fsdp_comm_memory {
 /* A message in the scratch buffer about memory that rank 0 creates. Rank 0 describes the memory to
  * the other ranks. They answer with offers in which only `status` and `message` are set. */
 typedef struct fsdp_comm_offer {
-    int32_t
-        status; /* on rank 0: result of creating the memory; on other ranks: result of mapping it */
+    /* On rank 0: result of creating the memory. On other ranks: result of mapping it. */
+    int32_t status;
     char message[256];
     void *pointer; /* set by the threads transport: address of the memory */
     void *handle;
