@@ -43,9 +43,9 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* The all-gather may fail on this rank because a peer that already has all records has aborted
-     * the group. If this rank has an error of its own, return this error instead of that of the
-     * abort. */
+    /* A peer that already has all records may have aborted the group, so that the all-gather fails
+     * on this rank. If this rank has an error of its own, return this error rather than the error
+     * of the abort. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;
@@ -55,7 +55,7 @@ fsdp_status fsdp_agree_gather(fsdp_group *group, fsdp_status mine, const void *s
                               void *recv)
 {
     const int world_size = fsdp_group_world_size(group);
-    /* Round up, so that every outcome in `records` is aligned. */
+    /* Round `bytes` up, so that the outcome at the beginning of the next record is aligned. */
     const size_t padded = (bytes + sizeof(int) - 1) / sizeof(int) * sizeof(int);
     const size_t record = sizeof(outcome) + padded;
     if (world_size == 1) {

@@ -200,8 +200,8 @@ fsdp_status fsdp_all_gather(fsdp_group *group, const void *send, size_t bytes, v
     }
 DEFINE_COMBINE(float, f32)
 DEFINE_COMBINE(double, f64)
-/* These two functions are used only for the minimum and the maximum of integers. Their sums are not
- * used: sums of integers must wrap around, as in torch, but signed overflow is undefined in C. So
+/* The two functions defined here are used only for the minimum and the maximum of integers, not for
+ * sums. Sums of integers must wrap around, as in torch, but signed overflow is undefined in C. So
  * combine_i64() and combine_i32() add integers as unsigned numbers. */
 DEFINE_COMBINE(int64_t, i64_compared)
 DEFINE_COMBINE(int32_t, i32_compared)

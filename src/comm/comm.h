@@ -66,10 +66,11 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_begin(fsdp_shared_buffer *buffer, fsdp_ph
 /* End the phase that this rank has begun. No effect if fsdp_phase_begin() failed. */
 void fsdp_phase_end(fsdp_shared_buffer *buffer);
 
-/* Return the counters themselves. fsdp_group_get_counters() returns a copy of them. */
+/* Return the address of the group's counters, which keep changing. fsdp_group_get_counters()
+ * returns a copy of the counters. */
 const fsdp_comm_counters *fsdp_group_counters(const fsdp_group *group);
-/* Count a collective that FSDP2 would run here. Call this where no phase is needed, because the
- * result of the collective can already be read. */
+/* Count a collective that FSDP2 would run here. Call this where this library needs no phase,
+ * because every rank can already read what the collective would give it. */
 void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_bytes);
 
 /* What a rank is doing: the step, unit and call. Failures of the rank report it. */

@@ -40,7 +40,7 @@ typedef enum fsdp_comm_failure_kind {
 /* One failure. `rank` is the rank that failed. Usually this rank itself has posted the failure, on
  * its own board. In three cases, the failure is on another board. If a rank died, the launcher
  * posts the failure. If a rank is stopped, a peer posts the failure. If fsdp_agree() has returned
- * the failure of a peer to a rank, this rank may post the failure of the peer. */
+ * the failure of a peer, the rank that called fsdp_agree() may post this failure. */
 typedef struct fsdp_comm_failure {
     int32_t rank;
     int32_t status; /* an fsdp_status */

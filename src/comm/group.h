@@ -13,7 +13,8 @@ typedef struct fsdp_comm_memory {
 /* A message in the scratch buffer about memory that rank 0 creates. Rank 0 describes the memory to
  * the other ranks. They answer with offers in which only `status` and `message` are set. */
 typedef struct fsdp_comm_offer {
-    int32_t status; /* rank 0: result of creating the memory; others: of mapping it */
+    /* On rank 0: result of creating the memory. On other ranks: result of mapping it. */
+    int32_t status;
     char message[256];
     void *pointer; /* set by the threads transport: address of the memory */
     void *handle;
@@ -51,10 +52,10 @@ typedef struct fsdp_comm_ops {
     /* Return pages to the system. The caller ensures that no rank reads these pages before they are
      * written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
-    /* Called after a split, collectively over `parent`: set up what memory_create and memory_attach
-     * need in `group`. Its rank, world_size and members are already set. `group` is NULL on a rank
-     * that is in no new group, or alone in its new group. If this function is itself NULL, nothing
-     * is needed. */
+    /* Called after a split, by all ranks of `parent`. Set up what memory_create and memory_attach
+     * need in the new group `group`, whose rank, world_size and members are already set. `group` is
+     * NULL on a rank that is in no new group, or alone in its new group. The function pointer is
+     * NULL if the transport has nothing to set up. */
     fsdp_status (*connect)(fsdp_group *parent, fsdp_group *group);
     /* Free group->impl. For the world's group, also free the control block. */
     void (*close)(fsdp_group *group);
@@ -109,8 +110,8 @@ struct fsdp_group {
     int64_t spin_ns;   /* how long a wait spins; 0 if there are more threads than cores */
     int futex_private; /* FUTEX_PRIVATE_FLAG if ranks are threads, else 0 */
     fsdp_comm_counters counters;
-    /* 1 + the world rank whose failure was the result of the last fsdp_agree(). 0 if the last
-     * fsdp_agree() returned no failure of a rank. */
+    /* If the last fsdp_agree() returned the failure of a rank: 1 + the world rank of that rank.
+     * Otherwise 0. */
     int culprit;
     bool has_network;               /* tests simulate a network (network_testing.h) */
     struct fsdp_group_hooks *hooks; /* see group_testing.h; NULL in release builds */

@@ -21,8 +21,8 @@ typedef struct fsdp_heartbeat fsdp_heartbeat;
 /* Start the thread that beats for `rank`. Peers may be silent for `limit_s` seconds; 0: forever. */
 FSDP_MUST_CHECK fsdp_status fsdp_heartbeat_start(fsdp_comm_control *control, int rank,
                                                  double limit_s, fsdp_heartbeat **heartbeat);
-/* End the thread and free the memory. A child that was forked after the start does not have the
- * thread: there, only free the memory. Accepts NULL. */
+/* End the thread and free the memory. A child process that was forked after the start does not have
+ * the thread. In such a child, only free the memory. Accepts NULL. */
 void fsdp_heartbeat_stop(fsdp_heartbeat *heartbeat);
 /* Return for how many seconds `peer` has been silent. Return 0 if it has been silent for less than
  * the limit, or if `heartbeat` is NULL. */

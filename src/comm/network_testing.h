@@ -29,9 +29,9 @@ typedef struct fsdp_network {
  * NULL: there is no network. */
 void fsdp_group_set_network(fsdp_group *group, fsdp_network *network);
 
-/* When a rank begins a phase, phase.c calls fsdp_network_arrive() after the rank has waited for all
- * peers. When a rank ends a phase, phase.c first calls fsdp_network_post(). Without a network, both
- * functions have no effect. */
+/* Called by phase.c. fsdp_network_arrive() is called when a rank begins a phase, after the rank has
+ * waited for all peers. fsdp_network_post() is called just before a rank ends a phase. If no
+ * network is simulated, both functions have no effect. */
 #ifdef FSDP_TESTING
 void fsdp_network_arrive(fsdp_shared_buffer *buffer, fsdp_phase phase, const fsdp_phase_info *info);
 void fsdp_network_post(fsdp_shared_buffer *buffer);

@@ -15,8 +15,8 @@ enum {
 typedef struct fsdp_phase_record {
     fsdp_phase_info info;
     uint16_t phase; /* fsdp_phase */
-    /* 0 if info.unit is the number of a unit, and 1 if it is the number of a collective or of a
-     * buffer. If this is 1, ranks do not compare info.step. */
+    /* 1 if info.unit is the number of a collective or of a buffer; 0 if info.unit is the number of
+     * a unit. Ranks compare info.step only if this field is 0. */
     uint16_t collective;
     uint32_t detail; /* for a reduction: the operation; for a broadcast: the root; else 0 */
 } fsdp_phase_record;

@@ -22,7 +22,7 @@
 typedef struct task {
     const char *launcher, *size_name, *rank_name;
     long size, rank;   /* size 0: unknown */
-    bool task_0_knows; /* it is certain that fsdp_check_single_task() fails in task 0 */
+    bool task_0_knows; /* fsdp_check_single_task() certainly fails in task 0, too */
 } task;
 
 static const task launchers[] = {

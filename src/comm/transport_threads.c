@@ -12,11 +12,11 @@
 
 /* A block of memory that several ranks share. Each rank that has attached the block has a reference
  * to it. `agreed` is set when all ranks have agreed that they have attached the block. When the
- * last reference to an agreed block is released, the block is freed. A block that is not agreed may
- * still be attached by a slow rank: after an abort, fast ranks release the block, but the slow rank
- * has not seen the abort yet. So when the last reference to such a block is released, the block is
- * not freed but `kept`. The world's own block is the control block. All ranks release it when they
- * end. When it is freed, all kept blocks are freed, too. */
+ * last reference to a block is released and `agreed` is set, the block is freed. If `agreed` is not
+ * set, the block is not freed but `kept`, because a slow rank may be about to attach it: after an
+ * abort, fast ranks release the block before the slow rank has seen the abort. The world's own
+ * block is the control block. All ranks release it when they end. When it is freed, all kept blocks
+ * are freed, too. */
 typedef struct shared_block {
     _Atomic int refs;
     void *heap;
@@ -116,9 +116,9 @@ static void memory_release(fsdp_comm_memory *memory)
     block_release(memory->handle);
 }
 
-/* If `group` is the world's group, release this rank's reference to `impl`, which is the control
- * block. If `group` was split off, its `impl` is NULL: it uses the control block, too, but has no
- * reference of its own. */
+/* Release the group's reference to the control block if it has one. The world's group has one: its
+ * `impl` is the control block. A group that was split off has none: it uses the control block, too,
+ * but its `impl` is NULL. */
 static void close_group(fsdp_group *group)
 {
     if (group->impl)

@@ -73,13 +73,13 @@ static const fsdp_shared_buffer *find_buffer(const fsdp_group *group, uint32_t n
     return b;
 }
 
-/* Return true if this rank is in a circle of ranks that wait for each other. Begin at this rank. Go
- * to the peer that it waits for, then to the peer that this peer waits for, and so on. There is a
- * circle if this leads back to this rank and no wait on the way has reached its target: no rank of
- * the circle can move before another one moves. But some ranks may have moved during the search. So
- * read the sequence numbers of all these waits a second time. If none has changed, no rank has
- * moved, and the circle is real. If a wait is on a buffer of another group, return false. `rank`
- * and `next` are world ranks. */
+/* Return true if this rank is in a circle of ranks that wait for each other. The search begins at
+ * this rank. It goes to the peer that this rank waits for, then to the peer that this peer waits
+ * for, and so on. If the search comes back to this rank, and no wait on the way has reached its
+ * target, there is a circle: each of its ranks can move only after another of them has moved. But a
+ * rank may have moved during the search. So read the sequence numbers of all these waits a second
+ * time. If none of the numbers has changed, no rank has moved, and the circle is real. If one of
+ * the waits is on a buffer of another group, return false. `rank` and `next` are world ranks. */
 static bool in_circle(const fsdp_group *group, uint64_t *sequences)
 {
     const fsdp_comm_control *control = group->control;
@@ -137,8 +137,8 @@ static fsdp_status check_peer(fsdp_shared_buffer *buffer, int peer, uint64_t tar
     char mine[160];
     if (fsdp_comm_control_aborted(group->control))
         return fsdp_comm_control_error(group->control);
-    /* Read `left` before the counter. The peer may have ended the phases and then left; in this
-     * case, the wait succeeds. */
+    /* If the peer has ended the phases and has then left, the wait succeeds. So load `left` before
+     * the counter: if `left` is set, the counter does not change any more. */
     if (atomic_load(&group->control->board[other_rank].left) && !reached(buffer, peer, target)) {
         describe_latest(buffer, group->rank, mine, sizeof mine);
         return fsdp_group_fail(

@@ -8,8 +8,8 @@ struct fsdp_buffer {
     fsdp_device *device;
     size_t bytes;
     fsdp_tag tag;
-    int64_t held;      /* bytes that this rank accounts for; less than part_of_rank() if some were
-                          discarded */
+    int64_t held;      /* bytes that this rank accounts for; less than part_of_rank() after a
+                          discard */
     fsdp_group *group; /* NULL: the buffer is private, and its memory is `block` */
     fsdp_shared_buffer *shared; /* NULL: the buffer is private or is on meta */
     fsdp_block *block; /* memory of a private buffer; NULL: the buffer is shared, or its memory was
@@ -203,10 +203,10 @@ static int64_t held_by(fsdp_pool *const *pools, size_t n)
     return held;
 }
 
-/* Return true if it is better to discard `excess` bytes from `a` than from `b`. A buffer that has
- * at least `excess` bytes is better than a buffer that has fewer. If both have at least `excess`
- * bytes, the smaller buffer is better. If both have fewer, the larger buffer is better. This choice
- * causes few page faults. */
+/* `excess` bytes must be discarded. Return true if `a` is a better choice for this than `b`. A
+ * buffer that has at least `excess` bytes is a better choice than a buffer that has fewer. If both
+ * have at least `excess` bytes, the smaller buffer is better. If both have fewer, the larger buffer
+ * is better. This choice causes few page faults. */
 static bool is_better_to_discard(const fsdp_buffer *a, const fsdp_buffer *b, int64_t excess)
 {
     const bool enough = b->held >= excess;

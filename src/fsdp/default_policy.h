@@ -4,12 +4,12 @@
 #include <fsdp/fsdp.h>
 
 /* Return the policy for a model. *block_classes is a NULL-terminated list of the class names of the
- * model's blocks, as in fsdp_model_info.block_classes. The policy stores the pointer
- * `block_classes`, not the list. So the variable to which this pointer points must exist as long as
- * the policy is used. */
+ * model's blocks, as in fsdp_model_info.block_classes. The policy stores the address of the
+ * caller's variable *block_classes, not the list. So this variable must exist as long as the policy
+ * is used. */
 fsdp_wrap_policy fsdp_default_wrap_policy(const char *const **block_classes);
 /* Some controls of a unit, such as unshard_in_backward, are not fields of fsdp_fully_shard_options.
- * So the policy cannot set them when it makes the units. Set them with this function after the
+ * So the policy cannot set them when it makes the units. This function sets them. Call it after the
  * units are made. */
 FSDP_MUST_CHECK fsdp_status fsdp_default_units_finish(fsdp_module *root);
 /* Shard `module` by the default policy: fsdp_auto_wrap(), then fsdp_default_units_finish(). */

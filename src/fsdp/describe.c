@@ -100,10 +100,10 @@ static void append_extra(fsdp_str *out, const fsdp_module *m)
         fsdp_str_printf(out, ", padding_idx=%" PRId64, weight->init.zero_row);
 }
 
-/* Append a comment like "  # float32, 12 of 24 elements": param_dtype, and the elements of this
- * rank and of the whole parameters. Other parts are optional. The dtypes of the master weights and
- * of the reduce are added if they differ from param_dtype. The dtype of the outputs is added if it
- * is set. The number of frozen elements is added if there are any. */
+/* Append a comment like " # float32, 12 of 24 elements": param_dtype, this rank's number of
+ * elements, and the number of elements of the whole parameters. Four more items may follow: the
+ * dtypes of the master weights and of the reduce if they differ from param_dtype, the dtype of the
+ * outputs if it is set, and the number of frozen elements if it is not 0. */
 static void append_comment(fsdp_str *out, const fsdp_unit_info *info)
 {
     const fsdp_mp_policy *mp = &info->mp_policy;

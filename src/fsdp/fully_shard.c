@@ -91,8 +91,8 @@ static fsdp_status check_reshard_ranks(const fsdp_module *m, const fsdp_group *g
                       o->reshard_ranks, ranks);
 }
 
-/* Return an error if the module is a unit that has run. All units must be made, bottom up, before
- * the first one runs. */
+/* Return an error if `m` is a unit that has already run. All units must be made, from the bottom of
+ * the tree up, before any of them runs. */
 static fsdp_status refuse_used_unit(const char *path, fsdp_module *m, void *arg)
 {
     const fsdp_state *state = m->fsdp_state;
@@ -164,7 +164,7 @@ bool fsdp_module_is_inside(const fsdp_module *m, const fsdp_module *around)
     return m != NULL;
 }
 
-/* Return true if only the modules of the unit, or modules below them, use p. */
+/* Return true if p is used only by the modules of the unit and by modules below them. */
 static bool is_own(const unit_plan *plan, const fsdp_parameter *p)
 {
     int n = 0;
@@ -185,9 +185,9 @@ static bool has_unit(const fsdp_module *m, const fsdp_param_group *param_group)
     return false;
 }
 
-/* Return an error if the parameter belongs to a unit elsewhere in the tree. (It may belong to a
- * unit inside `module`.) If two such units shared a parameter, one would read it after the other
- * has freed it. */
+/* Return an error if the parameter already belongs to a unit that has no module at or below
+ * `module`. Two units side by side must not share a parameter: one unit would read it after the
+ * other unit has freed it. */
 static fsdp_status check_owner(const fsdp_module *module, const fsdp_named_parameter *item)
 {
     const fsdp_param_group *owner =

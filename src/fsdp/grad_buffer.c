@@ -81,7 +81,8 @@ static int64_t section_numel(const fsdp_grad_buffer *b)
     return section + vectors < all - all / 4 ? section : 0;
 }
 
-/* Return true if backward will run for several nodes that read the same parameter. */
+/* Return true if there is a parameter that is read by several nodes for which backward has yet to
+ * run. */
 static bool any_is_read_again(const fsdp_grad_buffer *b)
 {
     for (size_t i = 0; i < b->n_params; i++)
@@ -90,8 +91,9 @@ static bool any_is_read_again(const fsdp_grad_buffer *b)
     return false;
 }
 
-/* Return true if a sum over the replicas is postponed to a later reduce. Either the next reduce
- * will postpone it, because no_all_reduce is set, or an earlier reduce has postponed it. */
+/* Return true if some gradients are summed over the shard group in one reduce, and over the
+ * replicas only in a later one. Either the next reduce will postpone the sum over the replicas,
+ * because no_all_reduce is set, or an earlier reduce has postponed it. */
 static bool sums_wait_for_replicas(const fsdp_grad_buffer *b)
 {
     if (b->context->replicate_group && b->no_all_reduce)
@@ -157,8 +159,8 @@ static fsdp_status take_buffer(fsdp_grad_buffer *b)
     b->open = parts.buffer = buffer;
     char *own = fsdp_grad_parts_of_rank(b, &parts, fsdp_group_rank(b->context->group));
 #ifdef FSDP_DEBUG
-    if (own) /* fill the part with NaN, so that an element shows if its first contribution was added
-                to it instead of stored */
+    if (own) /* Fill the part with NaN. If the first contribution to an element is wrongly added
+                instead of stored, the element stays NaN. */
         fsdp_device_memset(device, own, 0xff, (size_t)parts.numel * sizeof(float));
 #else
     (void)device;
@@ -191,8 +193,9 @@ static void drop_open_buffer(fsdp_grad_buffer *b)
     b->open = NULL;
 }
 
-/* Choose the layout of the next buffer. The posted buffer still uses the offsets of the current
- * layout. So before a whole layout changes the offsets, reduce the posted buffer. */
+/* Choose the layout of the next buffer. If it is a whole layout, it changes the offsets of
+ * gradients, and the posted buffer still uses the current offsets. So reduce the posted buffer
+ * first. */
 static fsdp_status choose_layout(fsdp_grad_buffer *b)
 {
     FSDP_TRY(fsdp_grad_rows_plan(b));
@@ -210,8 +213,9 @@ static fsdp_status choose_layout(fsdp_grad_buffer *b)
     return FSDP_OK;
 }
 
-/* Set `in_buffer` of each parameter to whether the parameter trains. If this changes the field of
- * any parameter, first reduce the posted buffer, whose layout depends on the old values. */
+/* Set `in_buffer` of each parameter to true if the parameter trains, otherwise to false. The layout
+ * of the posted buffer depends on the current values of `in_buffer`. So if any of them will change,
+ * first reduce the posted buffer. */
 static fsdp_status choose_params(fsdp_grad_buffer *b)
 {
     bool changes = false;
@@ -378,10 +382,10 @@ fsdp_status fsdp_grad_buffer_target(fsdp_grad_sink *sink, fsdp_tensor *leaf, fsd
 {
     fsdp_param *p = fsdp_param_of(fsdp_parameter_of_sink(sink));
     (void)leaf;
-    /* The caller computes a gradient of the whole leaf, so its operation reads the whole leaf. An
-     * operation sets read_whole when it records its node. Most operations record their node in
-     * forward and call this function in backward, so read_whole is already set. But a head with a
-     * fused loss calls this function in forward, before it records its node. */
+    /* The calling operation reads the whole leaf, so read_whole must be set. An operation sets it
+     * when it records its node. Most operations record their node in forward and call this function
+     * in backward, so they have set it already. But a head with a fused loss calls this function in
+     * forward, before it records its node. */
     sink->read_whole = true;
     FSDP_TRY(make_place(p->grads, p));
     if (p->grad.table.most)

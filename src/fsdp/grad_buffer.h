@@ -67,7 +67,7 @@ typedef struct fsdp_grad_buffer {
     fsdp_buffer *open;     /* NULL: no buffer is open. */
     fsdp_storage *storage; /* This rank's part; whole gradients are views of it. */
     int64_t numel;         /* Elements of a part, including padding. */
-    int64_t section_numel; /* In a section: elements in the room for matrices. In a whole buffer:
+    int64_t section_numel; /* In a section: size of the room for matrices. In a whole buffer:
                               `numel`. */
     int64_t used;     /* How many of the `section_numel` elements are assigned to parameters. */
     bool in_sections; /* The open buffer is a section. */
@@ -112,8 +112,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_target_rows(fsdp_grad_sink *sink, c
  * buffer that this group posted before is not reduced yet, reduce it, too. No effect if no buffer
  * is open. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_post(fsdp_grad_buffer *b);
-/* If another buffer than b is pending (fsdp_comm_context.pending), reduce that buffer. Afterwards,
- * b is pending if it has posted gradients. If it has none, no buffer is pending. */
+/* If fsdp_comm_context.pending is a gradient buffer other than b, reduce that buffer. Afterwards, b
+ * is the pending buffer if it has posted gradients. Otherwise no buffer is pending. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_buffer_reduce_previous(fsdp_grad_buffer *b);
 /* Return true if the group has gradients that are not assigned to the parameters yet. They are in
  * the open buffer, in the posted buffer or in sums. */

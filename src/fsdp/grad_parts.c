@@ -13,8 +13,8 @@ static size_t flag_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
     return all->group ? (b->n_params + FLAGS_ALIGN - 1) / FLAGS_ALIGN * FLAGS_ALIGN : 0;
 }
 
-/* On meta (a device without kernels), a memory plan asks for the size. The plan counts the memory
- * of one host. So on meta, count only the parts of the ranks on this host. */
+/* On meta (a device without kernels), the size is for a memory plan, which counts the memory of one
+ * host. So on meta, count only the parts of the ranks on this host. */
 size_t fsdp_grad_parts_bytes(const fsdp_grad_buffer *b, const fsdp_grad_parts *all)
 {
     const int ranks = all->group && !b->context->device->kernels

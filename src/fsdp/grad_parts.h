@@ -30,7 +30,7 @@ char *fsdp_grad_parts_of_rank(const fsdp_grad_buffer *b, const fsdp_grad_parts *
  * parameter in which ranks differ. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_parts_compare_flags(const fsdp_grad_buffer *b,
                                                           const fsdp_grad_parts *parts);
-/* Sum a slice of one tensor over all parts, and store scale * sum in `rows`. The tensor begins at
- * element `offset` of each part, and `slice` is relative to the tensor. */
+/* Sum a slice of one tensor over all parts, and store the sum multiplied by `scale` in `rows`. The
+ * tensor begins at element `offset` of each part, and `slice` is relative to the tensor. */
 void fsdp_grad_parts_sum(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts, int64_t offset,
                          const fsdp_slice *slice, fsdp_tensor *rows, float scale);

@@ -294,8 +294,8 @@ static fsdp_status reduce(fsdp_grad_buffer *b)
     return complete_sums(b, b->posted.is_last);
 }
 
-/* Reduce the posted gradients. During the reduce, the location that error messages report is this
- * param group. If the reduce succeeds, restore the previous location. */
+/* Reduce the posted gradients. During the reduce, error messages name this param group as the
+ * location. If the reduce succeeds, restore the previous location. */
 static fsdp_status reduce_with_location(fsdp_grad_buffer *b)
 {
     fsdp_group *group = fsdp_param_context_any_group(b->context);

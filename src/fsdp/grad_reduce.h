@@ -23,10 +23,10 @@ fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind,
  * are replicas and no_all_reduce is set, do only the first sum, and leave all other steps to a
  * later call. No effect if no gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
-/* Call this after the last micro-step. It finishes the gradients that no reduce of the last
- * micro-step has finished: those of parameters that only earlier micro-steps used. It divides these
- * gradients and assigns them. If fsdp_grad_buffer_syncs() is true, it first does the sums over the
- * replicas that earlier reduces have postponed. */
+/* Call this after the last micro-step. If only earlier micro-steps used a parameter, no reduce of
+ * the last micro-step has finished its gradient. This function divides all such gradients and
+ * assigns them to their parameters. Earlier reduces may have postponed the sums over the replicas.
+ * If fsdp_grad_buffer_syncs() is true, this function computes these sums first. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce_finish(fsdp_grad_buffer *b);
 /* Free the partial sums of earlier micro-steps. */
 void fsdp_grad_free_sums(fsdp_grad_buffer *b);

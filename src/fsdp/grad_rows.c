@@ -15,7 +15,8 @@ static int64_t width_of(const fsdp_param *p)
     return p->parameter->shape[1];
 }
 
-/* Return the number of elements that the list of ids occupies. The list comes before the table. */
+/* Return the number of elements that p's list of touched ids occupies in the buffer. The list comes
+ * before p's table. */
 static int64_t list_numel(const fsdp_param *p)
 {
     return fsdp_aligned_numel(1 + p->grad.table.most);
@@ -28,8 +29,8 @@ int64_t fsdp_grad_rows_numel(const fsdp_param *p)
 
 /* --- parameters with a table --- */
 
-/* Return true if the gradient of p may be a table. Among other conditions, only lookups may have
- * read p. The result is the same on all ranks. */
+/* Return true if the gradient of p may be a table. One of the conditions is that p was read only by
+ * lookups. The result is the same on all ranks. */
 static bool may_have_table(const fsdp_param *p)
 {
     const fsdp_grad_sink *sink = &p->parameter->sink;

@@ -35,9 +35,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_plan(fsdp_grad_buffer *b);
  * gradients of these lookups have arrived. Gradients that arrive later are unforeseen until the
  * next fsdp_grad_rows_plan(). */
 void fsdp_grad_rows_end_backward(fsdp_grad_buffer *b);
-/* Return true if no unforeseen gradient of p can arrive now (Note [Gradients by row]). The table of
- * p then has room for all gradients that can arrive. The result depends only on the order of the
- * program's calls, not on the ids. So it is the same on all ranks. */
+/* Return true if p's table has room for all gradients of p that can still arrive. This is so if
+ * none of these gradients can be unforeseen (Note [Gradients by row]). The result depends only on
+ * the order of the program's calls, not on the ids. So it is the same on all ranks. */
 bool fsdp_grad_rows_have_room(const fsdp_param *p);
 /* Return the number of elements that p takes in a gradient buffer. p must have a table. */
 int64_t fsdp_grad_rows_numel(const fsdp_param *p);
@@ -59,8 +59,8 @@ void fsdp_grad_rows_spread(const fsdp_grad_buffer *b, const fsdp_param *p, const
 /* Write the list of p's touched rows to this rank's part, where peers will read it. */
 void fsdp_grad_rows_post(const fsdp_grad_buffer *b, const fsdp_grad_parts *parts,
                          const fsdp_param *p);
-/* Sum this rank's rows of p over the tables in all parts, and store scale * sum in `rows`. For
- * whole gradients, fsdp_grad_parts_sum() does this. */
+/* Sum this rank's rows of p over the tables in all parts, and store the sum multiplied by `scale`
+ * in `rows`. For whole gradients, fsdp_grad_parts_sum() does this. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_rows_sum(const fsdp_grad_buffer *b,
                                                const fsdp_grad_parts *parts, const fsdp_param *p,
                                                const fsdp_tensor *rows, float scale);

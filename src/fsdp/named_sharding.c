@@ -211,8 +211,8 @@ static fsdp_status found_placed(fsdp_named_sharding *s, const char *word,
     return FSDP_OK;
 }
 
-/* Call `found` for each name in `all` that `word` matches. `all` lists a parameter once for each of
- * its names. Return an error if no name matches. */
+/* Call `found` for each item of `all` whose name `word` matches. A parameter with several names has
+ * one item in `all` for each name. Return an error if `word` matches no name. */
 static fsdp_status find_parameters(fsdp_named_sharding *s, const fsdp_parameter_list *all,
                                    const char *flag, const char *word, int dim, found_fn *found)
 {
@@ -253,7 +253,7 @@ static fsdp_status find_states(fsdp_named_sharding *s, const fsdp_named_sharding
 static int placement_of(const char *name, const fsdp_parameter *parameter, void *arg)
 {
     const fsdp_named_sharding *s = arg;
-    (void)name; /* this is the path below the unit, so compare pointers instead */
+    (void)name; /* a path within one unit, so not unique in the model: compare addresses instead */
     for (size_t i = 0; i < s->n_placements; i++)
         if (s->placements[i].parameter == parameter)
             return s->placements[i].dim;

@@ -20,6 +20,6 @@ static fsdp_status observe(const char *path, fsdp_module *m, void *arg)
 void fsdp_observe_units(fsdp_module *root, const fsdp_unit_observer *observer)
 {
     const fsdp_status status = fsdp_module_visit(root, observe, &(observing){observer});
-    FSDP_ASSERT(status == FSDP_OK); /* a visit fails only if a path is too long, but then sharding
-                                       would have failed earlier */
+    FSDP_ASSERT(status == FSDP_OK); /* A visit fails only if the path of a module is too long. The
+                                       call that sharded the module would have failed, too. */
 }

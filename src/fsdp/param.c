@@ -150,8 +150,8 @@ void fsdp_param_adopt(fsdp_param *p, const fsdp_parameter_owner_ops *ops)
     p->parameter->owner = &p->owner;
 }
 
-/* fsdp_param_adopt() gives p->data a sink. When the module's parameter is destroyed, p->data loses
- * the sink. So if p->data has no sink, there is nothing to undo. */
+/* p->data has a sink from fsdp_param_adopt() until the module's parameter is destroyed. So if
+ * p->data has no sink, there is nothing to undo. */
 void fsdp_param_disown(fsdp_param *p)
 {
     fsdp_parameter *parameter = p->parameter;

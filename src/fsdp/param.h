@@ -115,8 +115,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_set_spec(const fsdp_param *p, fsdp_tensor
 /* Create `local` and `data` in `memories`, whose buffers are already allocated. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_create_tensors(fsdp_param *p,
                                                       const struct fsdp_param_memories *memories);
-/* Release `local` and `data`. A state dict may still hold `local`. If the memory of `local` was
- * shared, that tensor is then empty. */
+/* Release `local` and `data`. A state dict may still hold the tensor `local`. If this tensor was a
+ * view of a shared buffer, it is empty afterwards. */
 void fsdp_param_release_tensors(fsdp_param *p);
 /* Copy the values in `slice` of `old` to `local`. The tensors may differ in dtype and device. */
 FSDP_MUST_CHECK fsdp_status fsdp_tensor_take_values(const fsdp_tensor *old, const fsdp_slice *slice,

@@ -375,8 +375,8 @@ static fsdp_status store_on(fsdp_param_group *g, fsdp_device *device)
     return status;
 }
 
-/* Create the group's memory on `device`. If this rank's rows were staged in a file, stage them in a
- * file again. */
+/* Create the group's memory on `device`. If this rank's rows were staged in a file before, the new
+ * rows are staged in a file, too. */
 static fsdp_status remake_on(fsdp_param_group *g, fsdp_device *device)
 {
     fsdp_param_context *c = &g->context;
@@ -408,8 +408,8 @@ fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device)
     drop_all_gradients(g);
     FSDP_TRY(move_pools(c->comm, device));
     FSDP_TRY(remake_on(g, device));
-    /* The storage of the gradient buffer has no memory now, because no gradient buffer is open. So
-     * only its device changes. */
+    /* No gradient buffer is open, so g->grads.storage has no memory that would have to move. Only
+     * its device changes. */
     g->grads.storage->device = device;
     if (c->offload)
         fsdp_offload_unit_set_name(c->offload, c->name);

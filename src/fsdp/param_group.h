@@ -69,9 +69,9 @@ void fsdp_param_group_note_load(const fsdp_tensor *local, fsdp_dtype dtype);
 /* Apply the pending dtypes of the group of `local`. Loaders call this after
  * fsdp_param_group_note_load(). No effect if `local` does not belong to a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_apply_load(const fsdp_tensor *local);
-/* Move a group from meta to `device`: allocate its memory there, with undefined values and without
- * gradients. No effect if the group is not on meta, or if `device` is meta. Collective. Returns
- * FSDP_ERR_STATE if the group is unsharded or being written. */
+/* Move a group from meta to `device`: allocate its memory there, and drop its gradients. The values
+ * of the parameters are undefined afterwards. No effect if the group is not on meta, or if `device`
+ * is meta. Collective. Returns FSDP_ERR_STATE if the group is unsharded or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_device *device);
 
 /* --- unshard.c --- */
@@ -80,8 +80,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_param_group_to_empty(fsdp_param_group *g, fsdp_
 fsdp_param_guards fsdp_param_group_guards(fsdp_param_group *g);
 /* Return the group of a local tensor, found by the tensor's write guards; NULL: none. */
 fsdp_param_group *fsdp_param_group_of_local(const fsdp_tensor *local);
-/* Return true if the group reshards between forward and backward. `is_root`: the group is that of
- * the outermost unit. */
+/* Return true if the group reshards between forward and backward. `is_root` is true if the group
+ * belongs to the outermost unit. */
 bool fsdp_param_group_reshards_after_forward(const fsdp_param_group *g, bool is_root);
 /* Return FSDP_ERR_STATE if the group is summoned or being written. */
 FSDP_MUST_CHECK fsdp_status fsdp_param_group_check_gather(const fsdp_param_group *g);

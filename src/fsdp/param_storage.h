@@ -124,8 +124,8 @@ typedef struct fsdp_param_storage {
     const char *name;
     /* Return true if p can be stored in this way and in `dtype`. */
     bool (*fits)(const fsdp_param *p, fsdp_dtype dtype);
-    /* `unsharded` is the memory that operations read. `sharded` is the memory that contains this
-     * rank's rows. */
+    /* `unsharded` is the kind of memory that operations read. `sharded` is the kind of memory that
+     * contains this rank's rows. */
     fsdp_memory_kind unsharded, sharded;
     /* Create the tensor of this rank's rows, with the given shape, and set its write guards. */
     fsdp_status (*create_local)(const fsdp_param_memories *m, const fsdp_param *p,
@@ -135,8 +135,8 @@ typedef struct fsdp_param_storage {
      * empty. */
     void (*leave_local)(fsdp_tensor *local);
     /* If a kept copy is open for writing, return the address of this rank's rows in it, and set
-     * *dtype. Otherwise return NULL. The function is NULL if an optimizer can never write a
-     * copy. */
+     * *dtype. Otherwise return NULL. The function pointer is NULL if parameters with this storage
+     * have no copy that an optimizer may write. */
     void *(*own_rows_of_copy)(const fsdp_param *p, fsdp_dtype *dtype);
     /* Return how many bytes the pools may keep between steps for a trained shard of `numel`
      * elements: see Note [Idle memory] in buffer.h. If the function is NULL, they may keep `numel`

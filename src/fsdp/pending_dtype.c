@@ -73,8 +73,9 @@ static bool widens(fsdp_dtype from, fsdp_dtype to)
     return fsdp_dtype_size(from) < fsdp_dtype_size(to);
 }
 
-/* dtypes[i] is the dtype to which params[i] will be converted. If this conversion would change a
- * value of the parameter on any rank, set dtypes[i] to the parameter's current dtype. */
+/* dtypes[i] is the dtype to which the caller wants to convert params[i]. If the conversion would
+ * change a value of params[i] on any rank, set dtypes[i] to the current dtype of params[i], so that
+ * it is not converted. */
 static fsdp_status keep_dtypes_if_lossy(const fsdp_param_context *c, const fsdp_param *params,
                                         size_t n, fsdp_dtype *dtypes)
 {

@@ -16,8 +16,8 @@
 /* Return the dtype in which p should be stored. It depends on master_dtype, on requires_grad and on
  * the dtype in which p was loaded. */
 fsdp_dtype fsdp_param_pending_dtype(const fsdp_param *p);
-/* Return true if p needs another storage or dtype than it has. The reason is that requires_grad has
- * changed, or that new values are about to be loaded. */
+/* Return true if the storage or the dtype of p must change, because requires_grad has changed or
+ * because new values are about to be loaded. */
 bool fsdp_param_is_pending(const fsdp_param *p);
 /* Set dtypes [n] to the pending dtypes of the parameters. A parameter keeps its current dtype if
  * the conversion would change a value on any rank. Collective. */

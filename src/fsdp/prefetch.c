@@ -113,11 +113,11 @@ fsdp_status fsdp_prefetch_in_forward(fsdp_state *state)
 
 /* --- backward --- */
 
-/* Return the unit that backward enters after `state`: the unit directly before `state` in `left`.
- * The first round searches `left` from the cursor towards the start. If the first round does not
- * find `state`, the second round searches from the end of `left`. The second round is needed if the
- * tape has several forwards. Then `left` has only the units of the latest forward, and backward
- * goes through `left` once for each forward. */
+/* Return the unit that backward enters after `state`. This is the unit directly before `state` in
+ * `left`. The first round searches `left` for `state`, from the cursor towards the start. If
+ * `state` is not found, the second round searches from the end of `left`. The second round is
+ * needed if the tape has several forwards: `left` has only the units of the latest forward, so
+ * backward goes through `left` once for each forward. */
 static fsdp_state *next_in_backward(fsdp_state_context *c, const fsdp_state *state)
 {
     for (int round = 0; round < 2; round++) {

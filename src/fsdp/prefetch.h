@@ -18,8 +18,9 @@ enum {
 /* Call this when the outermost unit begins a forward. The order in which the previous forward
  * entered units becomes the expected order. */
 void fsdp_prefetch_begin_forward(fsdp_state_context *c);
-/* Call this when a unit is entered, before it communicates. With FSDP_FORWARD_STRICT, return
- * FSDP_ERR_STATE if the first iteration entered another unit, or none, at this point. */
+/* Call this when a unit is entered, before it communicates. With FSDP_FORWARD_STRICT, iterations
+ * after the first one must enter units in the order of the first one. If this unit breaks that
+ * order, return FSDP_ERR_STATE. */
 FSDP_MUST_CHECK fsdp_status fsdp_prefetch_check_order(fsdp_state *state);
 /* Call this when all backwards of an iteration have ended. With FSDP_FORWARD_STRICT, return
  * FSDP_ERR_STATE if this iteration entered fewer units than the first one did. */

@@ -16,13 +16,12 @@ static void clear_location(const fsdp_state *state)
     fsdp_param_context_set_location(&state->param_group->context, NULL);
 }
 
-/* Begin a step. Called at each forward of micro-step 0. If to_flush is set, this is not the first
- * forward of the micro-step. Drop nothing then, because the gradients of the earlier forwards are
- * still needed. If to_flush is not set, drop the partial sums of a previous step that did not end.
+/* Begin a step. Called at each forward of micro-step 0 that has gradients. If to_flush is set, an
+ * earlier forward of this micro-step has run, and its gradients are still needed. In this case,
+ * drop nothing. If to_flush is not set, drop the partial sums of a previous step that did not end.
  * If n_micro_steps is above 1, also drop the gradients that have accumulated without communication.
- * If n_micro_steps is not above 1, keep these gradients: a program that does not set micro-steps
- * passes micro_step 0 in every forward, and this forward may continue a step that needs these
- * gradients. */
+ * Otherwise keep them, because they may belong to the current step: a program that does not set
+ * micro-steps passes micro_step 0 in every forward of a step. */
 static void begin_step(fsdp_state_context *c, const fsdp_scope_options *o)
 {
     c->lost_sums = false;
@@ -47,7 +46,8 @@ static fsdp_status check_step(const fsdp_state_context *c, int micro_step)
 
 /* Called when the outermost unit begins a forward. Record the number of the step. If the forward
  * has gradients, also record the micro-step. A forward without gradients may run between a forward
- * with gradients and the backward of that forward. So it does not change the micro-step. */
+ * with gradients and the backward of that forward. So a forward without gradients does not change
+ * the micro-step. */
 static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
 {
     fsdp_state_context *c = state->context;
@@ -56,7 +56,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
-        if (!c->to_flush) /* If it is set, a later backward will read the parameters. */
+        if (!c->to_flush) /* If to_flush is set, a backward may yet read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -78,8 +78,8 @@ static fsdp_status unshard(fsdp_state *state)
 
 /* Begin a recomputation: the unit is inside a checkpointed module, whose forward runs again in
  * backward. A recomputation does not change the recorded order of units. Checkpointed modules may
- * be nested. If s->run->tape is NULL, the outer module is being recomputed, and the unit is also
- * inside the inner module. The unit's forward will run once more when the inner module is
+ * be nested. If s->run->tape is NULL, the outer module is being recomputed, and this unit is inside
+ * the inner module. In this case, the unit's forward will run once more, when the inner module is
  * recomputed. */
 static fsdp_status pre_recomputation(fsdp_state *state, const fsdp_scope *s)
 {
@@ -156,10 +156,9 @@ static fsdp_status pre_forward(void *self, fsdp_scope *s, fsdp_args *in)
     return cast_inputs(self, s, in);
 }
 
-/* Reshard all units, except those that are held. Some units are unsharded only because they wait
- * for a backward that will not run; reshard them, too. A unit counts as kept if it was requested
- * (fsdp_unit_unshard_async()) or if it stays unsharded after backward. Kept units are resharded
- * only if `also_kept` is true. */
+/* Reshard all units, including those that wait for a backward that will not run. Held units stay
+ * unsharded. Kept units stay unsharded, too, unless `also_kept` is true. A unit is kept if it was
+ * requested (fsdp_unit_unshard_async()) or if keeps_after_backward is set. */
 static void reshard_all(fsdp_state_context *c, bool also_kept)
 {
     fsdp_prefetch_drop(c);
@@ -188,8 +187,8 @@ static fsdp_status leave_forward(fsdp_state *state, bool has_backward)
     return FSDP_OK;
 }
 
-/* A unit's forward ends when all its modules have run. If a module of a unit did not run in this
- * forward, the unit is still waiting for the module. End the forward of all such units. */
+/* Usually, a unit's forward ends when all its modules have run. But if one of the modules did not
+ * run, the unit's forward has not ended yet. End the forward of all such units. */
 static fsdp_status end_forward(fsdp_state_context *c, bool has_backward)
 {
     fsdp_prefetch_drop(c);
@@ -231,8 +230,8 @@ static fsdp_status pre_backward(void *self)
     fsdp_state *state = self;
     fsdp_state_context *c = state->context;
     FSDP_TRY(check_step(c, c->micro_step));
-    /* The forward of this tape has set to_flush. If another tape's backward has ended since that
-     * forward, it has cleared to_flush. So set it again. */
+    /* The forward of this tape set to_flush. But if the backward of another tape has ended after
+     * that forward, this backward has cleared to_flush. So set to_flush again. */
     c->to_flush = true;
     set_location(state, "all_gather in backward");
     if (fsdp_state_unshards_in_backward(state))
@@ -263,9 +262,9 @@ static fsdp_status post_backward(void *self, bool last)
                                : fsdp_grad_buffer_reduce_previous(&state->param_group->grads);
 }
 
-/* Post and reduce all gradients that are not reduced yet. Some of them may not even be posted: if a
- * unit reads a parameter of another unit, the gradient of this parameter may arrive after backward
- * has left the unit that owns the parameter. */
+/* Post and reduce all gradients that are not reduced yet. Some gradients may not even be posted
+ * yet. One unit may read a parameter that another unit owns. The gradient of this parameter may
+ * then arrive after backward has left the owner, which posted its other gradients at that time. */
 static fsdp_status flush(fsdp_state_context *c)
 {
     for (size_t i = 0; i < c->n_states; i++) {
@@ -291,7 +290,8 @@ static fsdp_status flush_and_reshard(fsdp_state_context *c)
     return c->comm.last_micro_step ? fsdp_state_context_trim(c) : FSDP_OK;
 }
 
-/* Called for each unit on the tape. The first call flushes all units. */
+/* Called at the end of a backward, once for each unit on the tape. The first of these calls flushes
+ * all units. */
 static fsdp_status end_backward(void *self)
 {
     const fsdp_state *state = self;

@@ -164,8 +164,8 @@ static fsdp_status write_packed(packed_memory *m)
 static fsdp_status gather(fsdp_param_memory *base)
 {
     packed_memory *m = packed_of(base);
-    /* It is enough to begin a read of the first local tensor. If the local tensors are in a file,
-     * this loads all of them. */
+    /* If the local tensors are in a file, beginning a read of one of them loads all of them. So
+     * begin a read of only the first one. */
     const fsdp_tensor *first = base->params[0]->local;
     if (m->packed)
         return FSDP_OK;

@@ -26,7 +26,7 @@ typedef struct host_param {
     size_t offset; /* Offset in the shared buffer, in bytes. */
     fsdp_storage_guard guard;
     int writers;    /* Number of open writes. */
-    void *unwanted; /* Private memory for an open write, on all ranks except the first. */
+    void *unwanted; /* Private memory to which all ranks but the first write. */
 } host_param;
 
 struct host_memory {
@@ -93,8 +93,8 @@ static void end_write(void *self)
     fsdp_storage_set_data(h->param->local->storage, data_of(h));
     fsdp_free(h->unwanted);
     h->unwanted = NULL;
-    /* This function cannot return the error of the barrier. The next collective of the group
-     * returns that error. */
+    /* If the barrier fails, this function cannot report the error, because it returns nothing. But
+     * the next collective of the group returns the same error. */
     if (fsdp_barrier(c->group) != FSDP_OK)
         return;
 }

@@ -34,8 +34,8 @@ static bool has_group(const fsdp_full_params *f, const fsdp_param_group *g)
     return false;
 }
 
-/* Return an error on all ranks if `mine` is an error on any rank. Otherwise the other ranks would
- * wait for the one that has failed. */
+/* Return an error on all ranks if `mine` is an error on any rank. If only the failed rank returned
+ * an error, the other ranks would wait for it in the next collective. */
 static fsdp_status agree(const fsdp_param_group *g, fsdp_status mine)
 {
     return fsdp_agree(g->context.replicate_group, fsdp_agree(g->context.group, mine));

@@ -289,9 +289,9 @@ static fsdp_status choose_below(plan *p, fsdp_module *m)
 
 /* --- choosing by size --- */
 
-/* Set *numel to the number of elements in the parameters of `m` and of all modules below `m`.
- * Ignored parameters do not count. Parameters that modules outside of `m` also use do not count
- * either. */
+/* Set *numel to the number of elements in the parameters of `m` and of all modules below `m`. Two
+ * kinds of parameters are not counted: ignored parameters, and parameters that modules outside of
+ * `m` also use. */
 static fsdp_status count_inside(const plan *p, fsdp_module *m, int64_t *numel)
 {
     fsdp_parameter_list list;
@@ -390,10 +390,10 @@ static size_t next_neighbour(const plan *p, size_t at, const chosen_unit *unit)
 
 /* Each element of p->units is one chosen module. Chosen modules with the same parent and class are
  * neighbours. In the order of p->units, every modules_per_unit neighbours form one unit; the last
- * of these units may have fewer modules. If the module p->units[last] completes its unit, set
- * `members` [modules_per_unit] to all modules of the unit and return their number. Otherwise return
- * 0. The caller visits p->units in order and makes each unit at the unit's last module. By then, it
- * has made all units that are nested inside the unit's modules. */
+ * of these units may have fewer modules. If the module of p->units[last] is the last module of its
+ * unit, set `members` [modules_per_unit] to all modules of the unit and return their number.
+ * Otherwise return 0. The caller visits p->units in order and makes each unit at the unit's last
+ * module. By then, it has made all units that are nested inside the unit's modules. */
 static size_t members_until(const plan *p, size_t last, const chosen_unit **members)
 {
     const size_t most = (size_t)p->policy->modules_per_unit;
@@ -406,9 +406,9 @@ static size_t members_until(const plan *p, size_t last, const chosen_unit **memb
     return n == most || next_neighbour(p, last + 1, unit) == p->n ? n : 0;
 }
 
-/* Make units of neighbours. If `inside` is true, make the units inside joint modules. Otherwise
- * make the units outside of them. Neighbours have the same parent, so all of them are inside joint
- * modules or none is. */
+/* Make the units that members_until() forms from neighbours. If `inside` is true, make only the
+ * units that are inside joint modules. Otherwise make only the other units. Neighbours have the
+ * same parent, so either all modules of a unit are inside joint modules or none is. */
 static fsdp_status make_neighbours(const plan *p, bool inside, fsdp_group *group,
                                    fsdp_device *device)
 {
@@ -441,9 +441,9 @@ static fsdp_status make_chosen(const plan *p, bool inside, fsdp_group *group, fs
 }
 
 /* The joint unit must be made after the units inside the joint modules, and before the units around
- * them. p->units is not in this order. A module around one joint module may come before a module
- * inside another one. So make the units inside the joint modules first, then the joint unit, then
- * the other units. */
+ * the joint modules. p->units is not in this order: a module around one joint module may come
+ * before a module inside another joint module. So make the units inside the joint modules first,
+ * then the joint unit, then the other units. */
 static fsdp_status make_units(const plan *p, fsdp_group *group, fsdp_device *device)
 {
     const fsdp_wrap_policy *policy = p->policy;
