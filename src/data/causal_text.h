@@ -3,10 +3,11 @@
 #include <fsdp/data.h>
 
 /* Tokenize `prompt` and `text` together, as one text. example->source is set to bos, the ids of
- * this text and eos, truncated to options->max_length ids. example->labels is set to the same ids,
- * except that FSDP_IGNORE_INDEX replaces bos and the ids of the prompt (Note [Where a prompt ends]
- * in causal_text.c). If `prompt` is "", example->labels is left empty, which means that every id
- * has a loss. Error messages contain neither file nor line; the caller adds them. */
+ * this text and eos, truncated to options->max_length ids. example->labels is set to a copy of
+ * example->source in which FSDP_IGNORE_INDEX replaces bos and the ids of the prompt (Note [Where a
+ * prompt ends] in causal_text.c). There is one exception: if `prompt` is "", example->labels is
+ * left empty. Empty labels mean that every id has a loss. Error messages contain neither file nor
+ * line; the caller adds them. */
 FSDP_MUST_CHECK fsdp_status fsdp_causal_text_encode(const fsdp_dataset_options *options,
                                                     const char *prompt, const char *text,
                                                     fsdp_example *example);

@@ -169,8 +169,8 @@ static void clean_texts(const csv_dataset *d, pair *p)
     p->target_len = fsdp_wikihow_clean_text(p->target, p->target_len);
 }
 
-/* Return true if the row's title is in d->titles, or if d->titles is NULL. The call removes the
- * spaces of the title in p->row. */
+/* Return true if the row's title is in d->titles, or if d->titles is NULL. As a side effect, the
+ * spaces of the title are removed from p->row. */
 static bool has_wanted_title(const csv_dataset *d, pair *p)
 {
     size_t length;

@@ -8,8 +8,9 @@ enum {
     ROW_TOKENS = 1024 /* default for token files, as in llm.c; also the context length of GPT-2 */
 };
 
-/* Refuse a pipe, because its data can be read only once. Every rank reads the file, and its first
- * bytes are also read to find out what kind of file it is. */
+/* Refuse a pipe. The data of a pipe can be read only once, but a dataset's file is read several
+ * times: every rank reads it, and its first bytes are also read to find out what kind of file it
+ * is. */
 static fsdp_status check_is_kept(const char *path)
 {
     const fsdp_status status = fsdp_path_check(path);

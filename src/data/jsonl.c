@@ -11,12 +11,12 @@
 #include "src/data/lines.h"
 
 /* The ids of a row begin at index `at` of `ids`: first its source ids, then its labels, its
- * positions and its types. Positions and types are optional. If a row has positions or types, it
- * has one for each source id. */
+ * positions and its types. A row may have no positions, or no types. If it has them, there is one
+ * for each source id. */
 typedef struct row {
     size_t at;
-    uint32_t source, labels; /* counts of source ids and of labels; below 2^32, because a line has
-                                at most 64 MiB */
+    uint32_t source, labels; /* counts of source ids and of labels; a line has at most 64 MiB, so
+                              * both counts are below 2^32 */
     bool positions, types;
 } row;
 
@@ -117,8 +117,8 @@ static int64_t jsonl_len(void *self)
 }
 
 /* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, the truncated list
- * ends with </s>, too, as when the tokenizer truncates text. A list also counts as one that ends
- * with </s> if only FSDP_IGNORE_INDEX follows its last </s>, as is possible in labels. */
+ * ends with </s>, too, as when the tokenizer truncates text. Labels may have FSDP_IGNORE_INDEX
+ * after their last </s>. Such labels are treated as if they ended with that </s>. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {
     size_t n = list->len;

@@ -9,10 +9,11 @@
 #include "src/base/assert.h"
 #include "src/base/str.h"
 
-/* Keys that are meant to change the loss. If a row has such a key but the key is not used, the row
- * is refused, unless the value of the key has no effect. A value has no effect if it is the number
- * `neutral`, or an array of this number. If `neutral` is NAN, every number has an effect. `what` is
- * the end of the error message: it says which values are accepted, and why. */
+/* Keys that are meant to change the loss. If a row has such a key but rows of its kind do not use
+ * the key, the row is refused, unless the value of the key has no effect. A value has no effect if
+ * it is the number `neutral`, or an array that contains only this number. If `neutral` is NAN,
+ * every number has an effect. `what` is the end of the error message. It says which values are
+ * accepted, and why. */
 static const struct {
     const char *key, *what;
     double neutral;

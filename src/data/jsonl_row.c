@@ -1,6 +1,7 @@
-/* Converts a JSON line to an example. Ids whose attention_mask is 0 are removed. Ids beyond
- * max_length are removed, too, unless the task is SEQ2SEQ. If another array of the row has one
- * entry per id, the entries of the removed ids are removed from that array as well. */
+/* Converts a JSON line to an example. Ids whose attention_mask is 0 are removed. Unless the task is
+ * SEQ2SEQ, ids beyond max_length are removed, too. Some other arrays of the row, such as
+ * position_ids, have one entry for each id. When an id is removed, its entries are removed from
+ * those arrays as well. */
 #include "src/data/jsonl_row.h"
 
 #include <inttypes.h>

@@ -61,7 +61,8 @@ static fsdp_status skip_byte_order_mark(fsdp_lines *l)
     return FSDP_OK;
 }
 
-/* Refuse a pointer file of Git LFS. It is a text file, so it would otherwise be read as rows. */
+/* Refuse a pointer file of Git LFS. Such a file is text, so without this check its lines would be
+ * read as rows. */
 static fsdp_status check_is_no_pointer(const fsdp_lines *l)
 {
     static const char pointer[] = "version https://git-lfs";

@@ -2,8 +2,8 @@
  *
  * Note [Batches ahead]. A ticket is the number of a micro-batch, counted from the last seek. A
  * worker takes the next ticket, makes the micro-batch with that number, and puts it into slot
- * ticket % depth. It can take the ticket only if that slot is free, which limits the number of
- * batches that are ready. fsdp_loader_next() takes batches out of the slots in the order of their
+ * ticket % depth. A worker takes a ticket only when its slot is free. So at most `depth` batches
+ * are ready at one time. fsdp_loader_next() takes batches out of the slots in the order of their
  * tickets. So batches come in the same order for any number of workers. A seek starts a new
  * generation. If a worker has made a batch for an older generation, the batch is dropped. */
 #include <fsdp/data.h>
@@ -43,8 +43,8 @@ struct fsdp_loader {
     int64_t next_given; /* the ticket whose batch next() returns next */
     slot *slots;        /* [depth] */
     int64_t depth;
-    /* If `ready` is true, a call of fsdp_loader_next() has failed with this error. Later calls
-     * return the same error, until a seek. */
+    /* The error of the first failed fsdp_loader_next() since the last seek. Until the next seek,
+     * all calls return this error. `ready` is false if no call has failed. */
     slot failure;
 };
 

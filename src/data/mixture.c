@@ -3,12 +3,12 @@
  * Note [Mixtures]. An epoch of the mixture has N examples, n_c of them from part c. The part and
  * the row of each example are computed, without a table.
  *
- * The part of example j is found by trying the parts in turn. Part c gets floor(j n_c / N) of the
- * first j examples. Call this number b. Part c gets floor((j + 1) n_c / N) of the first j + 1
- * examples. If this number is greater than b, example j belongs to part c and is example b of part
- * c in this epoch. Otherwise the next part is tried as if the examples of part c did not exist: b
- * is subtracted from j, and n_c is subtracted from N. This spreads the examples of each part evenly
- * over the epoch, even without a shuffle.
+ * The part of example j is found by trying the parts in turn. Part c gets b = floor(j n_c / N) of
+ * the first j examples, and floor((j + 1) n_c / N) of the first j + 1 examples. If the second
+ * number is greater than b, example j belongs to part c and is example b of part c in this epoch.
+ * Otherwise the next part is tried as if the examples of part c did not exist: b is subtracted from
+ * j, and n_c is subtracted from N. This spreads the examples of each part evenly over the epoch,
+ * even without a shuffle.
  *
  * The row is found as follows. The sampler of a part gives an order of the part's rows for each
  * epoch of the part. These orders, put one after the other, form one sequence of rows. In epoch e
@@ -23,7 +23,7 @@
 
 typedef struct part {
     fsdp_dataset *dataset; /* owned */
-    uint64_t key;          /* makes the draws of this part differ from those of other parts */
+    uint64_t key;          /* different for each part, so that no two parts have the same draws */
     int64_t count;         /* examples in an epoch of the mixture */
 } part;
 
@@ -39,8 +39,8 @@ static int64_t mixture_len(void *self)
     return ((const mixture *)self)->examples;
 }
 
-/* Return the part that example `index` comes from. If the example is example b of that part in its
- * epoch of the mixture (Note [Mixtures]), *within is set to b. */
+/* Return the part that example `index` comes from. *within is set to the number of earlier examples
+ * from that part in the same epoch of the mixture (b in Note [Mixtures]). */
 static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 {
     int64_t left = m->examples;
@@ -59,8 +59,9 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 }
 
 /* Example `index` of the mixture is a row of the dataset of one part. Return this part, and set
- * *row to the index of the row. *own is set to the draw with which the part reads the row: a seed
- * of its own, and the epoch of the part. */
+ * *row to the index of the row in the dataset of the part. Also set *own to the draw with which the
+ * part must read the row. Its seed belongs to this part alone, and its epoch is that of the
+ * part. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {

@@ -97,8 +97,9 @@ fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *c, int64_t inputs
 {
     FSDP_TRY(check_noise(c));
     fsdp_span_lengths found = longest(c, inputs_length);
-    /* If half of the piece is noise, the targets must not be longer than the inputs, as in T5's own
-     * code. If the targets of this piece are longer, a piece that is one token shorter is used. */
+    /* T5's own code has a special rule for a noise_density of 0.5: the targets must not be longer
+     * than the inputs. If the targets of this piece are longer, a piece that is one token shorter
+     * is used. */
     if (c->noise_density == 0.5 && found.targets > found.inputs && found.piece > PIECE_MIN)
         found = lengths_of(c, found.piece - 1);
     if (found.inputs != inputs_length || found.piece >= PIECE_MAX)

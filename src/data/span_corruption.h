@@ -8,8 +8,8 @@ typedef struct fsdp_span_lengths {
     int64_t piece, noise, spans, inputs, targets;
 } fsdp_span_lengths;
 
-/* Like fsdp_span_corruption_lengths(), but with the result in a struct. Both members of *noise must
- * be set, because 0 does not mean a default here. */
+/* Like fsdp_span_corruption_lengths(), but with the result in a struct. The caller must set both
+ * members of *noise, because this function does not replace a 0 by a default. */
 FSDP_MUST_CHECK fsdp_status fsdp_span_lengths_find(const fsdp_span_corruption *noise,
                                                    int64_t inputs_length, fsdp_span_lengths *out);
 /* Return a copy of *noise in which zeros are replaced by defaults. `noise` may be NULL. */

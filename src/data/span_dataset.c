@@ -23,9 +23,9 @@ static int64_t span_len(void *self)
     return ((const span_dataset *)self)->rows.rows;
 }
 
-/* Return the key from which the spans of example `index` are drawn. It depends on seed, epoch and
- * index. The sampler computes a key of its own, also from seed and epoch. `domain` makes the key
- * for spans differ from the sampler's key. */
+/* Return the key from which the spans of example `index` are drawn. The key depends on seed, epoch
+ * and index. The sampler also computes a key from seed and epoch, for the order of the examples.
+ * `domain` makes sure that the key for spans is not the sampler's key. */
 static uint64_t key_of(const fsdp_draw *draw, int64_t index)
 {
     const uint64_t domain = 0x7370616E; /* "span" */

@@ -53,9 +53,9 @@ static int next_visible(FILE *file)
     return byte;
 }
 
-/* If the name of the file does not decide, its beginning does: JSON lines begin with a brace and
- * the quote of a key. A brace alone is not enough, because a text may begin with "{{". White space
- * and a byte order mark are skipped. */
+/* If the ending of the file's name does not decide, the first bytes of the file decide: JSON lines
+ * begin with a brace and the quote of a key. A brace alone is not enough, because a text may begin
+ * with "{{". White space and a byte order mark are skipped. */
 fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
 {
     *jsonl = ends_with(path, ".jsonl") || ends_with(path, ".json") || ends_with(path, ".ndjson");
@@ -73,8 +73,8 @@ fsdp_status fsdp_is_jsonl_path(const char *path, bool *jsonl)
     return FSDP_OK;
 }
 
-/* Restrict the dataset to the rows of options->split: the last sixth is for validation, the rest
- * for training. For files without lists of titles. */
+/* Restrict the dataset to the rows of options->split: the last sixth of the rows is for validation,
+ * and the rest is for training. Called only if there are no lists of titles. */
 static fsdp_status take_share(fsdp_dataset *dataset, const char *path,
                               const fsdp_dataset_options *options)
 {

@@ -82,8 +82,9 @@ static int compare_titles(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Normalize and sort the titles. `text` no longer grows, so pointers into it replace the
- * offsets. */
+/* Normalize and sort the titles. From now on `text` does not grow, so its memory does not move. The
+ * function therefore replaces the offsets of the titles (`places`) by pointers into `text`
+ * (`sorted`). */
 static fsdp_status sort_titles(fsdp_titles *titles)
 {
     titles->sorted = fsdp_calloc(titles->count + 1, sizeof *titles->sorted);

@@ -29,9 +29,9 @@ static fsdp_status reserve_ids(fsdp_token_list *list, size_t count)
  * have positions that count from the beginning of the row.
  *
  * A document token must not be a label, because it is not predicted from the document before it.
- * The batch code ensures this for document tokens in the row. It does not see the token that
- * follows the row, which is the last label. If that token is a document token, this function
- * replaces the last label by FSDP_IGNORE_INDEX. */
+ * For document tokens in the row, the batch code ensures this. But the last label of a row is the
+ * token after the row, and the batch code does not know the position of that token. So if the token
+ * after the row is a document token, this function replaces the last label by FSDP_IGNORE_INDEX. */
 static fsdp_status split_into_documents(const token_dataset *d, fsdp_example *example)
 {
     fsdp_token_list *positions = &example->position_ids;

@@ -3,9 +3,9 @@
  * llm.c's header has 256 int32. Three of them are used: magic, version and number of tokens [llm.c:
  * dev/data/data_common.py, llmc/dataloader.h]. The magic numbers are dates in 2024, such as
  * 20240520. nanoGPT's files have no header, only ids as uint16. A file of nanoGPT with the ids of
- * GPT-2 is never mistaken for a file of llm.c. To be mistaken, it would have to begin with an id
- * that equals the lower 16 bits of a magic number. These are at least 54912, and the ids of GPT-2
- * end at 50256. */
+ * GPT-2 is never mistaken for a file of llm.c. Its first id would have to equal the lower 16 bits
+ * of a magic number. The lower 16 bits of every magic number are at least 54912, but no id of GPT-2
+ * is above 50256. */
 #include "src/data/token_file.h"
 
 #include <inttypes.h>

@@ -43,7 +43,8 @@ void fsdp_token_rows_close(fsdp_token_rows *r)
 
 /* ---- opening ---- */
 
-/* Set s->first_row, and add the number of rows of shard `s` to r->rows. The file of `s` is open. */
+/* Set s->first_row, and add the number of rows of shard `s` to r->rows. The caller has opened the
+ * file of `s`. */
 static void count_rows(fsdp_token_rows *r, fsdp_token_shard *s)
 {
     s->first_row = r->rows;
@@ -82,7 +83,8 @@ static fsdp_status open_shards(fsdp_token_rows *r, const fsdp_path_list *paths, 
     if (!(r->shards = fsdp_calloc(paths->len, sizeof *r->shards)))
         return FSDP_ERR_NOMEM;
     while (r->len < paths->len && r->rows < max_rows) {
-        size_t i = r->len++; /* counted first: if open_shard() fails, the shard is closed, too */
+        size_t i = r->len++; /* Count the shard before it is opened. If open_shard() then fails,
+                              * fsdp_token_rows_close() also closes this shard. */
         FSDP_TRY(open_shard(r, paths->items[i], &r->shards[i]));
     }
     return limit_rows(r, max_rows);

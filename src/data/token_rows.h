@@ -15,14 +15,15 @@ typedef struct fsdp_token_rows { /* {0}: not open */
     size_t len;
     int64_t rows;       /* number of rows */
     int64_t row_tokens; /* tokens from the beginning of a row to the beginning of the next row */
-    int64_t beyond;     /* number of tokens of the next row that a row also reads: 0 or 1 */
+    int64_t beyond;     /* number of tokens after the end of a row that are read together with the
+                         * row: 0 or 1 */
     int64_t vocab_size; /* all ids must be below this number */
 } fsdp_token_rows;
 
 /* Open the files that `path` refers to (fsdp_token_paths()). At most options->max_samples rows are
  * used. The caller has set row_tokens, beyond and vocab_size of *rows; all other members are 0. If
- * a file has at most 64 MiB, all its ids are checked now. In a larger file, the ids of a row are
- * checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
+ * a file has at most 64 MiB, this function checks all its ids. In a larger file, the ids of a row
+ * are checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
                                                  const fsdp_dataset_options *options,
                                                  fsdp_token_rows *rows);

@@ -66,8 +66,8 @@ size_t fsdp_wikihow_clean_article(char *text, size_t length)
             at = ends + 1;
             continue;
         }
-        /* There is no match here. If there are dots, keep all of them, because no match begins at a
-         * later dot of this series either. If there are no dots, keep one byte. */
+        /* No match begins at `at`. If there is a series of dots at `at`, keep the whole series,
+         * because no match begins at any of its dots. Otherwise keep one byte. */
         size_t end = dots > at ? dots : at + 1;
         memmove(text + kept, text + at, end - at);
         kept += end - at;

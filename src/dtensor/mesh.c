@@ -1,5 +1,6 @@
-/* Creates device meshes and slices of meshes. For each of its dimensions, a mesh has the process
- * group of the ranks whose coordinates differ from this rank's only in that dimension. */
+/* Creates device meshes and slices of meshes. A mesh has one process group for each of its
+ * dimensions. The group of a dimension contains this rank and all ranks whose coordinates differ
+ * from those of this rank only in that dimension. */
 #include <stdio.h>
 #include <string.h>
 

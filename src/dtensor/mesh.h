@@ -14,7 +14,7 @@ struct fsdp_device_mesh {
  * process group, that group is the only dimension of its mesh. */
 typedef struct fsdp_tensor_spec {
     int mesh_ndim;
-    const fsdp_device_mesh *mesh; /* borrowed; NULL: the mesh is of_group */
+    const fsdp_device_mesh *mesh; /* borrowed; NULL: `of_group` is used instead */
     fsdp_device_mesh of_group;    /* used if `mesh` is NULL; its group is borrowed */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     int64_t shape[FSDP_MAX_DIMS]; /* the global shape */
@@ -23,8 +23,9 @@ typedef struct fsdp_tensor_spec {
 /* Set `shape` to the shape of this rank's part of the tensor, as if only the placements on the
  * first `dims` dimensions of the mesh were applied. */
 void fsdp_spec_local_shape(const fsdp_tensor_spec *spec, int ndim, int dims, int64_t *shape);
-/* A tensor dimension of `size` entries is divided among the ranks along dimension d of the mesh.
- * Set [*begin, *end) to the entries of the rank whose coordinate along d is `rank`. */
+/* Suppose that a tensor dimension of `size` entries is divided among the ranks along mesh dimension
+ * d. Set [*begin, *end) to the entries of the rank whose coordinate along mesh dimension d is
+ * `rank`. */
 void fsdp_spec_part(const fsdp_tensor_spec *spec, int d, int rank, int64_t size, int64_t *begin,
                     int64_t *end);
 /* Check the spec, and check that `local` has the shape that the spec gives to this rank. Then

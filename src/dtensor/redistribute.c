@@ -59,8 +59,9 @@ static fsdp_status new_like(const fsdp_tensor *t, const int64_t *shape, fsdp_dty
 
 /* --- steps that make a mesh dimension Replicate --- */
 
-/* Copies the parts of all ranks along mesh dimension d to their places in `whole`. `gathered` has
- * these parts in the order of the ranks, each padded to `bytes` bytes. */
+/* Copies the gathered parts of a tensor to their places in `whole`. `gathered` contains one part
+ * for each rank along mesh dimension d, in the order of the ranks. Each part is padded to `bytes`
+ * bytes. */
 static void assemble_parts(const fsdp_tensor_spec *spec, int d, const char *gathered, size_t bytes,
                            const fsdp_tensor *whole)
 {
@@ -215,9 +216,9 @@ static fsdp_status check_source(const fsdp_tensor *t, const char *call)
     return fsdp_error(FSDP_ERR_INVALID, "%s of a local tensor that is not contiguous", call);
 }
 
-/* Gives `t`, whose spec is `from`, the placements that `to` has on mesh dimension `first` and all
- * later ones. *out is set to the result: a new tensor without a spec or, if no step was needed, `t`
- * itself. */
+/* Changes the placements of `t`, whose spec is `from`, to those of `to`, on mesh dimension `first`
+ * and all later mesh dimensions. *out is set to the result. If a step was needed, the result is a
+ * new tensor without a spec, otherwise `t` itself. */
 static fsdp_status change_placements(fsdp_tensor *t, const fsdp_tensor_spec *from, int first,
                                      const fsdp_tensor_spec *to, fsdp_tensor **out)
 {
@@ -290,9 +291,9 @@ static bool same_mesh(const fsdp_device_mesh *a, const fsdp_device_mesh *b)
     return same;
 }
 
-/* Checks the argument of distribute_tensor() if it is already a DTensor, whose spec is `spec`. The
- * DTensor must have the mesh and the placements that the caller requests, because
- * distribute_tensor() returns it unchanged. */
+/* Called if the argument of distribute_tensor() is already a DTensor. `spec` is the spec of this
+ * DTensor. distribute_tensor() returns such a DTensor unchanged, so this function checks that it
+ * already has the mesh and the placements that the caller requests. */
 static fsdp_status check_distributed(const fsdp_tensor_spec *spec, const fsdp_device_mesh *mesh,
                                      const fsdp_placement *placements)
 {
@@ -335,7 +336,8 @@ fsdp_status fsdp_full_tensor(fsdp_tensor *t, fsdp_tensor **full)
            t->spec->placements[first].kind == FSDP_REPLICATE)
         first++;
     if (!t->spec || first == t->spec->mesh_ndim) {
-        if (fsdp_tensor_is_held_elsewhere(t)) /* callers read the result without begin_read() */
+        if (fsdp_tensor_is_held_elsewhere(t)) /* the result must be a copy, because callers read it
+                                               * without begin_read() */
             return fsdp_tensor_to(t, t->dtype, FSDP_TAG_COMM, full);
         *full = fsdp_tensor_retain(t);
         return FSDP_OK;

@@ -85,9 +85,10 @@ static bool is_full(const fsdp_beam_search *s)
     return s->n_finished == s->config->num_beams;
 }
 
-/* Candidate c has ended. Insert it into the finished beams, after those with an equal score. If
- * num_beams beams have already finished, there is no room for another one. The candidate then
- * replaces the worst finished beam if its score is better, and is dropped otherwise. */
+/* Candidate c has ended. Insert the candidate into the finished beams, after those with an equal
+ * score. If there are already num_beams finished beams, the candidate replaces the worst of them.
+ * But if the candidate's score is not better than that of the worst finished beam, the candidate is
+ * dropped instead. */
 static fsdp_status add_finished(fsdp_beam_search *s, const fsdp_candidate *c)
 {
     const float score = final_score(s, c->score, s->n_new);

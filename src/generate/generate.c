@@ -19,8 +19,8 @@
  * number. */
 #define UNFINISHED_SCORE (-1e9)
 
-/* A row of the batch, and its running sequences, which are those that have not ended. Each running
- * sequence is a row of the cache. */
+/* One row of the batch, which is a prompt, and the sequences that are generated for it. A sequence
+ * that has not ended is a running sequence. Each running sequence has a row in the cache. */
 typedef struct prompt {
     /* [num_return_sequences], a part of generation.outputs. The ids of each output begin with the
      * prompt. */
@@ -151,7 +151,7 @@ int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_con
                               int64_t prompt_length)
 {
     int64_t max_new = fsdp_generation_config_max_new(config, prompt_length);
-    /* + 1, because the last id is not fed to the model and needs no position */
+    /* + 1, because the last new id is never an input of the model, so it needs no position */
     int64_t room = model->info.max_positions - prompt_length + 1;
     return model->info.max_positions > 0 && room < max_new ? room : max_new;
 }
@@ -219,8 +219,9 @@ static fsdp_status append_id(fsdp_token_list *list, int32_t id)
     return FSDP_OK;
 }
 
-/* Append an id to each running sequence of a prompt. The logits of these sequences are the rows
- * from `first` on. In the first step, all sequences of the prompt use row `first`. */
+/* Append an id to each running sequence of a prompt. In the first step, all sequences of the prompt
+ * use row `first` of `logits`. In later steps, the logits of running sequence i are in row first +
+ * i. */
 static fsdp_status extend_sequences(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     int32_t n = p->n_live;

@@ -48,16 +48,16 @@ typedef struct fsdp_setting_flag {
 /* Return the flag of the first setting that the user asked for, or "" if there is none. */
 fsdp_setting_flag fsdp_generation_settings_first(const fsdp_generation_settings *settings);
 /* Check that each setting that the user asked for has an effect. `config` is the result of applying
- * `settings` to the model's configuration. Returns FSDP_ERR_INVALID if the user asked for an option
- * of beam search although num_beams is 1, or for an option of sampling although do_sample is false.
- * Options with a neutral value, such as a length penalty of 1, are allowed. Also returns
- * FSDP_ERR_INVALID if the user gave the same limit in two ways, as --max-length and as
- * --max-new-tokens. The message names the option. */
+ * `settings` to the model's configuration. Returns FSDP_ERR_INVALID in three cases: the user asked
+ * for an option of beam search, but num_beams is 1; the user asked for an option of sampling, but
+ * do_sample is false; the user gave the same limit in two ways, as --max-length and as
+ * --max-new-tokens. An option with a neutral value, such as a length penalty of 1, is always
+ * allowed. The message names the option. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_settings_check(const fsdp_generation_settings *settings,
                                                            const fsdp_generation_config *config);
 
-/* Warn if the model's generation_config.json has unsupported keys that would change the result, or
- * if it has no end of sequence. */
+/* Warn if the model's generation_config.json has unsupported keys that would change the result.
+ * Also warn if it has no end-of-sequence id. */
 void fsdp_generate_warn(const fsdp_generation_config *config);
 
 /* Check that the model can generate with these settings. Returns FSDP_ERR_UNSUPPORTED or
@@ -66,8 +66,9 @@ void fsdp_generate_warn(const fsdp_generation_config *config);
 FSDP_MUST_CHECK fsdp_status fsdp_generate_check(const fsdp_model *model,
                                                 const fsdp_generation_config *config);
 
-/* Return the limit of new ids after a prompt of `prompt_length` ids. For T5, the prompt is the
- * start token, and prompt_length is 1. The result is below 1 if there is no room for new ids. */
+/* Return the maximum number of new ids after a prompt of `prompt_length` ids. For T5, the prompt is
+ * the decoder's start token, and prompt_length is 1. If there is no room for new ids, the result is
+ * below 1. */
 int64_t fsdp_generate_max_new(const fsdp_model *model, const fsdp_generation_config *config,
                               int64_t prompt_length);
 

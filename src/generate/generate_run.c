@@ -62,9 +62,9 @@ static fsdp_status check_tokenizer(const generate_run *g)
 }
 
 /* Open the tokenizer that the user gave, or else the model's tokenizer. A run needs a tokenizer if
- * the user gave one, or if there are prompts that are text. If a run does not need a tokenizer and
- * cannot open that of the model, it continues without a tokenizer. If the reason is that the
- * model's tokenizer is damaged or does not fit the model, a note is reported. */
+ * the user gave one, or if there are prompts that are text. If a run does not need a tokenizer, a
+ * failure to open the model's tokenizer is not an error: the run continues without a tokenizer. If
+ * the model has a tokenizer, but it is damaged or does not fit the model, a note is reported. */
 static fsdp_status open_tokenizer(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -128,7 +128,7 @@ static fsdp_status check_prefix(const generate_run *g)
                       c->input_ids ? c->input_ids : "");
 }
 
-/* Read rows of ids. They are cut only if the user gave --max-source-length. */
+/* Read the prompts that are rows of ids. A row is cut only if the user gave --max-source-length. */
 static fsdp_status read_ids(generate_run *g)
 {
     const fsdp_generate_config *c = g->config;
@@ -200,8 +200,8 @@ static fsdp_status no_room(const generate_run *g, size_t i, size_t n)
                       (long long)(full ? positions : g->generation.max_length));
 }
 
-/* Check that every prompt leaves room for new ids, and set row_bytes to what the longest possible
- * sequence needs. */
+/* Check that every prompt leaves room for new ids. Then set row_bytes to the size of a gathered_row
+ * that can hold the longest possible sequence. */
 static fsdp_status check_lengths(generate_run *g)
 {
     size_t longest = 0;

@@ -18,7 +18,8 @@ typedef struct fsdp_generate_config {
     /* maximum number of ids of a prompt; 0: no limit. Used only if max_source_length_given is
      * true */
     int max_source_length;
-    /* False: a text for a seq2seq model is cut to 512 ids, and other prompts are not cut. */
+    /* true: prompts are cut to max_source_length ids. false: a text for a seq2seq model is cut to
+     * 512 ids, and no other prompt is cut. */
     bool max_source_length_given;
     fsdp_generation_settings generation; /* settings that override the model's
                                             generation_config.json */
@@ -52,7 +53,7 @@ typedef struct fsdp_generate_result {
 /* Called on rank 0 only, once for each sequence, in the order of prompts. In beam search, the best
  * sequence of a prompt is reported first. */
 typedef void fsdp_generate_report_fn(const fsdp_generate_result *result, void *arg);
-/* Called on rank 0 only, with a message for the user. It is not about an error. */
+/* Called on rank 0 only, with a message for the user. The message does not report an error. */
 typedef void fsdp_generate_note_fn(const char *note, void *arg);
 
 /* Generate for all prompts, which are distributed over the ranks. Collective. */

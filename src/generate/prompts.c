@@ -38,8 +38,9 @@ static fsdp_prompt *append_prompt(fsdp_prompts *p)
 
 /* --- texts --- */
 
-/* Encode a text. *cut is set to true if it has more than max_length ids and was shortened. The
- * tokenizer ends every text with </s>. This id is removed if the model will continue the text. */
+/* Encode a text. *cut is set to true if the text has more than max_length ids and was therefore
+ * shortened. The tokenizer appends </s> to every text. If the model will continue the text, this
+ * function removes that </s>. */
 static fsdp_status encode_text(const fsdp_prompt_encoding *e, const char *text,
                                fsdp_token_list *ids, bool *cut)
 {
@@ -250,7 +251,8 @@ static fsdp_status add_lines(id_reader *r, const char *path, const char *text, s
 
 /* Set *open to true if the whole text is one JSON document that spans several lines. Set it to
  * false if each line is a document of its own. The first line that is not blank decides. If this
- * line alone is not a complete document, and more lines follow, the whole text is one document. */
+ * line is not a complete document by itself, and more lines follow it, the whole text is one
+ * document. */
 static fsdp_status first_line_is_open(const char *path, const char *text, size_t bytes, bool *open)
 {
     const char *line;

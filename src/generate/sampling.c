@@ -14,8 +14,8 @@ int32_t fsdp_argmax(const float *scores, int64_t vocab)
     return best;
 }
 
-/* Write to `left` the ids whose score is `best`. In `left`, all of them have the score 0, so they
- * are equally likely. Returns the number of ids in `left`. */
+/* Write to `left` the ids whose score is `best`. Give each of them the score 0 in `left`, so that
+ * all are equally likely to be drawn. Returns the number of ids in `left`. */
 static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_candidate *left)
 {
     int64_t n = 0;
@@ -25,8 +25,8 @@ static int64_t keep_best(const float *scores, int64_t vocab, float best, fsdp_ca
     return n;
 }
 
-/* Write to `left` the k most likely ids. As in transformers, add all ids that are exactly as likely
- * as the k-th. Returns the number of ids in `left`. */
+/* Write to `left` the k most likely ids. As in transformers, also write all other ids that are
+ * exactly as likely as the k-th of these. Returns the number of ids in `left`. */
 static int64_t keep_top_k(const float *scores, int64_t vocab, int64_t k, float temperature,
                           fsdp_candidate *left)
 {

@@ -156,8 +156,8 @@ void fsdp_bert_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *
     fsdp_drop(s, attended);
 }
 
-/* Run a layer on x [T, D], but return only the rows of first tokens, [n, D]: see Note [First
- * tokens]. */
+/* Run a layer on x [T, D]. The result is [n, D]: only the rows of the first tokens of the sequences
+ * (Note [First tokens]). */
 static void first_tokens_layer_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                        fsdp_args *out)
 {
@@ -181,7 +181,7 @@ static const fsdp_module *model_of(const fsdp_bert_encoder *encoder)
     return encoder->layers->parent->parent;
 }
 
-/* Run all layers and return the output of the last one. `x` is the input of the first layer. If it
+/* Run all layers and return the output of the last one. `x` is the input of the first layer. If `x`
  * is NULL, the first layer itself calls the embeddings: see Note [Input of the first layer] in
  * src/nn/module.h. If `last` is not NULL, it replaces the forward of the last layer. */
 static fsdp_tensor *run_layers(fsdp_scope *s, const fsdp_bert_encoder *encoder, fsdp_tensor *x,
@@ -325,10 +325,10 @@ static fsdp_tensor *in_float32(fsdp_scope *s, fsdp_tensor *x)
     return fsdp_cast(s, x, FSDP_DTYPE_F32);
 }
 
-/* Compute logits [n, num_labels] from the pooler's output. They and their gradients are always
- * float32. A batch has few logits, so casting costs little. In bfloat16, a rounding error in a
- * logit would affect the gradients of all parameters: with two labels, the gradient of a logit
- * would be off by up to 2 %. */
+/* Compute logits [n, num_labels] from the pooler's output. The logits and their gradients are
+ * always float32. A batch has few logits, so it costs little to cast them. In bfloat16, a rounding
+ * error in a logit would affect the gradients of all parameters: with two labels, the gradient of a
+ * logit would be off by up to 2 %. */
 static fsdp_tensor *classify(fsdp_scope *s, const fsdp_bert_classifier *c, fsdp_tensor *pooled)
 {
     const fsdp_bert_config *config = fsdp_bert_get_config(c->bert);

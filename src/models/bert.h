@@ -59,9 +59,9 @@ typedef struct fsdp_bert_dense {
  * modules return T rows, with two exceptions. The pooler returns [n, D]. BertModel returns two
  * tensors: the hidden states [T, D] and the pooler's output [n, D].
  *
- * A layer, its attention and its self-attention may get a second argument [n, D]: the rows of x for
- * the first tokens of the sequences. A module that gets this argument computes queries and results
- * only for the first tokens, and returns n rows (Note [First tokens] in bert.c). */
+ * BertLayer, BertAttention and BertSelfAttention may get a second argument [n, D]: the rows of x
+ * for the first tokens of the sequences. If such a module gets this argument, it computes queries
+ * and results only for the first tokens, and returns n rows (Note [First tokens] in bert.c). */
 fsdp_forward_fn fsdp_bert_model_forward;
 fsdp_forward_fn fsdp_bert_embeddings_forward;
 fsdp_forward_fn fsdp_bert_encoder_forward;

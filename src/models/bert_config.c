@@ -40,8 +40,9 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
     return fsdp_config_not_negative(root, "initializer_range", 0.02, &c->initializer_range);
 }
 
-/* Read the number of labels as transformers does. It is num_labels if this key is present.
- * Otherwise it is the number of entries of id2label, or 2 if there are none. */
+/* Read the number of labels as transformers does. If the key num_labels is present, its value is
+ * the number. Otherwise it is the number of entries of id2label. If id2label is missing or empty,
+ * too, the number of labels is 2. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;
@@ -155,8 +156,8 @@ static void name_labels(fsdp_json_node root, int64_t n)
 }
 
 /* Set the number of labels to n. Also write names for the labels (name_labels()), with two
- * exceptions. If `root` already has n names, they are kept. If `root` has no names and n is 2, no
- * names are needed, because 2 labels are the default of transformers. */
+ * exceptions. If `root` already has n names, this function keeps them. If `root` has no names and n
+ * is 2, this function writes none, because transformers assumes 2 labels by default. */
 static void set_labels(fsdp_json_node root, int64_t n)
 {
     const int64_t named = (int64_t)fsdp_json_len(fsdp_json_find(root, "id2label"));

@@ -23,8 +23,8 @@ static void set_dropout(fsdp_model_config *config, double p)
     config->bert.classifier_dropout = p;
 }
 
-/* Set the number of labels. The configuration of a BertModel becomes that of a
- * BertForSequenceClassification, as in transformers' AutoModelForSequenceClassification. */
+/* Set the number of labels. If *config is the configuration of a BertModel, change it to that of a
+ * BertForSequenceClassification, as transformers' AutoModelForSequenceClassification does. */
 static void set_num_labels(fsdp_model_config *config, int64_t n)
 {
     config->type = &fsdp_bert_classifier_type;
@@ -89,8 +89,8 @@ static fsdp_status classifier_create(const fsdp_model_config *config, fsdp_modul
     return fsdp_bert_classifier_create(&config->bert, model);
 }
 
-/* Modules that saved weights may lack. If the model was trained for another task, it has no
- * classifier, and perhaps no pooler. */
+/* Modules that saved weights may lack. The saved weights of a model that was trained for another
+ * task have no classifier, and perhaps no pooler. */
 static const char *const classifier_fresh_modules[] = {"bert.pooler", "classifier", NULL};
 
 const fsdp_model_type fsdp_bert_classifier_type = {

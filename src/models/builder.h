@@ -36,8 +36,8 @@ fsdp_parameter *fsdp_build_rms_norm(fsdp_builder *b, fsdp_module *parent, const 
 /* Add a torch.nn.LayerNorm. Its weight is 1, its bias is 0. */
 fsdp_layer fsdp_build_layer_norm(fsdp_builder *b, fsdp_module *parent, const char *name,
                                  int64_t width, double eps);
-/* Add a torch.nn.Dropout. The module exists only to be printed. Forwards do not read its rate `p`;
- * they read the rate in the configuration. */
+/* Add a torch.nn.Dropout. The module exists only to be printed. Forwards do not read `p` from this
+ * module; they read the rate from the configuration. */
 void fsdp_build_dropout(fsdp_builder *b, fsdp_module *parent, const char *name, double p);
 /* Add a parameter to `m`. */
 fsdp_parameter *fsdp_build_parameter(fsdp_builder *b, fsdp_module *m, const char *name, int ndim,

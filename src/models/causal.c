@@ -101,8 +101,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* Return true if `rows` are so few of the `tokens` rows that it pays to compute only `rows`. If
- * they are more, gathering them costs more time and memory than is saved. */
+/* There are `tokens` rows in all. Return true if `rows` has so few of them that computing only
+ * these saves more time and memory than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;

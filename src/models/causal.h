@@ -12,8 +12,9 @@
  * the last layer. So a body has a second forward, `read_forward`, besides its ordinary forward. In
  * read_forward, the last layer computes keys and values for all rows of a sequence. It computes
  * queries, and everything after attention, only for the first row that is read and all later rows.
- * Causal attention assumes that the queries belong to the last keys of the sequence. The computed
- * rows are the last rows of the sequence, so each of them sees the same keys as in the ordinary
+ * Causal attention assumes that the last query of a sequence belongs to its last key, the query
+ * before it to the key before that, and so on. In read_forward this is true, because the queries
+ * are those of the last rows of the sequence. So each query sees the same keys as in the ordinary
  * forward. The rows that are left out would have zero gradients anyway. Both forwards read
  * parameters in the same order, so ranks that train together may use different forwards. */
 #pragma once
@@ -80,9 +81,9 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
 
 /* Compute attention in layer number `layer`. The current tokens attend to themselves and, while
  * decoding, also to earlier tokens, whose keys and values are in the cache. k and v have a row for
- * each current token. q may have fewer rows: those that options.q_offsets describes. The caller
- * sets q_offsets and the options that depend on the model: heads, kv_heads, window, scale,
- * dropout_p. This function sets the other options. */
+ * each current token. q may have fewer rows; options.q_offsets says which rows of q belong to which
+ * sequence. The caller sets q_offsets and the options that depend on the model: heads, kv_heads,
+ * window, scale, dropout_p. This function sets the other options. */
 fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int64_t layer,
                                    fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
                                    fsdp_attention_options options);

@@ -37,20 +37,20 @@ FSDP_MUST_CHECK fsdp_status fsdp_config_not_negative(fsdp_json_node root, const 
  * key is missing or null, *value is set to `absent`. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_token(fsdp_json_node root, const char *key,
                                               int64_t vocab_size, int64_t absent, int64_t *value);
-/* Like fsdp_config_token(), but *value may become -1, which means that there is no token. *value is
- * set to -1 if the value of the key is null. *value is also set to -1 if the key is missing and
- * `absent` is not in the vocabulary. */
+/* Like fsdp_config_token(), but the model may have no such token. *value is then set to -1. There
+ * is no such token in two cases: the value of the key is null, or the key is missing and `absent`
+ * is not in the vocabulary. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_nullable_token(fsdp_json_node root, const char *key,
                                                        int64_t vocab_size, int64_t absent,
                                                        int64_t *value);
-/* Get the id of bos or eos. Like fsdp_config_nullable_token(), with two exceptions. An empty list
- * means that there is no token. An id outside the vocabulary is accepted: its token just never
- * occurs. */
+/* Get the id of bos or eos. Like fsdp_config_nullable_token(), with two exceptions. If the value is
+ * an empty list, there is no token. An id outside the vocabulary is accepted, because such an id
+ * simply never occurs. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_end_token(fsdp_json_node root, const char *key,
                                                   int64_t vocab_size, int64_t absent,
                                                   int64_t *value);
-/* Return FSDP_ERR_UNSUPPORTED if the document has the boolean `key` and it is not `value`. The
- * model would then compute something that is not supported. */
+/* Return FSDP_ERR_UNSUPPORTED if the document has the boolean `key` with a value other than
+ * `value`. With that other value, the model would compute something that is not supported. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_must_be(fsdp_json_node root, const char *key, bool value);
 /* Get the dtype from "dtype" or, if that is missing, from "torch_dtype". The default is float32. */
 FSDP_MUST_CHECK fsdp_status fsdp_config_dtype(fsdp_json_node root, fsdp_dtype *dtype);
@@ -67,8 +67,9 @@ typedef struct fsdp_config_field {
 FSDP_MUST_CHECK fsdp_status fsdp_config_read_dims(fsdp_json_node root,
                                                   const fsdp_config_field *fields, size_t n,
                                                   void *config);
-/* Write the dimensions of the struct `config` to the document. If the document has the alias of a
- * dimension but not its key, the dimension is written under the alias, otherwise under the key. */
+/* Write the dimensions of the struct `config` to the document. Each dimension is written under its
+ * key, with one exception: if the document has only the alias of the dimension, the dimension is
+ * written under the alias. */
 void fsdp_config_set_dims(fsdp_json_node root, const fsdp_config_field *fields, size_t n,
                           const void *config);
 
@@ -79,6 +80,6 @@ const char *fsdp_config_bare_name(const char *name, const char *organisation);
  * "dtype". */
 void fsdp_config_set_dtype(fsdp_json_node root, fsdp_dtype dtype);
 /* Set the token id `key` to `value`. -1 is written as null. Two kinds of old values are not
- * overwritten. A list is kept, because `value` was read from it and is its first id. A negative id
- * is kept, because it means the same as `value`: it counts from the end of the vocabulary. */
+ * overwritten. An old list is kept, because `value` is the first id of that list. An old negative
+ * id counts from the end of the vocabulary. It is kept, because it means the same id as `value`. */
 void fsdp_config_set_token(fsdp_json_node root, const char *key, int64_t value);

@@ -12,8 +12,8 @@ enum {
 };
 
 /* When the beam search for a prompt ends. The first condition is the same for all values: num_beams
- * beams of the prompt have finished. Two values add a second condition; the search then ends when
- * both conditions are true. */
+ * beams of the prompt have finished. FSDP_EARLY_STOPPING_FALSE and FSDP_EARLY_STOPPING_NEVER add a
+ * second condition. With one of these two, the search ends when both conditions are true. */
 typedef enum fsdp_early_stopping {
     FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam has, at its current length, a
                                   better score than the worst finished beam */
@@ -23,8 +23,8 @@ typedef enum fsdp_early_stopping {
 } fsdp_early_stopping;
 
 /* Members have the names and meanings of transformers. max_length and min_length count the new
- * tokens and the prompt. For a causal model, the prompt counts with all its ids. For T5, only the
- * start token counts. */
+ * tokens and the prompt. For a causal model, all ids of the prompt count. For T5, only the
+ * decoder's start token counts. The ids of the source do not. */
 typedef struct fsdp_generation_config {
     bool from_config_json; /* read from config.json, because there is no generation_config.json */
     int64_t decoder_start_token_id; /* -1: not given */
@@ -110,11 +110,11 @@ int64_t fsdp_generation_config_min_new(const fsdp_generation_config *config, int
 /* Write the generation_config.json of a model to `path`. If the model was made from another model,
  * `dir` is the directory of that other model, otherwise NULL.
  *
- * If `dir` has a generation_config.json, the new file is a copy of that file, even if generation
- * would fail with its settings. Token ids that the copy lacks are added. Without a
- * generation_config.json to copy, the new file has only token ids. Added ids come from `info`, with
- * one exception: if eos_token_id is a list in the config.json of `dir`, that list is added. If a
- * file in `dir` cannot be read or is not a JSON object, a warning is reported, and the file is
- * ignored. On failure nothing is written. */
+ * If `dir` has a generation_config.json, the new file is a copy of that file, even if its settings
+ * would make generation fail. This function adds token ids that are missing from the copy. If `dir`
+ * has no generation_config.json, the new file contains only token ids. This function takes the ids
+ * from `info`, with one exception: if eos_token_id is a list in the config.json of `dir`, it takes
+ * that list. If a file in `dir` cannot be read or is not a JSON object, a warning is reported, and
+ * the file is ignored. On failure nothing is written. */
 FSDP_MUST_CHECK fsdp_status fsdp_generation_config_write(const fsdp_model_info *info,
                                                          const char *dir, const char *path);

@@ -141,7 +141,8 @@ static bool check_input(fsdp_scope *s, const fsdp_gpt2_body *m, const fsdp_causa
     if (input->span > c->n_positions)
         fsdp_scope_error(s, "GPT-2", "a sequence of %d tokens, n_positions is %lld",
                          (int)input->span, (long long)c->n_positions);
-    else if (batch && batch->token_type_ids) /* transformers adds the wte embeddings of these ids */
+    else if (batch && batch->token_type_ids) /* transformers would add the wte embeddings of these
+                                              * ids to the input */
         fsdp_scope_error(s, "GPT-2", "a batch with token_type_ids, which are not supported");
     return fsdp_scope_ok(s);
 }

@@ -23,9 +23,10 @@ struct fsdp_kv_cache {
     int32_t n; /* sequences */
     /* now: the current layout. before: the layout before the last extend or select. */
     layout now, before;
-    int64_t extensions; /* number of extend calls; layouts made before the second call have no
-                           room for more tokens */
-    bool moves; /* the last extend found too little room, so the appends after it move all rows */
+    int64_t extensions; /* number of extend calls so far; from the second call on, new layouts have
+                         * room for more tokens */
+    bool moves; /* true: the last extend found too little room, so each append after it must move
+                 * all rows */
     int64_t n_layers;
     struct {
         fsdp_tensor *k, *v; /* NULL before the first append */
@@ -86,9 +87,9 @@ fsdp_kv fsdp_kv_cache_get(const fsdp_kv_cache *c, int64_t layer)
 
 /* --- layouts --- */
 
-/* Make the arrays of `before` large enough for n sequences, because the next layout is built in
- * them. The first call also allocates the arrays of `now` and fills them with the layout of n empty
- * sequences. */
+/* Make the arrays of `before` large enough for n sequences, because the caller builds the next
+ * layout there. The first call also allocates the arrays of `now`, and fills them with the layout
+ * of n empty sequences. */
 static bool reserve(fsdp_scope *s, fsdp_kv_cache *c, int32_t n)
 {
     const size_t need = (size_t)n + 1;

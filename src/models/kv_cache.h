@@ -17,8 +17,8 @@
 typedef struct fsdp_kv_cache fsdp_kv_cache;
 
 /* Keys and values of a layer. They are borrowed from the cache, until the next call that changes
- * the cache. Rows [offsets[i], ends[i]) belong to sequence i. Rows between the sequences are
- * undefined. */
+ * the cache. Rows [offsets[i], ends[i]) belong to sequence i. Rows between ends[i] and offsets[i +
+ * 1] are undefined. */
 typedef struct fsdp_kv {
     fsdp_tensor *k, *v;     /* [offsets[sequences], kv_heads * K] */
     const int32_t *offsets; /* [sequences + 1] */

@@ -136,9 +136,9 @@ static fsdp_status read_window(fsdp_json_node root, fsdp_llama_config *c)
     return read_layer_types(root, c);
 }
 
-/* Read pad_token_id. It may be negative, since old files contain -1. transformers passes it to
- * nn.Embedding as padding_idx. A negative padding_idx counts from the end of the embedding: -1
- * means its last row. */
+/* Read pad_token_id. The id may be negative: old files contain -1. transformers passes the id to
+ * nn.Embedding as padding_idx. There, a negative id counts from the end of the embedding: -1 means
+ * the last row. */
 static fsdp_status read_pad(fsdp_json_node root, fsdp_llama_config *c)
 {
     int64_t pad;
@@ -176,13 +176,14 @@ static fsdp_status refuse_unsupported(fsdp_json_node root)
  *
  * Note [Spellings of rope]. There are two spellings of the parameters of rope. transformers 4 reads
  * and writes rope_theta and the object rope_scaling. transformers 5 writes one object,
- * rope_parameters, but reads both spellings. It reads the object rope_scaling. If rope_scaling is
- * missing, null or empty, it reads the object rope_parameters instead. If the object that it reads
- * contains a rope_theta, this overrides the rope_theta of the root.
+ * rope_parameters, but reads both spellings. transformers 5 first looks for the object
+ * rope_scaling. If rope_scaling is missing, null or empty, transformers 5 uses the object
+ * rope_parameters instead. If the object that it uses contains a rope_theta, this rope_theta
+ * overrides that of the root.
  *
- * This program reads the parameters as transformers 5 does. It always writes the spelling of
- * transformers 4, because both versions understand it. If the document already has rope_parameters,
- * it also writes rope_parameters. */
+ * This program reads the parameters as transformers 5 does. This program always writes the spelling
+ * of transformers 4, because both versions understand that spelling. If the document already has
+ * rope_parameters, this program updates rope_parameters as well. */
 
 static fsdp_status get_positive(fsdp_json_node node, const char *key, double *value)
 {
@@ -237,9 +238,9 @@ static fsdp_status refuse_partial(fsdp_json_node node)
     return factor == 1.0 ? FSDP_OK : fsdp_config_unsupported(node, "partial_rotary_factor", "1.0");
 }
 
-/* Refuse an object `rope` that has one object of parameters for each kind of layer. All keys of
- * such an object are names of kinds of layers. Without this check, these keys would be ignored as
- * unknown, and all layers would get the default parameters. */
+/* Refuse `rope` if it contains one object of parameters for each kind of layer. The keys of such a
+ * `rope` are the names of the kinds of layers. Without this check, these names would be ignored as
+ * unknown keys, and all layers would get the default parameters. */
 static fsdp_status refuse_nested(fsdp_json_node rope)
 {
     for (fsdp_json_node v = fsdp_json_first(rope); v.value; v = fsdp_json_next(v))
@@ -249,7 +250,8 @@ static fsdp_status refuse_nested(fsdp_json_node rope)
 }
 
 /* Return the key of the object from which transformers 5 reads the parameters of rope (Note
- * [Spellings of rope]). In its Python code, this object is `rope_scaling or rope_parameters`. */
+ * [Spellings of rope]). transformers 5 chooses it with the Python expression `rope_scaling or
+ * rope_parameters`. */
 static const char *rope_key(fsdp_json_node root)
 {
     fsdp_json_node scaling = fsdp_json_find(root, "rope_scaling");
@@ -304,7 +306,7 @@ typedef enum generation {
     QWEN_2_5
 } generation;
 
-/* Values that all models of a generation have in common, whatever their size. */
+/* Values that all sizes of one generation of models (such as Llama 2) have in common. */
 static const struct {
     fsdp_llama_family family;
     int64_t vocab_size, max_position_embeddings, bos_token_id, eos_token_id;
@@ -357,8 +359,8 @@ static const struct {
     {"Qwen2.5-0.5B", QWEN_2_5, 896, 4864, 24, 14, 2, true},
 };
 
-/* Return true if `name` means this preset. For example, "meta-llama/Llama-2-7b-hf" means
- * "Llama-2-7b". */
+/* Return true if `name` is a name of the preset `preset`. The owner and the ending "-hf" are
+ * optional: "meta-llama/Llama-2-7b-hf" is a name of "Llama-2-7b". */
 static bool names_preset(const char *name, const char *preset)
 {
     static const char *const owners[] = {"meta-llama/", "TinyLlama/", "mistralai/", "Qwen/"};
@@ -434,8 +436,8 @@ static void set_rope(fsdp_json_node root, const fsdp_rope_config *c)
 }
 
 /* Set the keys that describe the window. For Qwen2, use_sliding_window says whether there is a
- * window. If there is none, max_window_layers and sliding_window have no effect, so they are not
- * changed. layer_types of Qwen2 is never changed. */
+ * window. If there is no window, max_window_layers and sliding_window have no effect, so this
+ * function does not change them. It never changes layer_types of Qwen2. */
 static void set_window(fsdp_json_node root, const fsdp_llama_config *c)
 {
     if (c->family == FSDP_QWEN2)

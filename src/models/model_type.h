@@ -19,10 +19,10 @@ typedef struct fsdp_decode_cache fsdp_decode_cache;
  *     }
  *     destroy(cache);
  *
- * Logits are [sequences, V], for the next token of each sequence. With beams, each beam is a
- * sequence. If the model is sharded, all calls are collective; a rank without sequences takes part,
- * too. The scopes have no tape, so there are no gradients. After a failure the result is NULL and
- * the cache can only be destroyed. */
+ * Logits are [sequences, V], for the next token of each sequence. In beam search, each beam is a
+ * sequence. If the model is sharded, all calls are collective: a rank without sequences must make
+ * them, too. The scopes have no tape, so there are no gradients. After a failure the result is NULL
+ * and the cache can only be destroyed. */
 typedef struct fsdp_decoder {
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_module *model, fsdp_decode_cache **cache);
     void (*destroy)(fsdp_decode_cache *cache); /* accepts NULL */
@@ -75,13 +75,13 @@ struct fsdp_model_type {
     fsdp_model_work (*work)(const fsdp_model_config *config, int64_t rows, int64_t source,
                             int64_t target);
     const char *const *block_classes; /* see fsdp_model_info */
-    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq": *n numbers that depend only
-     * on the configuration. The result is borrowed, and is NULL for an unknown name. The member
-     * itself is NULL if the model has no buffers. */
+    /* Return the buffer `name` of the PyTorch model, e.g. "inv_freq", and set *n to the count of
+     * its numbers. The numbers depend only on the configuration. The result is borrowed, and is
+     * NULL for an unknown name. The member itself is NULL if the model has no buffers. */
     const float *(*buffer)(const fsdp_module *model, const char *name, int64_t *n);
 
-    /* The members below describe saved weights. Note [Tied heads] in registry.c says how the
-     * weights decide whether the head is tied. */
+    /* The members below describe saved weights. Note [Tied heads] in registry.c says when a model's
+     * head is tied. */
     const char *base_prefix; /* transformers' base_model_prefix, e.g. "transformer" */
     /* Paths of modules that get initial values if the saved weights lack them, e.g. "classifier".
      * NULL: none. */

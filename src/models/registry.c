@@ -16,14 +16,16 @@
  * tied.
  *
  * For T5, tie_word_embeddings does not say whether the head is tied. transformers 5 writes the
- * value true for every T5. In earlier versions, the value true also meant that the decoder's output
- * is scaled. So for T5, the saved weights alone decide. The head is tied if the weights contain no
- * separate head, or if the separate head equals the embedding. */
+ * value true for every T5. In earlier versions of transformers, the value true also meant that the
+ * decoder's output is scaled. So for T5, only the saved weights decide whether the head is tied.
+ * The head is tied if the weights contain no separate head, or if the separate head equals the
+ * embedding. */
 
-/* Types with the same model_type are adjacent. A config.json gets the type that has its model_type
- * and whose root class is one of its `architectures`. If there is no such type, it gets the first
- * type that has its model_type. For example, there is no type for BertForMaskedLM, so a pretrained
- * BertForMaskedLM is fine-tuned as a classifier. */
+/* Types with the same model_type are adjacent. The type for a config.json must have the model_type
+ * of the file. If there are several such types, the one whose root class is in `architectures` of
+ * the file is chosen. If none of them has such a root class, the first one is chosen. For example,
+ * there is no type for BertForMaskedLM, so a pretrained BertForMaskedLM is fine-tuned as a
+ * classifier. */
 const fsdp_model_type *const fsdp_model_types[] = {
     &fsdp_t5_type,         &fsdp_mt5_type,   &fsdp_bert_classifier_type,
     &fsdp_bert_model_type, &fsdp_llama_type, &fsdp_mistral_type,
@@ -184,8 +186,8 @@ fsdp_status fsdp_model_get_config(const fsdp_module *model, fsdp_model_config *c
     return FSDP_OK;
 }
 
-/* Return the type of `model`. If `model` is not the root of a model, the scope fails and the result
- * is NULL. The same happens if the scope has no batch. */
+/* Return the type of `model`. If `model` is not the root of a model, or if the scope has no batch,
+ * the scope fails and the result is NULL. */
 static const fsdp_model_type *runnable(fsdp_scope *s, const fsdp_module *model)
 {
     if (!fsdp_scope_ok(s))

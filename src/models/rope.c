@@ -1,6 +1,7 @@
 /* See rope.h. Frequencies and angles are rounded to float32 at the same places as in transformers'
- * modeling_rope_utils, so that results agree. A difference in rounding would matter: angles near
- * 8000 radians, which occur at position 8000, are 0.0005 radian apart in float32. */
+ * modeling_rope_utils, so that results agree. A difference in rounding would matter. At position
+ * 8000, for example, an angle can be near 8000 radians. Neighbouring float32 numbers of that size
+ * are 0.0005 apart. */
 #include "src/models/rope.h"
 
 #include <math.h>
@@ -22,8 +23,8 @@ struct fsdp_rotary {
  * low_freq_factor, f is divided by `factor`. In between, the result is interpolated between f and f
  * / factor.
  *
- * torch does not divide a number by a tensor: it multiplies the number by the reciprocal of the
- * tensor. This code does the same. */
+ * When Python code divides a number by a tensor, torch multiplies the number by the reciprocal of
+ * the tensor. This code does the same, to get the same rounding. */
 static float llama3_scaled(const fsdp_rope_config *c, float f)
 {
     const double original = (double)c->original_max_position_embeddings;

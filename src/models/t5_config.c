@@ -86,9 +86,9 @@ static fsdp_status read_activation(fsdp_json_node root, fsdp_t5_config *c)
     c->is_gated_act = is_gated_gelu_new(projection);
     if (!c->is_gated_act && strcmp(projection, "relu") != 0)
         return fsdp_config_unsupported(root, "feed_forward_proj", "\"relu\" or \"gated-gelu\"");
-    /* In transformers, dense_act_fn overrides the function that follows from feed_forward_proj.
-     * Here, a dense_act_fn is refused if it is not the function that follows from
-     * feed_forward_proj. */
+    /* feed_forward_proj determines an activation function, here `derived`. In transformers,
+     * dense_act_fn overrides that function. This program refuses a dense_act_fn that is not equal
+     * to `derived`. */
     const fsdp_hidden_act derived =
         c->is_gated_act ? FSDP_HIDDEN_ACT_GELU_NEW : FSDP_HIDDEN_ACT_RELU;
     fsdp_hidden_act found = derived;
@@ -230,9 +230,9 @@ static void set_dims(fsdp_json_node root, const fsdp_t5_config *c)
 }
 
 /* Set tie_word_embeddings and scale_decoder_outputs. transformers 4 reads only tie_word_embeddings.
- * If it is true, transformers 4 ties the head and scales the decoder's output. transformers 5 uses
- * tie_word_embeddings only as the default of scale_decoder_outputs. In transformers 5, the weights
- * decide whether the head is tied. */
+ * If tie_word_embeddings is true, transformers 4 ties the head and scales the decoder's output.
+ * transformers 5 uses tie_word_embeddings only as the default of scale_decoder_outputs: there, the
+ * weights decide whether the head is tied. */
 static void set_head(fsdp_json_node root, const fsdp_t5_config *c, bool has_lm_head)
 {
     bool tie = c->scale_decoder_outputs || !has_lm_head;

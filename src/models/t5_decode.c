@@ -1,5 +1,6 @@
-/* See t5_decode.h. Modules are called as in training, so their hooks run. Only the root, the
- * decoder, its blocks and its attention layers run with other forwards than in training.
+/* See t5_decode.h. Modules are called as in training, so their hooks run. Most modules run the same
+ * forwards as in training. The root, the decoder, the decoder's blocks and its attention layers
+ * have forwards of their own for decoding.
  *
  * Keys and values of a source are stored once per prompt, not once per sequence, because all
  * sequences of a prompt attend to the same source. */
@@ -77,14 +78,15 @@ static bool count_up(fsdp_scope *s, ints *offsets, int32_t n)
 
 /* --- choosing sequences --- */
 
-/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. The prompts
- * that these sequences belong to are kept. Store the old indices of the kept prompts in
- * kept_prompts, and return their number. For each kept prompt, store the new index of its first
- * sequence in prompt_offsets. */
+/* rows[0 .. n) are the indices of the old sequences that continue, in their new order. A prompt is
+ * kept if at least one of its sequences continues. Store the old indices of the kept prompts in
+ * kept_prompts, and return the number of kept prompts. For each kept prompt, store the new index of
+ * its first sequence in prompt_offsets. */
 static int32_t regroup(fsdp_decode_cache *c, const int32_t *rows, int32_t n)
 {
     int32_t *offsets = c->prompt_offsets.items, prompt = 0, kept = 0;
-    int32_t end = c->prompts ? offsets[1] : 0; /* index after the last old sequence of `prompt` */
+    int32_t end = c->prompts ? offsets[1] : 0; /* `end`: one more than the index of the last old
+                                                * sequence of `prompt` */
     for (int32_t i = 0; i < n; i++) {
         while (rows[i] >= end)
             end = offsets[++prompt + 1];

@@ -41,8 +41,9 @@ static void set_tied(fsdp_model_config *config, bool tied)
     config->t5.tie_word_embeddings = tied;
 }
 
-/* Return "lm_head.weight" if the tied head must also be saved under this name, otherwise NULL. It
- * must be saved if the decoder's output is not scaled: see fsdp_t5_config_write(). */
+/* A tied head must also be saved under the name "lm_head.weight" if the decoder's output is not
+ * scaled: see fsdp_t5_config_write(). Return this name if the head must be saved under it,
+ * otherwise NULL. */
 static const char *tied_head_to_save(const fsdp_model_config *config)
 {
     return config->t5.scale_decoder_outputs ? NULL : "lm_head.weight";

@@ -193,8 +193,8 @@ static int64_t rows_of(const part *p)
     return p->n_matrices * p->rows;
 }
 
-/* Returns the RMS of a whole tensor, given the sum of its squares. Computed as _rms in
- * transformers. */
+/* Returns the RMS of a whole tensor, given the sum of its squares. The computation is that of _rms
+ * in transformers. */
 static float rms_of(const part *p, double squares)
 {
     return p->numel ? (float)(sqrt(squares) / sqrt((double)p->numel)) : 0.0f;
@@ -222,8 +222,8 @@ static float *row_state_of(const part *p)
     return state_of(p, p->is_vector ? EXP_AVG_SQ : EXP_AVG_SQ_ROW);
 }
 
-/* Computes the column sums of a matrix for the first round. Each of this rank's segments of rows
- * (row_sums.h) has its own sums. */
+/* Computes the column sums of a matrix for the first round. Each segment of this rank's rows
+ * (row_sums.h) gets separate sums. */
 static void put_columns(const work *w, size_t i)
 {
     const part *p = &w->parts[i];
@@ -237,8 +237,8 @@ static void put_columns(const work *w, size_t i)
     }
 }
 
-/* Updates exp_avg_sq_col of a tensor that consists of several matrices. This needs no gather, since
- * each matrix is entirely on one rank. */
+/* Updates exp_avg_sq_col of a tensor that consists of several matrices. No rank has only a part of
+ * one of these matrices, so this update needs no gather. */
 static void average_columns(const work *w, const part *p, double *sums)
 {
     const fsdp_kernels *k = w->device->kernels;
@@ -279,8 +279,8 @@ static fsdp_status put_moments(const work *w, size_t i)
 }
 
 /* Computes RMS(p) from the totals of the first round. For a matrix, also computes the mean of
- * exp_avg_sq_row and updates exp_avg_sq_col. Every rank stores the state RMS and all of a matrix's
- * exp_avg_sq_col, so this function also runs on ranks that have no rows of the parameter. */
+ * exp_avg_sq_row and updates exp_avg_sq_col. Every rank stores the state RMS and, for a matrix, the
+ * whole exp_avg_sq_col. So this function also runs on ranks that have no rows of the parameter. */
 static fsdp_status take_moments(const work *w, size_t i)
 {
     part *p = &w->parts[i];
@@ -308,8 +308,8 @@ static float mean_of(const float *x, int64_t n)
 
 /* Sets *mean to the mean of exp_avg_sq_row over the rows of one matrix. The row factors are
  * computed from exp_avg_sq_row divided by this mean. If the parameter is a single matrix, the first
- * round has computed the mean. If it consists of several matrices, this function computes it. For a
- * vector, *mean is 1. */
+ * round has already computed the mean. If the parameter consists of several matrices, this function
+ * computes the mean. For a vector, *mean is 1. */
 static fsdp_status mean_of_rows(const work *w, const part *p, int64_t matrix, float *mean)
 {
     *mean = p->is_matrix ? p->row_mean : 1.0f;
@@ -420,8 +420,8 @@ static fsdp_status open_work(const fsdp_step_item *items, size_t n, work *w)
 
 typedef fsdp_status round_fn(const work *w, size_t i);
 
-/* Calls `write` for parameter i. During the call, all states of the parameter except exp_avg are
- * open for writing. exp_avg and the parameter itself are written later, by apply(). */
+/* Calls `write` for parameter i. During the call, `write` may write all states of the parameter
+ * except exp_avg. apply() later writes exp_avg and the parameter itself. */
 static fsdp_status write_averages(const work *w, size_t i, round_fn *write)
 {
     const unsigned averages = FSDP_ALL_STATES & ~(1u << EXP_AVG);

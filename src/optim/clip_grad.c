@@ -1,10 +1,10 @@
 /* Clipping of gradients by their global norm or by value. The norm has the same bits at any world
  * size.
  *
- * For each of its rows of a gradient, a rank computes the sum of |x|^p; for the infinity norm, the
- * largest |x|. Note [Row sums] in row_sums.h describes how the numbers of all rows are combined
- * into one number for each whole tensor. The numbers of the tensors are then combined in the order
- * of the parameters' names. */
+ * For each row of a gradient that a rank has, the rank computes one number: the sum of |x|^p or,
+ * for the infinity norm, the largest |x|. Note [Row sums] in row_sums.h describes how the numbers
+ * of all rows are combined into one number for each whole tensor. The numbers of the tensors are
+ * then combined in the order of the parameters' names. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +37,9 @@ static fsdp_tensor *grad_of(const grad_norm *norm, size_t i)
     return fsdp_parameter_grad(norm->named[i].parameter);
 }
 
-/* Returns true if p is sharded along dimension 0. If p is sharded along another dimension, no rank
- * has a whole row. Each rank then contributes one number for all elements that it has, as if they
- * were a single row. */
+/* Returns true if p is sharded along dimension 0. If p is sharded along any other dimension, no
+ * rank has whole rows. Each rank then treats all its elements of p as a single row, and contributes
+ * one number for them. */
 static bool is_cut_by_rows(const fsdp_parameter *p)
 {
     return fsdp_parameter_shard(p).dim == 0;
@@ -85,8 +85,8 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 }
 
 /* For each gradient, computes one number for each row that this rank has. fsdp_row_sums_put() then
- * adds up these numbers and stores the sums in `sums`. `scratch` has room for the numbers of one
- * gradient, whichever has the most rows. */
+ * combines these numbers and stores the results in `sums`. `scratch` is memory for the numbers of
+ * one gradient at a time. It has room for those of the gradient with the most rows. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {
@@ -146,8 +146,8 @@ static bool is_finite(const grad_norm *norm, const fsdp_parameter *p)
 }
 
 /* Fails if the norm is not finite. The message names the first parameter of `list` whose gradient
- * is not finite. `list` is in the order of the model, so this name is the best hint at where the
- * problem began. */
+ * is not finite. The parameters in `list` are in the order of the model, so the name shows best
+ * where the problem began. */
 static fsdp_status check_finite(const grad_norm *norm, const fsdp_parameter_list *list)
 {
     if (isfinite(norm->total))

@@ -1,6 +1,6 @@
 /* torch.amp.GradScaler, with an all-reduce over ranks as in ShardedGradScaler. A rank sees only its
- * own rows of the gradients. If one rank finds an infinity or NaN, all ranks must skip the step, so
- * they all-reduce what they found. */
+ * own rows of the gradients. If one rank finds an infinity or NaN, all ranks must skip the step. So
+ * an all-reduce informs all ranks whether any rank found one. */
 #include <math.h>
 
 #include <fsdp/comm.h>
@@ -234,8 +234,8 @@ fsdp_status fsdp_grad_scaler_step(fsdp_grad_scaler *s, fsdp_optimizer *optimizer
     return FSDP_OK;
 }
 
-/* Grows the scale after growth_interval updates without inf. PyTorch stores the scale as float32.
- * If the grown scale would overflow float32, the scale stays as it is. */
+/* Grows the scale if the last growth_interval updates had no inf. If the grown scale would overflow
+ * float32, in which PyTorch stores it, the scale stays as it is. */
 static void grow_scale(fsdp_grad_scaler_state *state)
 {
     const float grown = (float)(state->scale * state->growth_factor);

@@ -52,15 +52,16 @@ static double stepped(double lr, double gamma, int64_t n)
     return lr;
 }
 
-/* Returns f. The rate at step `at` is min_lr + f (lr - min_lr), where f is 1 at the end of warmup
- * and 0 at total_steps. */
+/* Returns a factor f, from which the caller computes the rate at step `at` as min_lr + f (lr -
+ * min_lr). f is 1 at the end of warmup and 0 at total_steps. */
 static double decay(const fsdp_lr_schedule *s, int64_t at)
 {
     const double pi = 3.14159265358979323846;
     if (at >= s->total_steps)
         return 0.0;
-    /* fsdp_lr_at() calls this function only for steps of at least warmup_steps. But it rounds the
-     * step down to a multiple of unit_steps, so `at` may be below warmup_steps. */
+    /* fsdp_lr_at() calls this function only after warmup, that is, if the step is at least
+     * warmup_steps. But fsdp_lr_at() then rounds the step down to a multiple of unit_steps, so the
+     * argument `at` may be below warmup_steps. */
     if (at <= s->warmup_steps)
         return 1.0;
     double span = (double)(s->total_steps - s->warmup_steps);

@@ -4,11 +4,11 @@
  * algorithm needs statistics of whole tensors, the step computes them next. It then updates the
  * parameters one after another.
  *
- * The master weights of a unit may be in one storage that all ranks map. A write to such a storage
- * is one phase, for which the ranks wait for each other. Consecutive parameters that share a
- * storage are therefore written in one phase: a unit costs one wait instead of one for each
- * parameter. The order of writes is the same on all ranks, and a rank without rows takes part in
- * each phase. */
+ * The master weights of a unit may be in one storage that all ranks map. To write such a storage,
+ * the ranks enter a phase together, and wait for each other. Consecutive parameters that share a
+ * storage are therefore written in one phase. So a unit costs one wait, rather than one wait for
+ * each parameter. The order of writes is the same on all ranks. A rank takes part in each phase
+ * even if it has no rows of these parameters. */
 #include <math.h>
 #include <string.h>
 
@@ -212,8 +212,8 @@ static fsdp_status check_state(const char *name, const fsdp_tensor *local, const
     return FSDP_OK;
 }
 
-/* Gives `state` the placements of `local`. The exception is FSDP_STATE_COLUMNS of a matrix, which
- * is replicated. */
+/* Gives `state` the placements of `local`. There are two exceptions: for a matrix, a state of kind
+ * FSDP_STATE_COLUMNS is replicated; a state of kind FSDP_STATE_SCALAR gets no placements. */
 static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, fsdp_tensor *state)
 {
     if (!fsdp_is_dtensor(local) || kind == FSDP_STATE_SCALAR)
@@ -227,9 +227,9 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
 }
 
 /* Creates a state tensor of zeros. If its parameter is offloaded, the state is offloaded, too, with
- * one exception: the small states of an optimizer that has `whole` stay in memory, because a step
- * reads the small states of all parameters at once. A state is large if it has the shape of its
- * parameter and the parameter has two or more dimensions. All other states are small. */
+ * one exception. If the optimizer has `whole`, a step reads the small states of all parameters at
+ * once, so small states stay in memory. A state is large if it has the shape of its parameter and
+ * the parameter has two or more dimensions. All other states are small. */
 static fsdp_status new_state(const fsdp_tensor *local, bool whole_step, fsdp_state_shape kind,
                              int ndim, const int64_t *shape, fsdp_tensor **state)
 {
@@ -367,10 +367,10 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 
 /* --- a step --- */
 
-/* What the updates of one step need. If the optimizer has `whole`, whole->begin() gets grad_scale
- * and sets `work`. `scratch` is then NULL. Otherwise the updates are element-wise and use
- * grad_scale and `scratch`. `work` is then NULL, and so is `scratch` if all parameters are
- * float32. */
+/* What the updates of one step need. There are two kinds of optimizers. If the optimizer has
+ * `whole`, grad_scale is passed to whole->begin(), which sets `work`; `scratch` is NULL. Otherwise
+ * the updates are element-wise and use grad_scale and `scratch`; `work` is NULL. If all parameters
+ * are float32, element-wise updates need no scratch, and `scratch` is NULL, too. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -418,10 +418,11 @@ static size_t run_end(const fsdp_optimizer *o, size_t begin)
     return end;
 }
 
-/* Moves each item to the place directly after the earlier items with the same fsdp_tensor_key(). So
- * the items of a unit are next to each other, even if the unit has parameters in two groups, with
- * and without weight decay. Without this, a step would go through all units once for each group.
- * Items that share their key with no other item keep their order. */
+/* Moves each item to the place directly after the earlier items with the same fsdp_tensor_key().
+ * Afterwards the items of a unit are next to each other, even if the unit has parameters in two
+ * parameter groups, such as one with and one without weight decay. Otherwise a step would go
+ * through all units once for each parameter group. Items that share their key with no other item
+ * keep their order. */
 static void group_items(fsdp_optimizer *o)
 {
     for (size_t i = 1; i < o->n_items; i++) {
@@ -474,8 +475,8 @@ static fsdp_status begin_item(fsdp_writing *writing, const fsdp_step_item *item)
     return fsdp_step_item_begin_state(item, FSDP_ALL_STATES);
 }
 
-/* Updates items [begin, end), which share one fsdp_tensor_key(). Meanwhile, item `end` is
- * prefetched. */
+/* Updates items [begin, end), which share one fsdp_tensor_key(). Before the first update, starts to
+ * prefetch item `end`, the first item of the next run. */
 static fsdp_status update_run(fsdp_optimizer *o, size_t begin, size_t end, fsdp_writing *writing,
                               const step *s)
 {
@@ -550,9 +551,10 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns a learning rate that the optimizer computed itself. It computes one for each parameter in
- * each step. The result is that of the first parameter of the group that has taken a step, in the
- * latest step of this parameter. It is 0 if no parameter of the group has taken a step. */
+/* Returns a learning rate that the optimizer computed itself. Such an optimizer computes a learning
+ * rate for each parameter in each step. This function chooses the first parameter of the group that
+ * has taken a step, and returns the learning rate of that parameter's latest step. If no parameter
+ * of the group has taken a step, it returns 0. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

@@ -56,14 +56,14 @@ typedef struct fsdp_step_item {
 } fsdp_step_item;
 
 /* The shape of a float32 state tensor, relative to the shape of its parameter. A state that has the
- * parameter's dimension 0 is sharded like the parameter. If a state does not have this dimension,
- * every rank has all of the state. */
+ * parameter's dimension 0 is sharded like the parameter. If a state lacks the parameter's dimension
+ * 0, every rank has the whole state. */
 typedef enum fsdp_state_shape {
     FSDP_STATE_NONE, /* there is no such state */
     FSDP_STATE_SAME, /* the parameter's shape */
     FSDP_STATE_ROWS, /* the parameter's shape without the last dimension */
-    /* The parameter's shape without the second-to-last dimension. The second-to-last dimension of a
-     * matrix is dimension 0, so every rank has the whole state of a matrix. */
+    /* The parameter's shape without the second-to-last dimension. In a parameter with two
+     * dimensions, that is dimension 0, so every rank has the whole state. */
     FSDP_STATE_COLUMNS,
     FSDP_STATE_SCALAR /* no dimensions; every rank has the same number */
 } fsdp_state_shape;
@@ -90,9 +90,9 @@ typedef struct fsdp_optimizer_class {
 
 /* A step with statistics of whole tensors.
  *
- * begin() is called once for all items. It is collective. It may change states, which it opens and
- * closes for writing itself. It does not change parameters. begin() allocates memory before it
- * changes anything, so if there is not enough memory, it fails without a change.
+ * begin() is called once for all items. It is collective. It does not change parameters. It may
+ * change states, but must then open and close them for writing itself. begin() must allocate all
+ * memory before its first change, so that it changes nothing if there is not enough memory.
  *
  * apply() is called for each item in turn, while the storage and the states of the item are open
  * for writing.

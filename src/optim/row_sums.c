@@ -81,8 +81,8 @@ static int64_t numbers_of_group(const fsdp_row_sums *sums, const fsdp_group *gro
     return n;
 }
 
-/* Sets `own` and `total` of all items. The numbers that a rank sends to one group are
- * contiguous. */
+/* Sets `own` and `total` of all items. All numbers that a rank sends in the gather of one group are
+ * contiguous in memory. */
 static void assign_places(fsdp_row_sums *sums, double *own, double *totals)
 {
     for (size_t first = 0; first < sums->n; first++) {
@@ -158,8 +158,8 @@ void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, c
 
 /* Joins the segments of all ranks, in the order of rows, and returns the total of one column.
  * Whenever the last two segments have the same size, they become one segment of twice the size,
- * like a carry in binary counting. *parts is the number that the first segment of rank 0 has in
- * this column. The numbers of each following rank begin `stride` numbers later. */
+ * like a carry in binary counting. *parts is the number of rank 0's first segment in this column.
+ * The number of the first segment of rank r is parts[r * stride]. */
 static double join_segments(const fsdp_row_sum *s, fsdp_reduce_op op, const double *parts,
                             int64_t stride)
 {

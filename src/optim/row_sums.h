@@ -12,8 +12,8 @@
  * not depend on which rank has which rows. A rank sends at most 2 log2(rows) sums. It sends only
  * one sum if the number of rows and the number of ranks are both powers of two.
  *
- * If a tensor is sharded along another dimension, no rank has whole rows, and each rank sends one
- * number. */
+ * If a tensor is sharded along any dimension other than 0, no rank has whole rows. Each rank then
+ * sends one number. */
 #pragma once
 #include <fsdp/comm.h>
 #include <fsdp/tensor.h>
@@ -52,8 +52,8 @@ void fsdp_row_sums_close(fsdp_row_sums *sums); /* accepts sums whose open has fa
  * and item->own has them in this order. */
 int64_t fsdp_row_segment_end(int64_t begin, int64_t end);
 /* `rows` has one number for each row of this rank. For each segment of the item, combine the
- * numbers of the segment's rows: add them up, or take the largest. Store the result as number
- * `column` of the segment. */
+ * numbers of the segment's rows, as sums->op says: add them up, or take the largest. Store the
+ * result as number `column` of the segment. */
 void fsdp_row_sums_put(const fsdp_row_sums *sums, size_t item, int64_t column, const double *rows);
 /* Compute the totals of all items. Collective. Each process group does one gather for all items
  * that have this group. The gathers follow each other in the order in which the groups first occur
