@@ -45,7 +45,8 @@ typedef struct fsdp_accelerate_state {
     fsdp_optimizer *const *optimizers;     /**< [n_optimizers]; optimizer i updates model i */
     size_t n_optimizers;                   /**< at most n_models */
     fsdp_accelerate_scheduler *schedulers; /**< [n_schedulers]; scheduler i belongs to optimizer i;
-                                                load_state overwrites the schedulers */
+                                                load_state overwrites the structs with what it
+                                                reads */
     size_t n_schedulers;                   /**< at most n_optimizers */
     fsdp_grad_scaler *scaler; /**< NULL: none. load_state leaves the scaler unchanged if the folder
                                    has no scaler.pt. */

@@ -85,8 +85,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_scope_status(const fsdp_scope *scope);
 FSDP_API void fsdp_scope_fail(fsdp_scope *scope, fsdp_status status);
 FSDP_API fsdp_device *fsdp_scope_device(const fsdp_scope *scope);
 FSDP_API const fsdp_scope_options *fsdp_scope_get_options(const fsdp_scope *scope);
-/** Release a tensor that the scope owns before the scope is closed, to save memory. If backward
- * needs the tensor, the tape has a reference of its own, and the tensor still exists. */
+/** Release a tensor that the scope owns. This saves memory, because otherwise fsdp_scope_close()
+ * releases the tensor. If backward needs the tensor, the tape has another reference to it, and the
+ * tensor still exists after this call. */
 FSDP_API void fsdp_drop(fsdp_scope *scope, fsdp_tensor *tensor);
 
 /** If `on` is true, make `tensor` a leaf: backward computes its gradient. If `on` is false, undo
@@ -239,18 +240,18 @@ typedef struct fsdp_attention_options {
     /** [n_sequences + 1] Sequence i has rows [q_offsets[i], q_offsets[i + 1]) of q. */
     const int32_t *q_offsets;
     /** [n_sequences + 1] Sequence i has rows [kv_offsets[i], kv_offsets[i + 1]) of k and v. NULL:
-     * equal to q_offsets. */
+     * the offsets for k and v are those of q_offsets. */
     const int32_t *kv_offsets;
     /** [n_sequences] Sequence i has rows [kv_offsets[i], kv_ends[i]) of k and v. This field is for
      * k and v that have unused rows between the sequences. NULL: each sequence ends where the next
      * one begins. Must be NULL if gradients are needed. */
     const int32_t *kv_ends;
     int64_t n_sequences;
-    /** Mask the keys that come after the query. If a sequence has fewer queries than keys, its
-     * queries have the positions of its last keys. */
+    /** For each query, mask the keys at later positions. If a sequence has fewer queries than keys,
+     * the queries are at the positions of the last keys. */
     bool causal;
-    int64_t window;  /**< also mask keys that are `window` or more positions before the query; 0: no
-                        window */
+    int64_t window;  /**< for each query, also mask the keys that are `window` or more positions
+                        before it; 0: no window */
     float scale;     /**< q k^T is multiplied by this; default 1 / sqrt(K). T5 uses 1. */
     float dropout_p; /**< probability of dropout of the attention weights, in [0, 1); 0 is used
                         unless the scope is training */

@@ -27,8 +27,8 @@ typedef enum fsdp_task {
 
 /**
  * Packed sequences. Reference counted (fsdp_batch_retain/release). A batch does not change after
- * its creation, except for seed, epoch, step and micro_batch, which the creator sets before it
- * passes the batch on.
+ * its creation. There is one exception: the code that has created the batch sets seed, epoch, step
+ * and micro_batch before it passes the batch to other code.
  *
  * Sequences are independent: attention stays within a sequence, and positions count from the start
  * of the sequence. If a row that is packed into the batch holds several documents, each document is
@@ -62,9 +62,9 @@ typedef struct fsdp_batch {
     const int32_t *labels;
     const int32_t *target_offsets; /**< [n + 1] */
 
-    /** [Ts] for the source and [Tt] for the target: where each token was in its padded array. The
-     * token of row r and column c has the index r * width + c. Both are NULL if fsdp_batch_create()
-     * created the batch, because there is no padded array then. */
+    /** [Ts] for the source and [Tt] for the target: the index of each token in the padded array
+     * that it came from. The index of row r and column c is r * width + c. Both pointers are NULL
+     * if fsdp_batch_create() created the batch, because there is no padded array then. */
     const int64_t *source_positions, *target_positions;
 
     /** Identity of the batch, for dropout and reports. `seed` is the seed of the run. `epoch`

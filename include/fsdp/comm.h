@@ -23,9 +23,9 @@ typedef enum fsdp_reduce_op {
 
 /**
  * torch.distributed.init_process_group: join the job that this process belongs to. Reads RANK,
- * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. Without these
- * variables, the group has this rank only (a world of one). That is an error if srun or mpirun has
- * started several processes.
+ * WORLD_SIZE, LOCAL_RANK and other environment variables that `fsdp launch` sets. If these
+ * variables are not set, the group has only this rank (a world of one). But if srun or mpirun has
+ * started several processes, it is an error that the variables are not set.
  *
  * In a collective, a rank waits at most FSDP_TIMEOUT_S seconds (default 600) for a peer that does
  * not arrive. If the process of the peer is stopped, e.g. by SIGSTOP or a debugger, the rank waits
@@ -57,7 +57,8 @@ typedef fsdp_status fsdp_rank_fn(fsdp_group *group, void *arg);
  * calls body(group, arg). Use it for tests, and to debug a training program in one process.
  *
  * @param status out, [world_size]: what body returned on each rank; may be NULL
- * @return the failure that a rank has reported first; fsdp_last_error() has its message
+ * @return the earliest failure that any rank has reported; fsdp_last_error() has the message of
+ *         that failure
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn *body, void *arg,
                                                     fsdp_status *status);
@@ -66,8 +67,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
  * MPI_Comm_split, or torch.distributed.new_subgroups_by_enumeration: split `parent` into new
  * groups. The ranks that pass the same color form one group. Their order in the new group is the
  * order of their keys. Ranks whose keys are equal are in the order of their ranks in `parent`.
- * Collective over `parent`. If `parent` or one of the new groups fails, all of these groups fail.
- * Error messages always give the rank in the world.
+ * Collective over `parent`. A failure of `parent` or of one of the new groups is a failure of
+ * `parent` and all of the new groups. Error messages always give the rank in the world.
  *
  * @param color >= 0; negative: this rank joins no group, and *group is set to NULL
  * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
@@ -96,8 +97,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_barrier(fsdp_group *group);
 /**
  * Combine the arrays `buf` [count] of all ranks, element by element and in rank order. The result
  * replaces `buf` on every rank and has the same bits on all of them. `dtype` may be float32,
- * float64, int64 or int32. Use this function for scalars and small arrays. Units reduce their
- * gradients in another way.
+ * float64, int64 or int32. Use this function for scalars and small arrays. Do not use it for the
+ * gradients of units, which backward reduces itself.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_all_reduce(fsdp_group *group, void *buf, size_t count,
                                                      fsdp_dtype dtype, fsdp_reduce_op op);
@@ -145,9 +146,9 @@ typedef struct fsdp_comm_counters {
     uint64_t calls[FSDP_KIND_COUNT];         /**< number of collectives; an all-gather is counted
                                                   when its result is read */
     uint64_t logical_bytes[FSDP_KIND_COUNT]; /**< bytes of the whole tensors that the counted
-                                                collectives have gathered or reduced. FSDP2
-                                                communicates these bytes; this library does not copy
-                                                those that are in shared memory */
+                                                collectives have gathered or reduced. FSDP2 would
+                                                send all of these bytes. This library does not copy
+                                                bytes that are in shared memory */
     int64_t wait_ns[FSDP_KIND_COUNT];        /**< nanoseconds that this rank has waited for peers */
     uint64_t moved_bytes; /**< bytes that were copied between ranks; a unit whose ranks are on one
                              host adds nothing */
@@ -162,8 +163,8 @@ FSDP_API int64_t fsdp_comm_counters_wait_ns(const fsdp_comm_counters *counters);
 
 /**
  * Report to all peers that this rank has failed with `status` and the message of fsdp_last_error().
- * The present and later calls of the peers on the group return FSDP_ERR_COMM. Their message names
- * this rank and the step, unit and call in which this rank failed.
+ * If a peer is in a call on the group, or makes one later, the call returns FSDP_ERR_COMM. The
+ * message on the peer names this rank, and the step, unit and call in which this rank failed.
  */
 FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
 
@@ -173,8 +174,8 @@ FSDP_API void fsdp_group_abort(fsdp_group *group, fsdp_status status);
  * container limits the CPU time, the result is at most this rank's share of that limit. The result
  * is at least 1. Collective.
  * @param group NULL: one rank. The call also changes how ranks of the group wait: from now on, a
- *              rank that waits for a peer spins only if there is a core for every thread of every
- *              rank
+ *              rank that waits for a peer spins only if every thread of every rank has a core of
+ *              its own
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_threads(fsdp_group *group, int *threads);
 

@@ -53,10 +53,12 @@ typedef struct fsdp_draw {
 typedef struct fsdp_dataset_ops {
     int64_t (*len)(void *self);
     /** Fill the lists of `example` with example `index`, 0 <= index < len. The lists are empty
-     * before; use fsdp_token_list_set(). Not called if `draw` is set. */
+     * before the call. Use fsdp_token_list_set() to fill them. If the field `draw` is set, `get` is
+     * not called. */
     fsdp_status (*get)(void *self, int64_t index, fsdp_example *example);
-    /** Called instead of `get`, for datasets whose examples differ between epochs. The result must
-     * be a function of `index` and `draw` alone. NULL: examples are the same in every epoch. */
+    /** Fill `example` like `get`, for datasets whose examples differ between epochs. If `draw` is
+     * not NULL, it is called instead of `get`. The result may depend only on the dataset, `index`
+     * and the argument `draw`. NULL: the dataset has the same examples in every epoch. */
     fsdp_status (*draw)(void *self, int64_t index, const fsdp_draw *draw, fsdp_example *example);
     /** Get the text of the source and the text of the target of example `index`. The caller frees
      * both with fsdp_text_free(). NULL: the dataset has no text. */
@@ -73,7 +75,7 @@ typedef enum fsdp_cleaning {
     /**
      * The cleaning of Hugging Face's WikiHow script, followed by that of the tutorial's
      * summarization_dataset.py:
-     * - White space at both ends of a text is removed.
+     * - White space at the start and the end of a text is removed.
      * - In summaries, ".," becomes ".".
      * - In articles, dots followed by line ends and a comma ("..\n\n,") become ".\n".
      * - "Example of text:", "Example of Summary:", line ends, "``" and quotes are removed. This
@@ -160,8 +162,8 @@ typedef struct fsdp_dataset_options {
     int32_t eos_id;
     int32_t decoder_start_id; /**< SEQ2SEQ, rows of ids: first token of decoder_input_ids */
     /** CAUSAL_LM, CLASSIFICATION: the largest number of tokens of a row; longer rows are cut. 0
-     * means max_positions. Token files: the number of tokens of every row. 0 means 1024, or
-     * max_positions if that is less. */
+     * means max_positions. For token files, max_length is the number of tokens of every row, and 0
+     * means 1024, or max_positions if max_positions is less than 1024. */
     int64_t max_length;
     int64_t max_positions; /**< longest row that the model accepts; max_length must not be larger.
                                 0: unlimited */
@@ -196,8 +198,8 @@ typedef struct fsdp_dataset_options {
     /** If a label is not a class, this text is appended to the error. It should say how to get more
      * classes. NULL: none. */
     const char *class_hint;
-    bool validation; /**< true: from a folder of token files, use the validation files; false: use
-                          all other files */
+    bool validation; /**< true: of a folder of token files, use only the files for validation;
+                          false: use only the other files */
     /** Token files: a document begins at each document_token, and documents do not attend to each
      * other. If the file is not a token file and `validation` is false, setting this is an error.
      * If the file is not a token file and `validation` is true, this has no effect: a program may
@@ -342,8 +344,8 @@ typedef struct fsdp_mixture_part {
  * An epoch of the mixture has as many examples as all parts together. Each part supplies a share of
  * these examples, which its weight determines. The share is rounded to whole examples, and these
  * are spread evenly over the indices of the mixture. A part supplies all of its own examples once
- * before it supplies one of them again. Each time it begins again, the order of its examples is a
- * new one. The example at an index of the mixture is a function of the index and the draw.
+ * before it supplies one of them again. Each time a part begins again, its examples are in a new
+ * order. The example at an index of the mixture is a function of the index and the draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: in every epoch of a part, its examples keep their order
@@ -359,11 +361,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_mixture_create(const fsdp_mixture_part
 
 typedef enum fsdp_sampler_kind {
     /**
-     * A step uses a block of A W B positions of the order of the epoch (A micro-steps, W ranks,
-     * batch size B). Micro-step a on rank r uses the positions from (a W + r) B to (a W + r) B + B
+     * Let A be the number of micro-steps of a step, W the number of ranks, and B the batch size. A
+     * step uses a block of A W B neighbouring positions in the order of the epoch. Micro-step a on
+     * rank r uses the positions from (a W + r) B to (a W + r) B + B
      * - 1 of this block. So the examples of micro-batch m = a W + r do not depend on how m is split
-     * into a and r. The last block of an epoch may be shorter. Then some micro-batches have fewer
-     * rows or none. No example is repeated, and every rank still does A micro-steps.
+     * into a and r. The last block of an epoch may be shorter. In its step, some micro-batches have
+     * fewer than B rows or none. No example is repeated, and every rank still does A micro-steps.
      */
     FSDP_SAMPLER_DEFAULT,
     /**
@@ -454,7 +457,8 @@ typedef struct fsdp_loader fsdp_loader;
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_create(const fsdp_dataset *dataset,
                                                         const fsdp_loader_options *options,
                                                         fsdp_loader **out);
-/** Stops each worker after the batch that it is preparing. Accepts NULL. */
+/** Destroy the loader. The call waits until each worker has finished the batch that it is
+ * preparing. Accepts NULL. */
 FSDP_API void fsdp_loader_destroy(fsdp_loader *loader);
 
 /** Return the number of optimizer steps of an epoch. For each step, fsdp_loader_next() returns as

@@ -44,8 +44,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, 
 /**
  * mesh["shard"], mesh["replicate", "shard"]: create a mesh that has only the dimensions `names` of
  * `mesh`. Its ranks are this rank and the ranks whose positions differ from this rank's only along
- * `names`. This does not communicate, because the slice uses the groups of `mesh`. `mesh` must
- * outlive the slice.
+ * `names`. The slice uses the groups of `mesh`, so this function does not communicate, and `mesh`
+ * must outlive the slice.
  *
  * @param names [n] names of dimensions of `mesh`, in the same order as in `mesh`
  * @param slice out: owned by the caller, ended by fsdp_device_mesh_destroy()
@@ -87,14 +87,14 @@ FSDP_API void fsdp_shard_rows(int64_t n, int world_size, int rank, int64_t *begi
 FSDP_API bool fsdp_is_dtensor(const fsdp_tensor *tensor);
 /**
  * @name Properties of a DTensor
- * For an ordinary tensor they are NULL, 0 or FSDP_REPLICATE. Pointers are borrowed. @{
+ * If the tensor is not a DTensor, these functions return NULL, 0 or FSDP_REPLICATE. Pointers that
+ * they return are borrowed. @{
  */
 /** Get the shape of the whole tensor. */
 FSDP_API const int64_t *fsdp_dtensor_shape(const fsdp_tensor *tensor);
-/** DTensor.device_mesh: get the tensor's mesh. If the tensor was created on a mesh, this is that
- * mesh, which must outlive the tensor. If the tensor was created on a group
- * (fsdp_dtensor_from_local()), it owns a mesh of one unnamed dimension, and the result is that
- * mesh. */
+/** DTensor.device_mesh: get the tensor's mesh. The result for a tensor that was created on a mesh
+ * is that mesh. The mesh must outlive the tensor. A tensor that was created on a group
+ * (fsdp_dtensor_from_local()) has a mesh of one unnamed dimension. The tensor owns this mesh. */
 FSDP_API const fsdp_device_mesh *fsdp_dtensor_device_mesh(const fsdp_tensor *tensor);
 FSDP_API int fsdp_dtensor_mesh_ndim(const fsdp_tensor *tensor);
 /** DTensor.placements: get the placements [mesh_ndim]. */

@@ -9,7 +9,8 @@
  * the blocks, then for the root.
  *
  * Every fsdp_module_call() of the module gathers the unit, even if the call runs a function other
- * than the module's own forward. (In PyTorch, this needs register_fsdp_forward_method().)
+ * than the module's own forward. (In PyTorch, such a function must be registered with
+ * register_fsdp_forward_method().)
  */
 #pragma once
 #include <stdio.h>
@@ -26,8 +27,9 @@ extern "C" {
 /**
  * torch.distributed.fsdp.MixedPrecisionPolicy. A zero-initialised policy uses float32 everywhere.
  *
- * Zero means float32 here. In FSDP2, the default is None instead: param_dtype=None means the
- * parameter's own dtype, and reduce_dtype=None means param_dtype. So defaults differ in two cases:
+ * Zero means float32 in this struct. In FSDP2, the default of a dtype is not float32 but None:
+ * param_dtype=None means the parameter's own dtype, and reduce_dtype=None means param_dtype. So
+ * defaults differ in two cases:
  * 1. The master weights are bfloat16. FSDP2's MixedPrecisionPolicy() then computes and reduces in
  *    bfloat16, but a zero-initialised fsdp_mp_policy computes and reduces in float32. To do what
  *    FSDP2 does, set param_dtype and reduce_dtype to bfloat16.
@@ -35,9 +37,9 @@ extern "C" {
  *    gradients in bfloat16, but this library reduces them in float32.
  *
  * An input is a floating-point tensor that is passed to a module call, and an output is one that
- * the call returns. If an input or output is cast, backward casts its gradient back. Tables that
- * operations always read in float32 (rotary tables, T5's position bias) are not cast. float16 needs
- * an fsdp_grad_scaler.
+ * the call returns. If an input or output is cast, backward casts the gradient back to the dtype
+ * from before the cast. Tables that operations always read in float32 (rotary tables, T5's position
+ * bias) are not cast. float16 needs an fsdp_grad_scaler.
  */
 typedef struct fsdp_mp_policy {
     fsdp_dtype param_dtype;  /**< dtype in which parameters are gathered and operations compute:
@@ -50,8 +52,8 @@ typedef struct fsdp_mp_policy {
     bool no_cast_forward_inputs;
     bool cast_root_forward_inputs; /**< for FSDP1; true: the outermost unit casts its inputs even
                                       with no_cast_forward_inputs */
-    /** For FSDP1: the values of buffers (rotary tables) are rounded to this dtype, but buffers are
-     * stored in float32. All units use the buffer_dtype of the outermost unit. */
+    /** For FSDP1: the dtype to which the values of buffers (rotary tables) are rounded. The rounded
+     * values are stored as float32. All units use the buffer_dtype of the outermost unit. */
     fsdp_dtype buffer_dtype;
 } fsdp_mp_policy;
 
@@ -60,9 +62,9 @@ typedef struct fsdp_mp_policy {
  * which sets no dtype and casts nothing.
  */
 typedef struct fsdp_mixed_precision {
-    /** set_param_dtype says whether the field param_dtype is used. If it is false, the dtype is
-     * None in PyTorch's terms, and the default of param_dtype applies. set_reduce_dtype and
-     * set_buffer_dtype do the same for their fields. */
+    /** set_param_dtype says whether the field param_dtype is used. If set_param_dtype is false,
+     * param_dtype has its default, as with None in PyTorch. set_reduce_dtype and set_buffer_dtype
+     * do the same for reduce_dtype and buffer_dtype. */
     bool set_param_dtype, set_reduce_dtype, set_buffer_dtype;
     fsdp_dtype param_dtype;  /**< default: the dtype of the master weights */
     fsdp_dtype reduce_dtype; /**< default: param_dtype, or float32 if param_dtype is not set */
@@ -155,7 +157,7 @@ typedef struct fsdp_fully_shard_options {
     fsdp_mp_policy mp_policy;
     fsdp_reshard reshard_after_forward;
     /** For FSDP_RESHARD_TO_SMALLER. If the parameters are sharded over N ranks, this must be a
-     * divisor of N. The divisor N has the effect of FSDP_RESHARD_TRUE, and the divisor 1 has that
+     * divisor of N. The value N has the effect of FSDP_RESHARD_TRUE, and the value 1 has the effect
      * of FSDP_RESHARD_FALSE. */
     int reshard_ranks;
     /** NO_SHARD: every rank keeps whole master weights, gradients and optimizer state. The ranks of
@@ -170,10 +172,10 @@ typedef struct fsdp_fully_shard_options {
     const fsdp_device_mesh *mesh;
     /** Experimental. Chooses the dimension along which each parameter is sharded. NULL: all
      * parameters are sharded along dimension 0. A parameter that is sharded along another dimension
-     * differs from these parameters in three ways. It is gathered into a copy, even in float32.
-     * fsdp_clip_grad_norm() adds up its gradient rank by rank, and not row by row, so the last bits
-     * of the norm depend on the number of ranks. Adafactor needs whole rows and refuses the
-     * parameter. */
+     * differs from parameters that are sharded along dimension 0 in three ways. It is gathered into
+     * a copy, even in float32. fsdp_clip_grad_norm() adds up its gradient rank by rank, and not row
+     * by row, so the last bits of the norm depend on the number of ranks. Adafactor needs whole
+     * rows and refuses the parameter. */
     fsdp_shard_placement_fn *shard_placement_fn;
     void *shard_placement_arg;
     /** [n_ignored_params] parameters that no unit will have. Every rank holds these parameters
@@ -189,9 +191,10 @@ typedef struct fsdp_fully_shard_options {
     /** All units use the forward_prefetch of the outermost unit. */
     fsdp_forward_prefetch forward_prefetch;
     /** false (the default): while a unit computes, at most two other units are gathered ahead of
-     * time. true: any number of units may be gathered ahead of time. With true, there is one more
-     * buffer for gathered copies, so that a rank can gather a unit while slower ranks still read
-     * the copy of the previous unit. All units use the value of the outermost unit. */
+     * time. true: any number of units may be gathered ahead of time. In this case, the library
+     * allocates one more buffer for gathered copies, so that a rank can gather a unit while slower
+     * ranks are still reading the copy of the previous unit. All units use the value of the
+     * outermost unit. */
     bool no_limit_all_gathers;
     fsdp_offload_policy offload_policy; /**< default: nothing is offloaded */
 } fsdp_fully_shard_options;
@@ -207,7 +210,8 @@ typedef struct fsdp_fully_shard_options {
  * After the call, fsdp_parameter_local() returns a DTensor with this rank's rows of the master
  * weights. The tensor of fsdp_parameter_data() has data only while the unit is gathered. If a
  * module of another tree shares a parameter of the unit, that parameter may still exist when the
- * unit is destroyed. The parameter then becomes like a new one, without memory, values or gradient.
+ * unit is destroyed. In this case, the parameter loses its memory, its values and its gradient, and
+ * is like a new parameter.
  *
  * @param group   the ranks over which the module is sharded; borrowed, must outlive the module. A
  *                single rank passes NULL or a group of one rank. With options->mesh, `group` is
@@ -227,8 +231,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_fully_shard(fsdp_module *module, fsdp_
 /**
  * Make several modules one unit, like fully_shard([norm, head]). The unit is gathered when the
  * first of its modules runs. It is freed when the last of them has run, or when the forward of the
- * outermost unit ends. The same applies in backward. A parameter that several of the modules share
- * belongs to this unit.
+ * outermost unit ends. In backward, the unit is gathered and freed in the same way. A parameter
+ * that several of the modules share belongs to this unit.
  *
  * fsdp_module_is_unit() is true for each of the modules. A control function that is called for one
  * of them applies to the whole unit.
@@ -253,8 +257,9 @@ typedef struct fsdp_unit_info {
     fsdp_group *replicate_group;
     const fsdp_device_mesh *mesh; /**< the mesh of the unit's options; may be NULL */
     int mesh_ndim;                /**< number of dimensions of `mesh`; 1 without a mesh */
-    /** [mesh_ndim] The placement on each dimension of the mesh. This is for parameters that are
-     * sharded along dimension 0, as all are unless shard_placement_fn chooses otherwise. */
+    /** [mesh_ndim] The placement on each dimension of the mesh. `placements` describes the
+     * parameters that are sharded along dimension 0. A parameter is sharded along dimension 0
+     * unless shard_placement_fn chooses another dimension. */
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
     bool reshard_after_forward; /**< false with FSDP_RESHARD_FALSE; also false with
@@ -263,17 +268,17 @@ typedef struct fsdp_unit_info {
     fsdp_offload_kind offload;
     size_t n_parameters;
     int64_t frozen_numel; /**< number of elements of frozen parameters, which `numel` includes */
-    /** `numel` is the number of elements of the whole parameters; local_numel is that of this
-     * rank's rows. */
+    /** `numel` is the number of elements in the whole parameters. local_numel is the number of
+     * elements in this rank's rows of them. */
     int64_t numel, local_numel;
     int reshard_ranks;  /**< fsdp_fully_shard_options.reshard_ranks if the unit has
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
     bool is_held;       /**< fsdp_unit_unshard() was called, but not yet fsdp_unit_reshard() */
-    fsdp_backward_prefetch backward_prefetch; /**< option of the outermost unit, for all units */
-    fsdp_forward_prefetch forward_prefetch;   /**< option of the outermost unit, for all units */
-    bool limit_all_gathers;                   /**< option of the outermost unit, for all units */
+    fsdp_backward_prefetch backward_prefetch; /**< the outermost unit's option */
+    fsdp_forward_prefetch forward_prefetch;   /**< the outermost unit's option */
+    bool limit_all_gathers;                   /**< the outermost unit's option */
     /** How many modules were passed to the last fsdp_set_modules_to_forward_prefetch() and the last
      * fsdp_set_modules_to_backward_prefetch() for this unit. */
     size_t n_forward_prefetch, n_backward_prefetch;
@@ -289,7 +294,8 @@ typedef struct fsdp_unit_info {
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_get_info(const fsdp_module *module,
                                                         fsdp_unit_info *info);
 
-/** How fsdp_module_print() prints a unit. The comments show the unit of a T5Block. */
+/** How fsdp_module_print() prints a unit. The comment after each constant shows how a unit is
+ * printed whose module is a T5Block. */
 typedef enum fsdp_print_form {
     FSDP_PRINT_FSDP2, /**< (0): FSDPT5Block( */
     FSDP_PRINT_FSDP1, /**< (0): FullyShardedDataParallel( (_fsdp_wrapped_module): T5Block( */
@@ -357,10 +363,10 @@ typedef struct fsdp_wrap_policy {
     const char *const *force_leaf_modules;
     fsdp_wrap_fn *custom; /**< for FSDP_WRAP_CUSTOM */
     void *custom_arg;
-    /** For all kinds: this number of modules become one unit (fsdp_fully_shard_modules()). The
-     * modules are chosen by the policy, follow each other, and have the same parent and the same
-     * class. The unit has the options of its first module. 0 or 1: each module becomes its own
-     * unit. */
+    /** For all kinds: the number of chosen modules that form one unit (fsdp_fully_shard_modules()).
+     * Chosen modules that have the same parent and the same class are joined in their order. The
+     * last unit may have fewer modules. A unit has the options of its first module. 0 or 1: each
+     * chosen module becomes a unit of its own. */
     int modules_per_unit;
     /** For all kinds; experimental: [n_joint_modules] the joint modules. Together they become one
      * unit (fsdp_fully_shard_modules()), even if the policy does not choose them. The unit has the
@@ -521,19 +527,19 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 /** @} */
 
 /**
- * @name Control functions
- * A control function changes how a unit runs. Without `recurse`, `module` must be a unit, and the
- * function applies to this unit. With `recurse`, the function applies to all units at and below
- * `module`, and `module` itself need not be a unit. If there is no unit to which it applies, the
- * function returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same calls.
- * fsdp_unit_unshard() and fsdp_unit_reshard() take effect at once, the other functions at the next
- * forward or backward. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
+ * @name Control functions A control function changes how a unit runs. Without `recurse`, `module`
+ * must be a unit, and the function applies to this unit. With `recurse`, the function applies to
+ * all units at and below `module`, and `module` itself need not be a unit. If there is no such
+ * unit, the function returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same
+ * calls. fsdp_unit_unshard() and fsdp_unit_reshard() take effect at once, the other functions at
+ * the next forward or backward. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
  * FullyShardedDataParallel. @{
  */
 
 /**
  * Gather the unit's parameters now and keep them until fsdp_unit_reshard(). Call
- * fsdp_unit_reshard() before the parameters are next written (optimizer, init, load). Collective.
+ * fsdp_unit_reshard() before an optimizer step, an initialisation or a load writes the parameters.
+ * Collective.
  * @return FSDP_ERR_INVALID if `module` is not a unit; FSDP_ERR_STATE while its parameters are being
  *         written or are summoned (fsdp_summon_full_params_begin())
  */
@@ -545,8 +551,8 @@ typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
  * unshard(async_op=True): start gathering the unit's parameters. The unit's next forward or
  * backward waits until the gather is complete, and later frees the parameters as usual. If the unit
- * does not run before its parameters are next written, call fsdp_unit_reshard() first. Collective,
- * but does not wait for the peers.
+ * does not run before an optimizer step, an initialisation or a load writes its parameters, call
+ * fsdp_unit_reshard() before that write. Collective, but does not wait for the peers.
  * @param handle out: must be ended by fsdp_unshard_handle_wait() before the module is destroyed.
  *               `handle` may be NULL
  * @return the errors of fsdp_unit_unshard()
@@ -559,11 +565,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unshard_handle_wait(fsdp_unshard_handl
 
 /**
  * When forward enters `module`, gather the units of `modules` ahead of time, in the order of the
- * array. The unit that forward_prefetch would choose is then not gathered ahead. `modules` may be
- * long. But unless no_limit_all_gathers is set, only two units are gathered ahead at a time, and
- * the other units of the array wait. If a unit was gathered ahead and did not run, it is freed at
- * the end of the forward.
- * @param modules [n] units of the same tree; copied. n == 0: forward_prefetch chooses again
+ * array. The unit that forward_prefetch would choose is then not gathered ahead. The array may have
+ * any length. But unless no_limit_all_gathers is set, at most two units are gathered ahead at any
+ * time, and the other units of the array wait. If a unit was gathered ahead and did not run, it is
+ * freed at the end of the forward.
+ * @param modules [n] units of the same tree; copied. n == 0: remove the array of an earlier call,
+ *                so that forward_prefetch chooses the unit again
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_set_modules_to_forward_prefetch(fsdp_module *module, fsdp_module *const *modules, size_t n);
@@ -596,9 +603,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_gradient_sync(fsdp_module
                                                                      bool recurse);
 /**
  * With HSDP, choose whether backward also sums gradients over the replicas. With false, backward
- * sums gradients only within each replica. Each rank then adds up its rows of these sums, one
- * micro-step after another. The next backward with true sums the results over the replicas. The
- * sums are dropped in the cases that are listed at fsdp_set_requires_gradient_sync().
+ * sums gradients only within each replica, and each rank adds its rows of these sums to those of
+ * earlier micro-steps. The next backward with true then sums the rows over the replicas. The sums
+ * are dropped in the cases that are listed at fsdp_set_requires_gradient_sync().
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_requires_all_reduce(fsdp_module *module,
                                                                   bool requires_all_reduce,
@@ -615,9 +622,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_no_sync_end(fsdp_module *root);
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module *module,
                                                                     bool reshard_after_forward,
                                                                     bool recurse);
-/** With false, parameters stay gathered after backward, so that the next forward need not gather
- * them. Use false for all micro-steps but the last one. Before the parameters are next written,
- * call fsdp_unit_reshard() or run a backward with true. */
+/** Choose whether backward frees the whole parameters. With false, parameters stay gathered after
+ * backward, so that the next forward need not gather them. Use false for all micro-steps but the
+ * last one. Before an optimizer step, an initialisation or a load writes the parameters, call
+ * fsdp_unit_reshard() or run a backward with true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
@@ -646,7 +654,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_unshard_in_backward(fsdp_module *m
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_gradient_divide_factor(fsdp_module *root,
                                                                      double factor);
 
-/** A function that may read and change `rows`, which is this rank's rows of a gradient. If it
+/** A function that may read and change `rows`, this rank's rows of a gradient. If the function
  * fails, the backward fails. */
 typedef fsdp_status fsdp_all_reduce_hook(fsdp_parameter *parameter, fsdp_tensor *rows, void *arg);
 /** Set a function that backward calls for each gradient of the unit. At that time, the gradient has

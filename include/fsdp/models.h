@@ -133,8 +133,8 @@ typedef struct fsdp_model_outputs {
     fsdp_tensor *encoder_last_hidden; /**< SEQ2SEQ: [Ts, D]; else NULL */
 } fsdp_model_outputs;
 
-/** Compute the logits of the scope's batch. The batch's labels are not used. Every field of the
- * result is NULL if s has failed.
+/** Compute the logits of the scope's batch. The batch's labels are not used. If `s` has failed,
+ * every field of the result is NULL.
  */
 FSDP_API fsdp_model_outputs fsdp_model_logits(fsdp_scope *s, fsdp_module *model);
 

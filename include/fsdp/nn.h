@@ -130,8 +130,8 @@ FSDP_API bool fsdp_parameter_requires_grad(const fsdp_parameter *parameter);
  * no value changes.
  */
 FSDP_API void fsdp_parameter_set_requires_grad(fsdp_parameter *parameter, bool on);
-/** Get the part of the parameter that fsdp_parameter_local() has: the entries [*begin, *end) of
- * dimension fsdp_parameter_shard_dim(). */
+/** Get the range of entries that this rank owns. The tensor of fsdp_parameter_local() has the
+ * entries [*begin, *end) of the whole parameter along dimension fsdp_parameter_shard_dim(). */
 FSDP_API void fsdp_parameter_rows(const fsdp_parameter *parameter, int64_t *begin, int64_t *end);
 /** Return the dimension along which the parameter is sharded. This is 0 (rows), unless
  * shard_placement_fn chose another one. */
@@ -169,16 +169,17 @@ FSDP_API void fsdp_module_zero_grad(fsdp_module *module);
  * module with activation checkpointing may contain others. `on` may change between any two steps.
  *
  * A call of a model's first layer does not even keep its input: backward runs the embeddings again,
- * too. There are three exceptions, in which the input is kept: the embeddings are a unit; they have
- * activation checkpointing themselves; the model has only one layer.
+ * too. There are three exceptions, in which the input is kept: the embeddings are a unit; the
+ * embeddings have activation checkpointing themselves; the model has only one layer.
  */
 FSDP_API void fsdp_module_set_activation_checkpointing(fsdp_module *module, bool on);
 
 /** What a call of a module with activation checkpointing keeps for backward. */
 typedef enum fsdp_activation_checkpointing_kind {
-    FSDP_CHECKPOINT_FULL, /**< only its inputs; torchtitan's mode "full" */
-    /** Its inputs, the results of attention, and the results of every second linear layer. Backward
-     * does not compute the kept results again. This is torchtitan's selective_ac_option "op". */
+    FSDP_CHECKPOINT_FULL, /**< only the inputs of the call; torchtitan's mode "full" */
+    /** The inputs of the call, the results of attention, and the results of every second linear
+     * layer. Backward does not compute the kept results again. This is torchtitan's
+     * selective_ac_option "op". */
     FSDP_CHECKPOINT_OP,
 } fsdp_activation_checkpointing_kind;
 
@@ -194,9 +195,9 @@ typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_offload *offload;
     /** Backward runs a call of the module a second time. true: the second run computes everything
      * that the first run has computed. Default: the second run stops computing as soon as backward
-     * has the tensors that it needs, as in torch.utils.checkpoint. From then on, the module's code
-     * still runs, but the tensors that it creates have no data, so the code must not read their
-     * elements. */
+     * has the tensors that it needs, as in torch.utils.checkpoint. The module's code still runs to
+     * its end. But the tensors that it creates after this point have no data, so the code must not
+     * read their elements. */
     bool no_early_stop;
 } fsdp_activation_checkpointing_options;
 
@@ -259,7 +260,7 @@ FSDP_API void *fsdp_module_impl(const fsdp_module *module);
  * tape, or call fsdp_tape_reset() afterwards.
  *
  * @param forward NULL: the module's own forward. Any other function is called in the same way. (In
- *                PyTorch, this needs register_fsdp_forward_method().)
+ *                PyTorch, such a function must be registered with register_fsdp_forward_method().)
  * @return results, owned by s; none if the scope has failed
  */
 FSDP_API fsdp_args fsdp_module_call(fsdp_scope *s, fsdp_module *module, fsdp_forward_fn *forward,

@@ -109,7 +109,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_create(fsdp_module *module,
  * "exp_avg_sq_row", the average of the squared gradients of each row of a matrix, and
  * "exp_avg_sq_col", the average of the squared gradients of each column. The state of a vector has
  * "exp_avg_sq" instead. The state of every parameter has "RMS", the parameter's root mean square
- * before the latest step. With beta1, it also has "exp_avg".
+ * before the latest step. If beta1 is set, the state of every parameter also has "exp_avg".
  *
  * "exp_avg_sq_row" is sharded like the parameter. Whether "exp_avg_sq_col" is sharded depends on
  * the number of dimensions of the parameter. A parameter with two dimensions is one matrix, whose
@@ -164,9 +164,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_decay_parameters(fsdp_module *module,
 FSDP_API void fsdp_optimizer_destroy(fsdp_optimizer *optimizer); /**< accepts NULL */
 
 /**
- * Update every parameter that has a gradient and is not frozen. Other parameters keep their values,
- * state and number of steps. Collective if parameters are sharded: a rank that has no rows must
- * make the call, too.
+ * Update every parameter that has a gradient and is not frozen. All other parameters keep their
+ * values, their state and their step counts. Collective if parameters are sharded: a rank that has
+ * no rows must make the call, too.
  *
  * float32 master weights are updated in place. bfloat16 master weights are widened to float32,
  * updated, and rounded to nearest even.
@@ -202,8 +202,8 @@ FSDP_API int64_t fsdp_optimizer_steps(const fsdp_optimizer *optimizer,
 /**
  * Get a state tensor of a parameter by PyTorch's name: "exp_avg", "exp_avg_sq", "momentum_buffer",
  * ... (For "step" use fsdp_optimizer_steps().) The state tensor is float32 and has the rows of the
- * parameter's local tensor. If the local tensor is a DTensor, so is the state tensor. NULL if there
- * is no such state tensor, or not yet. Borrowed.
+ * parameter's local tensor. If the local tensor is a DTensor, so is the state tensor. Return NULL
+ * if the optimizer keeps no state tensor of this name, or has not created it yet. Borrowed.
  */
 FSDP_API fsdp_tensor *fsdp_optimizer_state(const fsdp_optimizer *optimizer,
                                            const fsdp_parameter *parameter, const char *name);
@@ -221,9 +221,9 @@ FSDP_API const char *fsdp_optimizer_state_name(const fsdp_optimizer *optimizer, 
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_init_state(fsdp_optimizer *optimizer);
 /**
  * Set the number of steps in which the parameter was updated. The bias correction of the next step
- * depends on this number. The state tensors do not change. If the number is 0, the next step counts
- * as the parameter's first step, even if the parameter has been updated before. In a first step,
- * SGD sets "momentum_buffer" to the gradient.
+ * depends on this number. The call does not change the state tensors. If the number is 0, the next
+ * step counts as the parameter's first step, even if the parameter has been updated before. In a
+ * first step, SGD sets "momentum_buffer" to the gradient.
  * @return FSDP_ERR_INVALID if the number is negative or the optimizer does not have the parameter
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *optimizer,
@@ -239,17 +239,19 @@ typedef enum fsdp_lr_schedule_kind {
     FSDP_LR_LINEAR,         /**< a straight line from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
     FSDP_LR_CONSTANT,       /**< always lr */
-    FSDP_LR_INVERSE_SQRT,   /**< falls as 1 / sqrt(number of steps) */
-    FSDP_LR_POLYNOMIAL,     /**< from lr down to min_lr, with a power of the remaining fraction */
+    FSDP_LR_INVERSE_SQRT,   /**< falls like 1 / sqrt(number of finished steps) */
+    FSDP_LR_POLYNOMIAL,     /**< falls from lr to min_lr like a power of the fraction of steps that
+                                 remain */
     FSDP_LR_COSINE_RESTARTS /**< num_cycles half cosines, each from lr down to min_lr */
 } fsdp_lr_schedule_kind;
 
 /**
  * A learning rate as a function of s, the number of finished optimizer steps. All kinds begin with
  * a linear warmup from 0: while s < warmup_steps, the rate is lr * s / warmup_steps. (For
- * FSDP_LR_STEP, it is the rate of the formula below, multiplied by s / warmup_steps.) If the warmup
- * is longer than the run, the rate rises during the whole run. After the warmup, the rate is as
- * follows, with N = total_steps and x = (s - warmup_steps) / (N - warmup_steps):
+ * FSDP_LR_STEP, the rate during the warmup is that of the formula below, multiplied by s /
+ * warmup_steps.) If the warmup is longer than the run, the rate rises during the whole run. After
+ * the warmup, the rate is as follows, with N = total_steps and x = (s - warmup_steps) / (N -
+ * warmup_steps):
  *
  *     step            lr * gamma^floor(s / unit_steps / step_size)
  *     constant        lr
@@ -347,8 +349,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_clip_grad_value(const fsdp_parameter_l
  *     FSDP_TRY(fsdp_grad_scaler_update(g));
  *
  * If the gradients of an optimizer contain an infinity or NaN on any rank, all ranks skip the step
- * of this optimizer: its parameters, state and numbers of steps do not change. Steps of other
- * optimizers are not skipped because of it. fsdp_grad_scaler_update() then lowers the scale.
+ * of this optimizer: its parameters, its state and its step counts do not change. The steps of
+ * other optimizers are not affected. fsdp_grad_scaler_update() then lowers the scale.
  */
 typedef struct fsdp_grad_scaler fsdp_grad_scaler;
 

@@ -139,16 +139,16 @@ typedef struct fsdp_option {
                             option's name, e.g. FSDP_BATCH_SIZE */
     const char *no_effect; /**< why the option changes nothing, e.g. "there is no GPU in this
                                 build" */
-    /** if not NULL, any value but the default is an error. The text says what to use instead, and
-     * is part of the message. STRING: the default in `value` may have several spellings, e.g.
-     * "none|null" */
+    /** text that says what to use instead of this option; NULL: the option is supported. If the
+     * text is not NULL, any value but the default is an error, and the message contains the text.
+     * STRING: the default in `value` may have several spellings, e.g. "none|null" */
     const char *instead;
     /** text that fsdp_parse_args() prints after the name of a flag that was given and is not false;
      * NULL: nothing */
     const char *note;
     bool required; /**< it is an error if no source gives the option */
-    bool optional; /**< if the option is not given, it has no effect, and --print-config prints null
-                        as its value */
+    bool optional; /**< if no source gives the option, it has no effect, and --print-config prints
+                        null as its value */
     /** BOOL: if a file or an environment variable sets the option `name` to false, the option
      * counts as not given. This is for options that other tools always write, even if they are
      * false. But if the file has `no-name: true`, the option counts as given, with the value
@@ -224,7 +224,8 @@ FSDP_API fsdp_option_origin fsdp_options_origin(const fsdp_options *options, con
 /** Return true if a flag, a file or an environment variable gave the option. */
 FSDP_API bool fsdp_options_given(const fsdp_options *options, const char *name);
 /**
- * Return true if the user asks for what the option does. This depends on where its value is from:
+ * Return true if the user asks for what the option does. The result depends on where the value of
+ * the option comes from:
  * - a file: true, unless the value is the option's default. Files of other tools list every option,
  *   so a default in a file does not mean that the user asks for the option.
  * - a flag: true, with two exceptions. The result is false if the option is a switch and the value
@@ -242,12 +243,13 @@ FSDP_API char **fsdp_options_positional(const fsdp_options *options, int *count)
 /** Make the text of --help, at most `columns` characters wide (80 to 100 are readable). Free it
  * with fsdp_text_free(). NULL when out of memory. */
 FSDP_API char *fsdp_options_help(const fsdp_options_spec *spec, int columns);
-/** Make the text of --print-config: YAML that gives the same values when --config reads it. Behind
+/** Make the text of --print-config: YAML that gives the same values when --config reads it. After
  * each value, a comment says where the value came from. The line of an option that was not given is
  * a comment as a whole, so that --config does not read it. (If --config read the line, the option
- * would count as given. But its value may have been derived from another option, and the two could
- * contradict each other.) At the end, the text lists options that were given but have no effect.
- * Free the text with fsdp_text_free(). NULL when out of memory. */
+ * would count as given. But the value in the line may have been derived from another option. If the
+ * user then changes that other option, the two options contradict each other.) At the end, the text
+ * lists options that were given but have no effect. Free the text with fsdp_text_free(). NULL when
+ * out of memory. */
 FSDP_API char *fsdp_options_print(const fsdp_options *options, const void *target);
 /** List the options that a flag or a file has given but that have no effect. Options that have no
  * effect for the same reason share a line: "--machine-rank, --num-machines: ranks come from fsdp

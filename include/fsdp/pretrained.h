@@ -27,7 +27,8 @@ typedef struct fsdp_load_options {
      * a model with a head is called "x" in the file of a model without a head. The module may have
      * a head although the file has none, or the other way round. Therefore, if the file has no
      * tensor "bert.x", parameter "bert.x" is read from tensor "x". If the file has no tensor "x",
-     * parameter "x" is read from tensor "bert.x". NULL: no prefix. */
+     * parameter "x" is read from tensor "bert.x". If base_prefix is NULL, names are not changed in
+     * this way. */
     const char *base_prefix;
     /** Paths of modules, e.g. "classifier" for a new head. If the file has no tensor for a
      * parameter of such a module, the parameter is initialised at random. NULL-terminated; NULL:
@@ -165,7 +166,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_open(const char *name, bool
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_pretrained_load(const fsdp_pretrained *pretrained,
                                                           fsdp_module *module, fsdp_group *group,
                                                           uint64_t seed, fsdp_load_report *report);
-/** Accepts a zero-initialised struct that was never opened. */
+/** Free everything that `pretrained` points to, and set *pretrained to zeros. A zero-initialised
+ * struct that was never opened is allowed. */
 FSDP_API void fsdp_pretrained_close(fsdp_pretrained *pretrained);
 /** @} */
 

@@ -67,15 +67,16 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_create(fsdp_group *group,
 FSDP_API void fsdp_profile_destroy(fsdp_profile *profile);
 
 /**
- * Begin a step on the calling thread, which must be the same for all steps. If the previous step is
- * in the window and was not ended, it counts as failed, and the window restarts with the new step.
- * If `profile` is NULL, this has no effect.
+ * Begin a step on the calling thread. All steps must run on the same thread. A previous step that
+ * was not ended counts as failed. If the failed step was in the window, the window restarts with
+ * the new step. If `profile` is NULL, the function has no effect.
  * @return FSDP_ERR_STATE if the calling thread is in a step of another profiler; FSDP_ERR_NOMEM.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_begin(fsdp_profile *profile);
 /**
- * End a step. Do not call this for a step that failed. The call that ends the window is collective:
- * it computes the times by category and writes the file. If `profile` is NULL, this has no effect.
+ * End a step. Do not call this function for a step that failed. The call for the last step of the
+ * window is collective. This call computes the times by category and writes the file. If `profile`
+ * is NULL, the function has no effect.
  * @return FSDP_ERR_IO on all ranks if rank 0 could not write the file.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_profile_step_end(fsdp_profile *profile);

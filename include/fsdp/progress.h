@@ -27,8 +27,9 @@ typedef enum fsdp_progress_colour {
 typedef enum fsdp_progress_style {
     FSDP_PROGRESS_AUTO,  /**< BAR on a terminal, otherwise LINES */
     FSDP_PROGRESS_BAR,   /**< one line, redrawn at most 10 times a second */
-    FSDP_PROGRESS_LINES, /**< print a line when another tenth of the steps is done since the last
-                              line, but at least 3 s and at most about 30 s after that line */
+    FSDP_PROGRESS_LINES, /**< print a line each time that a tenth of the steps has been done since
+                              the last line. But there are at least 3 s and at most about 30 s
+                              between two lines */
     FSDP_PROGRESS_OFF,   /**< print nothing; for ranks other than 0 */
 } fsdp_progress_style;
 

@@ -54,12 +54,13 @@ typedef struct fsdp_plain {
     } as;
 } fsdp_plain;
 
-/** A key of a dict, or an index in a list. An item is found by following several keys from the
- * whole state dict. */
+/** A key of a dict, or an index in a list. State dicts are nested dicts and lists. An item has a
+ * list of keys that leads from the outermost dict to the item. */
 typedef struct fsdp_state_key {
-    const char *name; /**< a key of a dict; NULL: `index` in a list */
+    const char *name; /**< a key of a dict; NULL: the key is `index`, an index in a list */
     int64_t index;
-    bool is_int; /**< true: in files of torch.save() the key is an int; `name` is its digits */
+    bool is_int; /**< true: in files of torch.save(), the key is a Python int, and `name` consists
+                      of the digits of this int */
 } fsdp_state_key;
 
 /** One item, borrowed from its state dict. */
@@ -100,22 +101,24 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_put_value(fsdp_state_dict *
  * dicts then refer to the same tensors. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_add(fsdp_state_dict *dict, const char *key,
                                                          const fsdp_state_dict *part);
-/** *part = dict[key]: create a state dict of the items whose first key is `key`, without that key.
- * If no item has the key, the new dict is empty. Both dicts then refer to the same tensors. */
+/** *part = dict[key]: create a state dict of the items whose first key is `key`. In the new dict,
+ * the items do not have this first key. If no item of `dict` has this first key, the new dict is
+ * empty. Both dicts then refer to the same tensors. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_state_dict_part(const fsdp_state_dict *dict,
                                                           const char *key, fsdp_state_dict **part);
 /** @} */
 
 /** @name State dicts of modules and optimizers @{ */
 /** torch.distributed.checkpoint.state_dict.StateDictOptions. A field that is 0 or NULL has its
- * default. A field with "get:" is used only by the functions that get values, and one with "set:"
- * only by those that set values. */
+ * default. If the comment of a field begins with "get:", only functions that get values use the
+ * field. If it begins with "set:", only functions that set values use the field. */
 typedef struct fsdp_state_dict_options {
     bool full_state_dict; /**< true: the dict has whole tensors; default: this rank's parts */
     bool cpu_offload;    /**< get: with full_state_dict, only rank 0 gets the tensors, and the other
                             ranks get an empty dict */
-    bool rank0_only;     /**< get: the same as cpu_offload; named as in FullStateDictConfig and
-                            FullOptimStateDictConfig; requires full_state_dict */
+    bool rank0_only;     /**< get: has the same effect as cpu_offload; the name is from
+                            FullStateDictConfig and FullOptimStateDictConfig; requires
+                            full_state_dict */
     bool offload_to_cpu; /**< an option of FullStateDictConfig and ShardedStateDictConfig; no
                             effect, because tensors are in CPU memory anyway */
     bool broadcast_from_rank0; /**< set: use only rank 0's dict, whose tensors must be whole; the
@@ -136,8 +139,8 @@ typedef struct fsdp_state_dict_options {
                               items */
     bool drop_submodule_prefixes; /**< keep_submodule_prefixes=False: names in the dict do not begin
                                      with `submodule` */
-    fsdp_group *group; /**< the ranks that make the call; NULL: this rank alone. A get without
-                          full_state_dict does not use it */
+    fsdp_group *group; /**< the ranks that make the call; NULL: this rank alone. Functions that get
+                          values use this field only with full_state_dict */
 } fsdp_state_dict_options;
 
 /**
@@ -193,8 +196,8 @@ FSDP_API void fsdp_incompatible_keys_free(fsdp_incompatible_keys *keys);
  * Copy the values of `dict` into the module's parameters. The values are converted to the
  * parameters' dtypes, with one exception: a frozen parameter of a unit gets the dtype of the
  * values, as with fsdp_module_load(). A tensor of `dict` is either this rank's part of a parameter
- * or the whole parameter. From a whole parameter, each rank copies its part. If `dict` has a tied
- * parameter under several names, the value of the last name is used.
+ * or the whole parameter. From a whole parameter, each rank copies its part. If `dict` has several
+ * names of a tied parameter, the parameter gets the value under the last of these names.
  *
  * Collective over options->group. Every rank checks everything before the first value changes. If a
  * check fails on one rank, the call fails on all ranks and changes nothing.
@@ -263,11 +266,12 @@ typedef struct fsdp_dcp_save_options {
  * If several ranks have the same part, only the first of them writes it. PyTorch can load the
  * checkpoint at any world size. The directory appears complete or not at all.
  *
- * Collective. If the save fails on one rank, it fails on all. Every rank plans what it writes, and
- * no values are sent. The ranks exchange only the status and the locations of the parts, in three
- * small all-gathers.
+ * Collective. If the save fails on one rank, it fails on all. Every rank decides by itself what it
+ * writes, and no values are sent between ranks. The ranks exchange only the status and the
+ * locations of the parts, in three small all-gathers.
  *
- * @param dict  must have the same names and shapes on all ranks; plain values are those of rank 0
+ * @param dict  must have the same names and shapes on all ranks. The plain values of rank 0 are
+ *              saved
  * @param dir   the same path on all ranks
  * @param group NULL: this rank alone
  * @return FSDP_ERR_INVALID if the parts of a tensor overlap or have gaps between them; FSDP_ERR_IO
@@ -281,8 +285,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_save(const fsdp_state_dict *dict, 
 typedef struct fsdp_dcp_async_save_options {
     bool overwrite; /**< as in fsdp_dcp_save_options */
     /** Size of this rank's staging memory. If training overwrites a value that the save has not
-     * read yet, the value is first copied there. Default: 256 MiB divided by the number of ranks on
-     * the host. */
+     * read yet, the old value is first copied into the staging memory. Default: 256 MiB divided by
+     * the number of ranks on the host. */
     size_t staging_bytes;
 } fsdp_dcp_async_save_options;
 
@@ -352,20 +356,21 @@ typedef struct fsdp_dcp_load_options {
  * meshes and the placements may differ from those of the save. Each rank reads only the parts of
  * the files that it needs. If the checkpoint has an item that `dict` does not have, the item is
  * ignored. If an item of the checkpoint is a plain value that fsdp_plain cannot represent (a dict,
- * bytes), the item of `dict` with the same name does not change. Before values are read into a
- * frozen parameter of a unit, the unit stores the parameter in the dtype that it has in the
- * checkpoint.
+ * bytes), the item of `dict` with the same name does not change. A frozen parameter of a unit gets
+ * the dtype that it has in the checkpoint: the unit changes the parameter's dtype before the values
+ * are read.
  *
  * For some values of an optimizer ("step" and the options), the dict has only copies. To load these
  * values into the optimizer, pass the dict to fsdp_set_optimizer_state_dict() afterwards, as in
  * PyTorch.
  *
- * Collective. Names, shapes and files are checked on all ranks before the first value changes.
+ * Collective. All ranks check names, shapes and files before the first value changes.
  *
  * @return FSDP_ERR_NOT_FOUND if there is no checkpoint, or if it does not have an item of `dict`
  *         (the message names it); FSDP_ERR_INVALID if a shape does not fit (the message has the
- *         name and both shapes); FSDP_ERR_FORMAT if the checkpoint is damaged. Some damage is found
- *         only while values are read; some values of `dict` have then changed already
+ *         name and both shapes); FSDP_ERR_FORMAT if the checkpoint is damaged. Some kinds of damage
+ *         are found only while values are read. In this case, some values of `dict` have already
+ *         changed
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_dcp_load(fsdp_state_dict *dict, const char *dir,
                                                    fsdp_group *group,
@@ -402,9 +407,9 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_torch_load(const char *path, fsdp_devi
 /**
  * Like fsdp_dcp_load(), but for a file of torch.save(): read the file into the tensors of `dict`,
  * convert dtypes, and replace the plain values of `dict`. Each rank copies its own parts from the
- * file. For a part that consists of whole rows and has the dtype that the file has, this needs no
- * extra memory. For any other part it needs memory for one more tensor. Items that only the file
- * has are ignored.
+ * file. The copy needs no extra memory if the part consists of whole rows and has the same dtype as
+ * in the file. Otherwise the copy needs memory for one more tensor. Items that only the file has
+ * are ignored.
  *
  * Collective. Names, shapes and checksums are checked on all ranks before the first value changes.
  *
@@ -430,10 +435,10 @@ typedef enum fsdp_state_dict_type {
 
 /**
  * Save a state dict: each rank writes its own parts to the file <stem>_rank<rank>.pt, which
- * torch.load() can read. The file has the parts under their names, and a dict "local_shards" with
- * "rank", "world_size" and "offsets". No values are sent between ranks. Each file appears complete
- * or not at all, but some of the files may be missing after a failure. Collective. If the call
- * fails on one rank, it fails on all.
+ * torch.load() can read. The file has each part under the name of its item, and also a dict
+ * "local_shards" with the keys "rank", "world_size" and "offsets". No values are sent between
+ * ranks. Each file appears complete or not at all, but some of the files may be missing after a
+ * failure. Collective. If the call fails on one rank, it fails on all.
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_local_save(const fsdp_state_dict *dict, const char *stem,
                                                      fsdp_group *group);

@@ -90,8 +90,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);
-/** Get the configuration of a model created by fsdp_t5_create(). The model owns it. Its
- * tie_word_embeddings is the value with which the model was built. */
+/** Get the configuration of a model created by fsdp_t5_create(). The model owns it. In it,
+ * tie_word_embeddings has the value with which the model was built. */
 FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 
 /**

@@ -85,8 +85,8 @@ typedef struct fsdp_memory_stats {
     int64_t tag_at_peak[FSDP_TAG_COUNT]; /**< tag_allocated at the time of allocated_peak */
 } fsdp_memory_stats;
 
-/** Get the amounts of memory that this rank uses. If L ranks of a host share a buffer, each of them
- * counts 1/L of the buffer's bytes. */
+/** Get the amounts of memory that this rank uses. If L ranks of a host share a buffer, the amounts
+ * of each of these ranks include 1/L of the buffer's bytes. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
 /** Set each peak to the present amount. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);

@@ -21,8 +21,8 @@ extern "C" {
 
 typedef struct fsdp_tokenizer fsdp_tokenizer;
 
-/** A list of ids that grows as needed. Initialise it with {0}. A loop over texts can use one list
- * for all of them, so that it seldom allocates. */
+/** A list of ids that grows as needed. Initialise it with {0}. A loop over texts can use the same
+ * list for all texts. The list then seldom allocates memory. */
 typedef struct fsdp_token_list {
     int32_t *ids;
     size_t len, cap; /**< len: number of ids in the list; cap: number of ids for which there is

@@ -58,8 +58,8 @@ typedef struct fsdp_forward_backward_options {
 
 /**
  * Run forward and backward of one batch in a new scope, like loss = model(**batch).loss;
- * loss.backward(). Hooks run, so the call is collective if the model is sharded. Gradients are
- * added to those that the parameters already have.
+ * loss.backward(). The call gathers the units of a sharded model, so it is then collective. The new
+ * gradients are added to the gradients that the parameters already have.
  *
  * @param model   from fsdp_model_create()
  * @param batch   a batch for the model's task; the loss of a batch without labels is 0

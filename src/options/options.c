@@ -31,8 +31,8 @@ static fsdp_status add_file(command_line *line, const char *path)
     return FSDP_OK;
 }
 
-/* Return the next word and go to the word after it. Return NULL if there is no next word or if it
- * begins with "--". */
+/* Return the next word of the command line, and go past it. If there is no next word, or if the
+ * next word begins with "--", return NULL and do not go past it. */
 static const char *next_value(command_line *line)
 {
     if (line->at >= line->argc || strncmp(line->argv[line->at], "--", 2) == 0)

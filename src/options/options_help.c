@@ -235,8 +235,10 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append the line "name: value", without the newline. A file with this line gives the option the
- * value that it has now. If `by_default` is true, turn the line into a comment. */
+/* Append a YAML line that sets the option to its present value, without the newline. The line is
+ * "name: value". There is one exception: if option->false_is_silence is set and the value is false,
+ * the line is "no-name: true". If `by_default` is true, append the line as a comment. In the
+ * comment, the value of an option with `optional` is null. */
 static void append_setting(fsdp_str *out, const fsdp_option *option, bool by_default,
                            const void *target)
 {

@@ -48,8 +48,9 @@ int fsdp_options_find(const fsdp_options_spec *spec, const char *name, bool *neg
     return -1;
 }
 
-/* Collect the names and aliases that an error may suggest, each truncated to OPTION_NAME_BYTES.
- * Unsupported options (fsdp_option.instead) are left out. Return the number of names. */
+/* Collect in `names` the names and aliases that an error may suggest. Each name is truncated to
+ * OPTION_NAME_BYTES. Unsupported options (fsdp_option.instead) are left out. Return the number of
+ * names. */
 static size_t collect_names(const fsdp_options_spec *spec, char (*names)[OPTION_NAME_BYTES],
                             size_t room)
 {

@@ -41,7 +41,7 @@ struct fsdp_options {
         const char *without_effect; /* why the values of other options leave this option without
                                        effect; NULL if it has an effect */
     } * sources;                    /* [spec->count] */
-    char **owned; /* every allocated string and array to which the target or a source
+    char **owned; /* every allocated string and array to which the target or an entry of `sources`
                      points */
     size_t n_owned, owned_cap;
 };

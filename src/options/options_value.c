@@ -144,8 +144,8 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* option->no_effect says why an option changes nothing. If a CHOICE has this text, add it to
-     * the message, because it also explains why the word is refused. */
+    /* If a CHOICE has the text option->no_effect, add the text to the message. The text says why
+     * the option changes nothing, which also explains why the word is refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
                                     text, allowed.data ? allowed.data : "another value",
@@ -405,8 +405,9 @@ void fsdp_option_clear(const fsdp_option *option, void *place)
         memcpy(place, &unset, sizeof unset);
 }
 
-/* Return true if the value `given` is the option's default, even if given->text spells it in
- * another way than option->value. The value, already converted, is at `place`. */
+/* Return true if the value `given` is the option's default. `place` has the value that was
+ * converted from `given`, so given->text and option->value may be different spellings of one
+ * value. */
 static bool is_default_in_any_spelling(const fsdp_option *option, const fsdp_option_given *given,
                                        const void *place)
 {
@@ -468,10 +469,11 @@ static bool is_default(fsdp_options *options, const fsdp_option *option, const v
 }
 
 /* Return true if the value at `place` asks for nothing (see fsdp_options_asked_for()). A value that
- * is not the option's default always asks for something. If the value is the default, it depends on
- * the source. In a file or an environment variable, the default asks for nothing, because files
- * list all options. On the command line, the default asks for nothing in two cases: the option is a
- * switch; or the default is 0 or empty, and the type is neither CHOICE nor DTYPE. */
+ * is not the option's default always asks for something. If the value is the default, the answer
+ * depends on where the value comes from. In a file or an environment variable, the default asks for
+ * nothing, because files list all options. On the command line, the default asks for nothing in two
+ * cases: the option is a switch; or the default is 0 or empty, and the type is neither CHOICE nor
+ * DTYPE. */
 static bool says_nothing(fsdp_options *options, const fsdp_option *option,
                          const fsdp_option_given *given, const void *place)
 {

@@ -117,8 +117,8 @@ static fsdp_status read_option(yaml_reader *r, const yaml_node_t *key, const yam
     return fsdp_options_set(r->options, r->target, &given);
 }
 
-/* Read a map and the maps in it. The depth is limited, because a map may contain an alias of
- * itself. */
+/* Read a map and, recursively, the maps in it. `depth` is limited, because a map may contain an
+ * alias of itself, and the recursion would then not end. */
 static fsdp_status read_map(yaml_reader *r, const yaml_node_t *map, int depth)
 {
     if (depth > MAX_DEPTH)
@@ -153,7 +153,7 @@ static fsdp_status parser_error(const yaml_parser_t *parser, const char *path)
                       parser->problem ? parser->problem : "not YAML");
 }
 
-/* Read the document of a file. A second document is an error. An empty file counts as an empty
+/* Read a YAML file, which must not contain more than one document. An empty file counts as an empty
  * map. */
 static fsdp_status read_document(yaml_reader *r, yaml_parser_t *parser)
 {
