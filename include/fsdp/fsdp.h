@@ -133,7 +133,7 @@ typedef enum fsdp_backward_prefetch {
     FSDP_BACKWARD_NONE, /**< only when backward comes to that unit */
 } fsdp_backward_prefetch;
 
-/** Which unit forward gathers ahead of time when it enters a unit. */
+/** Which unit the forward pass gathers in advance each time it enters another unit. */
 typedef enum fsdp_forward_prefetch {
     FSDP_FORWARD_IMPLICIT, /**< the unit that came after the present unit in the previous forward,
                               as long as the order of units has not changed */

@@ -186,9 +186,9 @@ typedef enum fsdp_activation_checkpointing_kind {
 /** A field that is 0 or NULL has its default. */
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
-    /** Used only by fsdp_apply_activation_checkpointing(). 2: of the modules that check_fn selects,
-     * the 2nd, the 4th, the 6th and so on get activation checkpointing. 3: the 3rd, the 6th and so
-     * on. Default: all of them. torchtitan's option for this is selective_ac_option. */
+    /** Of the modules that check_fn selects, checkpoint only every n-th. For example, 2 checkpoints
+     * the 2nd, the 4th, the 6th and so on. Default: all of them. Used only by
+     * fsdp_apply_activation_checkpointing(). In torchtitan this is selective_ac_option. */
     int every;
     /** File to which calls move the tensors that they keep. NULL: these tensors stay in memory.
      * Borrowed. */

@@ -53,8 +53,8 @@ int fsdp_param_context_world_size(const fsdp_param_context *c);
 bool fsdp_param_context_is_on_one_host(const fsdp_param_context *c);
 /* Return true if all ranks of `group` share memory, or if `group` is NULL. */
 bool fsdp_ranks_share_memory(const fsdp_group *group);
-/* Return a group that has several ranks, for messages and aborts. Return NULL if there is only one
- * rank. */
+/* Return any group that has more than one rank, or NULL if there is only one rank. It is used to
+ * record the location for error messages, and to abort. */
 fsdp_group *fsdp_param_context_any_group(const fsdp_param_context *c);
 /* Record for error messages what this rank does now: `call`, for example "backward", for the param
  * group. If `call` is NULL, record that the rank is in no call. */
