@@ -186,7 +186,7 @@ typedef enum fsdp_activation_checkpointing_kind {
 /** A field that is 0 or NULL has its default. */
 typedef struct fsdp_activation_checkpointing_options {
     fsdp_activation_checkpointing_kind kind;
-    /** Of the modules that check_fn selects, checkpoint only every n-th. For example, 2 checkpoints
+    /** Checkpoint only every n-th of the modules that check_fn selects. For example, 2 checkpoints
      * the 2nd, the 4th, the 6th and so on. Default: all of them. Used only by
      * fsdp_apply_activation_checkpointing(). In torchtitan this is selective_ac_option. */
     int every;

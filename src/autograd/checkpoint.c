@@ -39,7 +39,7 @@ typedef struct segment {
     fsdp_dtype buffer_dtype;
     float loss_factor;        /* value of fsdp_run.loss_factor before the first run */
     fsdp_tape *tape;          /* the outer tape */
-    int result[FSDP_MAX_OUT]; /* [n_out] output k of the node is result result[k] of the part */
+    int result[FSDP_MAX_OUT]; /* [n_out] index, among the part's results, of the node's output k */
     /* inputs[i] is input i of the part, as stored. It is NULL if the part has no input i, or if the
      * node itself saves input i. The node itself saves inputs that are derived results, unless
      * activations are offloaded. */

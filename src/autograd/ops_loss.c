@@ -67,7 +67,8 @@ typedef struct loss_run {
     fsdp_tensor *gathered;
     fsdp_tensor *dx, *dw; /* NULL if not needed */
     float beta;           /* beta of the next product that writes dw */
-    bool wrote;           /* dw is the tensor of w's target, not a separate tensor */
+    bool wrote; /* true: dw is the tensor that collects w's gradient; false: dw is a separate tensor
+                 */
 } loss_run;
 
 /* --- backward --- */

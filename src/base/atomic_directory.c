@@ -190,8 +190,8 @@ fsdp_status fsdp_atomic_directory_begin(const char *path, fsdp_existing existing
         status = make_parent(d->path);
     if (status == FSDP_OK) {
         fsdp_atomic_directory_sweep(d->path, 0);
-        /* Also remove what a process with the same pid as this process left behind. Such a
-         * process was killed earlier, for example in another container. */
+        /* Also remove what was left behind by an earlier process that had the same pid as this one.
+         * Such a process was killed earlier, for example in another container. */
         fsdp_atomic_directory_sweep(d->path, (int)getpid());
     }
     if (status == FSDP_OK && mkdir(d->temporary, 0777) != 0)

@@ -99,7 +99,7 @@ static fsdp_status pack_row(packing *k, int64_t row)
     return FSDP_OK;
 }
 
-/* For each token of the batch, store its position in the padded arrays. */
+/* For each token of the batch, record where it is found in the padded arrays. */
 static void fill_origins(const packing *k, const fsdp_batch *b, const fsdp_batch_arrays *to)
 {
     int64_t source = 0, target = 0;

@@ -25,9 +25,10 @@ typedef struct fsdp_rouge_report_scores {
     size_t best;         /* index of the best constant sentence in `candidates` */
 } fsdp_rouge_report_scores;
 
-/* Print a table of F-measures to `file`. Each of `sets` [n_sets] has a row, and the best constant
- * sentence has one if there are candidates. Then print some references with their predictions.
- * `scores` may be NULL. Returns FSDP_ERR_INVALID if there are no references. */
+/* Print a table of F-measures to `file`. Each of `sets` [n_sets] has a row. If there are
+ * candidates, the best constant sentence has a row, too: the candidate that scores best when it is
+ * the prediction for every reference. Then print some references with their predictions. `scores`
+ * may be NULL. Returns FSDP_ERR_INVALID if there are no references. */
 FSDP_MUST_CHECK fsdp_status fsdp_rouge_report(FILE *file, const char *const *references, size_t n,
                                               const fsdp_rouge_predictions *sets, size_t n_sets,
                                               const fsdp_rouge_report_options *options,

@@ -109,8 +109,8 @@ static fsdp_status join_context(const char *path, fsdp_module *m, void *arg)
         return FSDP_OK;
     for (size_t i = 0; i < c->n_states; i++)
         if (c->states[i] == state)
-            return append_name(state->param_group,
-                               path); /* another module of the unit has joined it already */
+            /* The unit joined the context when another of its modules was visited. */
+            return append_name(state->param_group, path);
     uint32_t number = j->n_units++;
     if (fsdp_outermost_unit(m) != j->top)
         return FSDP_OK;

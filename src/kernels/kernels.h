@@ -340,8 +340,8 @@ typedef struct fsdp_kernels {
     void (*sgd)(fsdp_kernel_context *c, const fsdp_sgd_args *args);
 
     /* --- Adafactor: the kernels of a step, in their order --- */
-    /* sums[r] = sum over row r of (grad * grad_scale)^2 + eps. The terms are float32, and the sums
-     * are double. */
+    /* sums[r] = sum over row r of ((grad * grad_scale)^2 + eps). The terms are float32, and the
+     * sums are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
     /* sums[j] = sum over column j of (grad * grad_scale)^2 + eps. The rows are added in the order

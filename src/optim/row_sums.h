@@ -26,7 +26,7 @@ typedef struct fsdp_row_sum {
     fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
-    int64_t begin, end; /* this rank has rows [begin, end) of the rows * inner rows */
+    int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
     /* `own` and `total` point to host memory that the device's kernels can also read and write. */
     double *own;   /* [segments, width], first zeros; to be filled before the gather */
     double *total; /* [width], valid after the gather */

@@ -237,8 +237,8 @@ static fsdp_status choose_checkpoint(const fsdp_trainer *t, choice *out)
     return FSDP_OK;
 }
 
-/* Called before the first step. Return an error if t->checkpoint_dir contains a checkpoint of
- * another program that a later step of this run would replace. */
+/* Called before the first step. Return an error if a later step of this run would overwrite a
+ * checkpoint in t->checkpoint_dir that was written by another program. */
 static fsdp_status refuse_foreign(const fsdp_trainer *t)
 {
     char **names;

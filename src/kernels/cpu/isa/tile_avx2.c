@@ -63,7 +63,7 @@ static int64_t rounded(int64_t n)
 /* The place of eight columns of B in their panel, or of eight rows of A in their tile. */
 typedef struct target {
     float *at;      /* address of lane 0 */
-    int64_t stride; /* lanes from one element of k to the next */
+    int64_t stride; /* distance in floats between consecutive indices along k */
 } target;
 
 /* Returns the place of columns [8 i, 8 i + 8) of B in the packed panels, or of rows [8 i, 8 i + 8)
