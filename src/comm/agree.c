@@ -43,9 +43,9 @@ static fsdp_status exchange_outcomes(fsdp_group *group, const outcome *own, cons
         memcpy(mine + sizeof *own, send, bytes);
     fsdp_status status = fsdp_all_gather(group, mine, record, records);
     group->culprit = 0;
-    /* A peer that already has all records may have aborted the group, so that the all-gather fails
-     * on this rank. If this rank has an error of its own, return this error rather than the error
-     * of the abort. */
+    /* A peer that already has all records may have aborted the group. The all-gather then fails on
+     * this rank. If this rank has an error of its own, return this error rather than the error of
+     * the abort. */
     if (status != FSDP_OK && own->status != FSDP_OK)
         return fsdp_error((fsdp_status)own->status, "%s", own->message);
     return status == FSDP_OK ? raise_first_failure(group, records, record) : status;

@@ -299,9 +299,9 @@ enum {
     TREE_BLOCK = 256
 };
 
-/* Reduce `count` elements over the ranks [first, last), pairwise in a binary tree: 6 ranks are
+/* Reduce `count` elements over the ranks `[first, last)`, pairwise in a binary tree: 6 ranks are
  * added as ((0+1)+(2+3))+(4+5). The elements begin at byte `offset` of each rank's slot. The number
- * of ranks in the left subtree is the largest power of two that is less than last - first. */
+ * of ranks in the left subtree is the largest power of two that is less than `last - first`. */
 static void reduce_tree(const fsdp_group *group, size_t offset, int first, int last, size_t count,
                         fsdp_reduce_op op, float *out)
 {

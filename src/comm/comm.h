@@ -76,7 +76,7 @@ void fsdp_group_count(fsdp_group *group, fsdp_phase_kind kind, uint64_t logical_
 /* What a rank is doing: the step, unit and call. Failures of the rank report it. */
 typedef struct fsdp_comm_location {
     _Alignas(8) uint32_t step;
-    char unit[64], call[32]; /* "" where unknown */
+    char unit[64], call[32]; /* "" if unknown */
 } fsdp_comm_location;
 /* Record what this rank is doing. If the rank fails, diverges or dies, the error messages of all
  * ranks contain it. The call is cheap. */

@@ -90,7 +90,8 @@ size_t fsdp_comm_control_scratch_offset(int world_size);
  * string. */
 void fsdp_comm_copy_text(char *to, size_t size, const char *from);
 
-/* Initialize a control block in zero-filled memory of fsdp_comm_control_bytes(). */
+/* Initialize a control block in zero-filled memory that has fsdp_comm_control_bytes(world_size)
+ * bytes. */
 void fsdp_comm_control_init(fsdp_comm_control *control, int world_size);
 /* Check that `control` [bytes] is a control block of this build for `world_size` ranks. If not,
  * return FSDP_ERR_FORMAT. */

@@ -5,7 +5,7 @@
 
 #include <fsdp/base.h>
 
-/* Create a close-on-exec memfd of `bytes`, whose size can never change. All of its memory is
+/* Create a close-on-exec memfd of `bytes` bytes, whose size can never change. All of its memory is
  * allocated now. So a lack of memory causes FSDP_ERR_NOMEM here instead of SIGBUS later. `what`
  * begins error messages. */
 FSDP_MUST_CHECK fsdp_status fsdp_memfd_create(const char *what, size_t bytes, int *fd);

@@ -42,15 +42,15 @@ typedef struct fsdp_comm_ops {
      * need to map it. */
     fsdp_status (*memory_create)(fsdp_group *group, size_t bytes, fsdp_comm_memory *memory,
                                  fsdp_comm_offer *offer);
-    /* Called on the other ranks in the READ phase that follows: map the memory that the offer
-     * describes. */
+    /* Called on the other ranks in the READ phase after that WRITE phase: map the memory that the
+     * offer describes. */
     fsdp_status (*memory_attach)(fsdp_group *group, size_t bytes, const fsdp_comm_offer *offer,
                                  fsdp_comm_memory *memory);
     /* Called on each rank after all ranks have mapped the memory. NULL: nothing is needed. */
     void (*memory_agreed)(fsdp_comm_memory *memory);
     void (*memory_release)(fsdp_comm_memory *memory); /* release this rank's view */
-    /* Return pages to the system. The caller ensures that no rank reads these pages before they are
-     * written again. NULL: the pages are kept. */
+    /* Return pages to the system. The caller must ensure that no rank reads these pages before they
+     * are written again. NULL: the pages are kept. */
     void (*memory_discard)(void *pages, size_t bytes);
     /* Called after a split, by all ranks of `parent`. Set up what memory_create and memory_attach
      * need in the new group `group`, whose rank, world_size and members are already set. `group` is
@@ -76,7 +76,7 @@ struct fsdp_shared_buffer {
     void *data;
     size_t bytes;
     uint32_t number; /* unique in the world; 0: the scratch of the world's collectives */
-    bool open;       /* a phase has begun and not ended */
+    bool open;       /* this rank has begun a phase and not ended it */
     fsdp_phase phase;
     uint64_t ended;             /* number of phases that this rank has ended */
     uint64_t written;           /* the value that `ended` had after the last WRITE phase */

@@ -26,7 +26,7 @@ typedef struct peer_state {
 struct fsdp_heartbeat {
     fsdp_comm_control *control;
     int rank;
-    uint32_t limit; /* a peer that has missed so many beats counts as stopped; 0: no limit */
+    uint32_t limit; /* a peer that has missed this many beats counts as stopped; 0: no limit */
     pid_t pid;      /* the process in which the thread runs */
     pthread_t thread;
     pthread_mutex_t lock;

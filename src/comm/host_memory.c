@@ -49,8 +49,8 @@ static size_t host_available(void)
     return SIZE_MAX;
 }
 
-/* memory.current includes the page cache. The kernel can reclaim the cache, so it does not count as
- * used. */
+/* memory.current includes the page cache. The kernel can reclaim the cache, so the cache is not
+ * counted as used. */
 static size_t cgroup_available(void)
 {
     char text[FILE_BYTES];

@@ -14,5 +14,6 @@ FSDP_MUST_CHECK fsdp_status fsdp_phase_wait(fsdp_shared_buffer *buffer, int peer
  * the counter of `kind`. */
 FSDP_MUST_CHECK fsdp_status fsdp_phase_wait_for_all(fsdp_shared_buffer *buffer, uint64_t target,
                                                     uint16_t kind);
-/* Show the peers how many phases this rank has ended, and wake those that wait for it. */
+/* Show the peers how many phases this rank has ended, and wake the peers that wait for this
+ * rank. */
 void fsdp_phase_wake(fsdp_shared_buffer *buffer);

@@ -34,7 +34,7 @@ typedef struct fsdp_phase_lane {
     _Atomic int64_t published_ns[2];
     _Alignas(FSDP_COMM_LINE) _Atomic uint32_t waiters;
     _Atomic uint32_t discarding; /* number of ranks that have joined the current discard
-                                    (shared_buffer.c); only the first lane's is used */
+                                    (shared_buffer.c); used only in the first lane */
     _Alignas(FSDP_COMM_LINE) fsdp_phase_record ring[FSDP_PHASE_RING];
 } fsdp_phase_lane;
 

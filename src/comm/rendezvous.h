@@ -59,7 +59,7 @@ typedef struct fsdp_rendezvous_report {
     int rank; /* the rank that failed */
     fsdp_status status;
     uint32_t step;
-    char unit[64], call[32]; /* "" where unknown */
+    char unit[64], call[32]; /* "" if unknown */
     char message[640];       /* without step, unit and call */
     char text[1024];         /* the complete message in one line, as in the error of the peers */
 } fsdp_rendezvous_report;

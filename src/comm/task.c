@@ -57,7 +57,7 @@ static bool is_in_slurm_step(void)
            id < first_reserved;
 }
 
-/* Find out if this process is one of several tasks of srun. See Note [Slurm's variables]. */
+/* Find out whether this process is one of several tasks of srun. See Note [Slurm's variables]. */
 static bool find_slurm_task(task *found)
 {
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"};

@@ -1,26 +1,26 @@
 /* Buffers for the parameters and gradients of units, and pools of buffers that units use in turn. A
  * buffer is private to one rank, or all ranks of a group share it.
  *
- * All ranks take and return buffers in the same order, which is that of the program. Which buffer
- * is taken depends only on this order and on sizes. So all ranks use the same buffer for the same
- * unit without any communication. A pool grows when the program needs more buffers at once than
- * before, or buffers of another size. A free buffer that has more than twice the requested size is
- * not taken, because a larger unit may need it soon. Late peers may still be reading the buffer
- * that was returned last. A rank that prefetches into this buffer would have to wait for them. A
- * pool with `rotates` avoids this wait: it has one more buffer, and does not take the buffer that
- * was returned last.
+ * All ranks take and return buffers in the same order: the order of the program's calls. Which
+ * buffer is taken depends only on this order and on sizes. So all ranks use the same buffer for the
+ * same unit without any communication. A pool grows when the program needs more buffers at once
+ * than before, or buffers of another size. A free buffer that has more than twice the requested
+ * size is not taken, because a larger unit may need it soon. Late peers may still be reading the
+ * buffer that was returned last. A rank that prefetches into this buffer would have to wait for
+ * them. A pool with `rotates` avoids this wait: it has one more buffer, and does not take the
+ * buffer that was returned last.
  *
  * Note [Idle memory]. Between steps, units do not need the buffers of the pools. If the pools
  * returned all this memory to the system, the next step would get it back page by page, with a page
  * fault for each page. So the pools keep a part of it. When the backward of a step ends, the pools
  * are trimmed to a limit, which applies to all pools together. To compute the limit, take the size
  * of the largest shard of each trained parameter, and add these sizes. For halved masters, subtract
- * the bytes of the marks (src/base/halves.h). So values, marks and pools together have at most
- * twice the size of the values.
+ * the bytes of the marks (src/base/halves.h). So values, marks and pools together take at most
+ * twice as much memory as the values alone.
  *
  * When a step has ended and its gradients are dropped, the memory of a rank consists of its rows,
- * the two moments of the optimizer, and the pools. Rows, moments and pools together have at most
- * four times the size of the rank's shards.
+ * the two moments of the optimizer, and the pools. Rows, moments and pools together take at most
+ * four times as much memory as the rank's shards.
  *
  * With two ranks, the pools are smaller than the limit, and there are no page faults after the
  * first step. The exception is a model that consists mostly of an embedding. With more ranks,
@@ -65,11 +65,12 @@ typedef struct fsdp_pool {
  * create one. Collective if the pool has a group. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_acquire(fsdp_pool *pool, size_t bytes, fsdp_buffer **buffer);
 void fsdp_pool_release(fsdp_pool *pool, fsdp_buffer *buffer);
-/* Discard memory of free buffers until all buffers of the `n` pools, taken ones too, together have
- * at most `keep` bytes on this rank. Stop earlier if no free buffer has memory left. Collective;
- * `keep` must be the same on all ranks. */
+/* Discard memory of free buffers until all buffers of the `n` pools, including those in use,
+ * together have at most `keep` bytes on this rank. Stop earlier if no free buffer has memory left.
+ * Collective; `keep` must be the same on all ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_pools_trim(fsdp_pool *const *pools, size_t n, int64_t keep);
 /* Destroy the buffers of the pool. Buffers that the pool creates from now on will be on `device`.
- * No effect if the pool is on `device` already. FSDP_ERR_STATE if a buffer is taken. */
+ * No effect if the pool is on `device` already. Return FSDP_ERR_STATE if a buffer of the pool is in
+ * use. */
 FSDP_MUST_CHECK fsdp_status fsdp_pool_move(fsdp_pool *pool, fsdp_device *device);
 void fsdp_pool_fini(fsdp_pool *pool);

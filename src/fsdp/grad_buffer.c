@@ -140,7 +140,7 @@ static void lay_out_whole(fsdp_grad_buffer *b, bool tables)
 
 /* --- taking and exchanging buffers --- */
 
-/* Take a buffer that is large enough for the layout from the pool, and open it. */
+/* Take from the pool a buffer that is large enough for the layout, and open this buffer. */
 static fsdp_status take_buffer(fsdp_grad_buffer *b)
 {
     const fsdp_device *device = b->context->device;

@@ -14,8 +14,8 @@
  * only if the ranks ran different code. Without this check, a rank would add old values that
  * another group has left in the buffer.
  *
- * Note [Sections]. A whole buffer has places for all gradients of a group. In each rank's part, it
- * is as large as the group in float32. But backward computes one gradient after another, and
+ * Note [Sections]. A whole buffer has places for all gradients of a group. Each rank's part of it
+ * is as large as these gradients in float32. But backward computes one gradient after another, and
  * complete gradients can be reduced before the next ones are computed. So a buffer may be smaller:
  * it then has room for one section of the gradients at a time. A section begins with room for
  * matrices. This room is as large as the largest matrix of the group, but at least a quarter of all

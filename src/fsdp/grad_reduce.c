@@ -44,7 +44,7 @@ void fsdp_grad_drop_posted(fsdp_grad_buffer *b)
 
 /* --- sums over the ranks --- */
 
-/* to = (to + from) * scale */
+/* Set `to` to `(to + from) * scale`. */
 static void fold(const fsdp_grad_buffer *b, fsdp_tensor *to, const fsdp_tensor *from, float scale)
 {
     const void *src[2] = {fsdp_tensor_ptr(to), fsdp_tensor_ptr(from)};

@@ -1,27 +1,28 @@
 /* Reduces posted gradients over the ranks and assigns the result to the parameters.
  *
- * Note [Same bits at any world size]. With W ranks, micro-batch m = a * W + r is that of rank r in
+ * Note [Same bits at any world size]. With W ranks, rank r computes micro-batch `m = a * W + r` in
  * micro-step a. The gradients of micro-batches are added in float32, in a binary tree over their
- * numbers m. Gradient 0 is added to 1, and 2 to 3. Then the sum of 0 and 1 is added to that of 2
- * and 3, and so on. Within a micro-step, the reduce adds the gradients of all ranks. The sums of
- * the micro-steps are pushed onto a stack, where two sums of the same level become one sum of the
- * next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
+ * numbers m. Gradient 0 is added to gradient 1, and gradient 2 to gradient 3. Then these two sums
+ * are added, and so on. Within a micro-step, the reduce adds the gradients of all ranks. The sums
+ * of the micro-steps are pushed onto a stack, where two sums of the same level become one sum of
+ * the next level. The total is divided once, at the end. So 1 x 4, 2 x 2 and 4 x 1 (ranks x
  * micro-steps) agree in every bit.
  *
  * With replicas (Note [Replicas] in param_context.h), each mesh row has S ranks. Rank r is in mesh
- * row r / S and in mesh column r mod S. The gradients within each mesh row are added first, then
- * the sums of the mesh rows. If S is a power of two, this is the same tree as without replicas. */
+ * row `r / S` and in mesh column `r mod S`. The gradients within each mesh row are added first,
+ * then the sums of the mesh rows. If S is a power of two, this is the same tree as without
+ * replicas. */
 #pragma once
 #include "src/fsdp/grad_buffer.h"
 
 /* Return the info for a phase that moves `numel` elements of gradients. If ranks ran different
  * code, their `numel` may differ; fsdp_buffer_begin() then returns an error. */
 fsdp_phase_info fsdp_grad_phase(const fsdp_grad_buffer *b, fsdp_phase_kind kind, size_t numel);
-/* Reduce the posted gradients. First, sum this rank's rows of them over the ranks of the group.
- * Then sum the results over the replicas, and fold these sums with those of earlier micro-steps. At
- * the last micro-step, also divide the sums and assign them to the parameters' gradients. If there
- * are replicas and no_all_reduce is set, do only the first sum, and leave all other steps to a
- * later call. No effect if no gradients are posted. */
+/* Reduce the posted gradients. First, sum this rank's rows of these gradients over the ranks of the
+ * group. Then sum the results over the replicas, and fold these sums with those of earlier
+ * micro-steps. At the last micro-step, also divide the sums and assign them to the parameters'
+ * gradients. If there are replicas and no_all_reduce is set, do only the first sum, and leave all
+ * other steps to a later call. No effect if no gradients are posted. */
 FSDP_MUST_CHECK fsdp_status fsdp_grad_reduce(fsdp_grad_buffer *b);
 /* Call this after the last micro-step. If only earlier micro-steps used a parameter, no reduce of
  * the last micro-step has finished its gradient. This function divides all such gradients and

@@ -139,7 +139,7 @@ void fsdp_grad_rows_fini(fsdp_param *p)
     p->grad.table.place = NULL;
 }
 
-/* Return the row of the table for an id. If the id has none, append a row. */
+/* Return the row of the table for an id. If the id has no row yet, append one. */
 static int32_t row_of(fsdp_row_table *t, int32_t id)
 {
     if (!t->place[id]) {

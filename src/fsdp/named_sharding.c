@@ -23,7 +23,7 @@ struct fsdp_named_sharding {
     fsdp_parameter **ignored;
     size_t n_ignored, cap_ignored;
     fsdp_dtype param_dtype; /* the root's param_dtype, in which ignored parameters are stored */
-    /* [n_placements] If several are for the same parameter, the first of them is used. */
+    /* [n_placements] If several placements are for one parameter, the first is used. */
     placement *placements;
     size_t n_placements, cap_placements;
     fsdp_unit_mp_policy *policies; /* [n_policies] the first one that matches a unit is used */

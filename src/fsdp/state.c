@@ -56,7 +56,7 @@ static fsdp_status begin_forward(fsdp_state *state, const fsdp_scope *s)
         FSDP_TRY(check_step(c, o->micro_step));
     for (size_t i = 0; i < c->n_states; i++) {
         c->states[i]->param_group->context.step = o->step + 1; /* Messages count steps from 1. */
-        if (!c->to_flush) /* If to_flush is set, a backward may yet read the parameters. */
+        if (!c->to_flush) /* If to_flush is set, a backward may still read the parameters. */
             FSDP_TRY(fsdp_param_group_apply_pending_dtypes(c->states[i]->param_group));
     }
     if (fsdp_scope_has_backward(s)) {
@@ -347,8 +347,8 @@ static void state_destroy(fsdp_region_hooks *hooks)
 }
 
 /* The first unit that moves to the new device also moves the pools. A pool can be moved only while
- * none of its buffers is taken, and a kept copy occupies a buffer. So first drop the kept copies of
- * all units. */
+ * none of its buffers is in use, and a kept copy occupies a buffer. So first drop the kept copies
+ * of all units. */
 static fsdp_status to_empty(void *self, fsdp_device *device)
 {
     const fsdp_state *state = self;

@@ -61,7 +61,8 @@
  * If a unit is inside a checkpointed module, its forward runs a second time, within backward. The
  * unit is unsharded for this recomputation and stays unsharded until its own backward, which
  * follows. If the checkpointed module calls the unit several times, the unit posts its gradients
- * only after the backward of all these calls. So they are still reduced together.
+ * only after the backward of all these calls. So the gradients of all these calls are reduced
+ * together.
  *
  * A unit of several modules is unsharded at the pre_forward of the first of its modules that runs.
  * It is resharded at the post_forward of the last one. If some of its modules do not run, it is
@@ -148,7 +149,7 @@ fsdp_module *fsdp_outermost_unit(fsdp_module *m);
 /* Return true if the unit must be unsharded for its backward. */
 bool fsdp_state_unshards_in_backward(const fsdp_state *state);
 
-/* Cast the inputs of a forward that begins (mixed_precision.c). */
+/* Cast the inputs of a forward that is about to run (mixed_precision.c). */
 FSDP_MUST_CHECK fsdp_status fsdp_state_cast_inputs(const fsdp_state *state, fsdp_scope *s,
                                                    fsdp_args *in);
 /* Cast the outputs of a forward that has ended. */

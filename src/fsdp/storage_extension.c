@@ -1,5 +1,6 @@
 /* Stores parameters that have an all-gather extension. The ranks exchange these parameters in a
- * packed form. It may differ from the form that is stored, and from the form that operations read.
+ * packed form. The packed form may differ from the form that is stored, and from the form that
+ * operations read.
  *
  * Note [All-gather extensions]. In a WRITE phase, each rank packs its rows into a buffer that all
  * ranks share. In the READ phase that follows, every rank unpacks all rows into private memory.

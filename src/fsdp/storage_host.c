@@ -26,7 +26,7 @@ typedef struct host_param {
     size_t offset; /* Offset in the shared buffer, in bytes. */
     fsdp_storage_guard guard;
     int writers;    /* Number of open writes. */
-    void *unwanted; /* Private memory to which all ranks but the first write. */
+    void *unwanted; /* Private memory that every rank except the first one writes to. */
 } host_param;
 
 struct host_memory {
