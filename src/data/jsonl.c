@@ -117,7 +117,7 @@ static int64_t jsonl_len(void *self)
 }
 
 /* Truncate a list to `length` ids (0: no limit). If the list ends with </s>, the truncated list
- * ends with </s>, too, as when the tokenizer truncates text. Labels may have FSDP_IGNORE_INDEX
+ * also ends with </s>, as when the tokenizer truncates text. Labels may have FSDP_IGNORE_INDEX
  * after their last </s>. Such labels are treated as if they ended with that </s>. */
 static void truncate_list(const jsonl_dataset *d, fsdp_token_list *list, size_t length)
 {

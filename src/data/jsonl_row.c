@@ -1,5 +1,5 @@
 /* Converts a JSON line to an example. Ids whose attention_mask is 0 are removed. Unless the task is
- * SEQ2SEQ, ids beyond max_length are removed, too. Some other arrays of the row, such as
+ * SEQ2SEQ, ids beyond max_length are also removed. Some other arrays of the row, such as
  * position_ids, have one entry for each id. When an id is removed, its entries are removed from
  * those arrays as well. */
 #include "src/data/jsonl_row.h"

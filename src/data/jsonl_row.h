@@ -13,8 +13,8 @@ typedef struct fsdp_jsonl_rows {
 
 /* Convert `object`, the row on line `line`, to an example for options->task. `example` must be
  * empty. Keys that are not used are added to *rows. Returns FSDP_ERR_FORMAT or FSDP_ERR_NOT_FOUND
- * for a wrong row, with a message that contains the key. Returns FSDP_ERR_INVALID if the row has a
- * text but options->tokenizer is NULL or does not fit the model. */
+ * if the row is not valid, with a message that contains the key. Returns FSDP_ERR_INVALID if the
+ * row has a text but options->tokenizer is NULL or does not fit the model. */
 FSDP_MUST_CHECK fsdp_status fsdp_jsonl_row(fsdp_json_node object,
                                            const fsdp_dataset_options *options, int64_t line,
                                            fsdp_example *example, fsdp_jsonl_rows *rows);

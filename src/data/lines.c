@@ -146,7 +146,7 @@ static fsdp_status check_line(const fsdp_lines *l, const fsdp_line *line)
 fsdp_status fsdp_lines_next(fsdp_lines *l, fsdp_line *line)
 {
     const char *end;
-    /* A CR at the end of the buffer may be half of a CRLF, so the next byte is needed too. */
+    /* A CR at the end of the buffer may be half of a CRLF, so the next byte is also needed. */
     while (!(end = find_end(l)) || (*end == '\r' && end + 1 == l->data + l->len)) {
         if (l->end_of_file)
             break;

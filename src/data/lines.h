@@ -1,5 +1,5 @@
 /* Reads the physical lines of a text file, with their numbers and offsets. CSV and JSON lines are
- * read line by line, so that errors name the line that an editor shows. */
+ * read line by line, so that error messages contain the line number that an editor shows. */
 #pragma once
 #include <stdint.h>
 

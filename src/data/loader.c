@@ -251,7 +251,7 @@ void fsdp_loader_set_epoch(fsdp_loader *l, int64_t epoch)
     fsdp_loader_seek(l, epoch, 0);
 }
 
-/* Wait until the next slot is filled, empty it, and return what was in it. The caller holds the
+/* Wait until the next slot is filled, empty it, and return what was in it. The caller must hold the
  * lock. */
 static slot take_slot(fsdp_loader *l)
 {

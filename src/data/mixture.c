@@ -60,8 +60,8 @@ static const part *find_part(const mixture *m, int64_t index, int64_t *within)
 
 /* Example `index` of the mixture is a row of the dataset of one part. Return this part, and set
  * *row to the index of the row in the dataset of the part. Also set *own to the draw with which the
- * part must read the row. Its seed belongs to this part alone, and its epoch is that of the
- * part. */
+ * part must read the row. The seed of this draw belongs to the part alone, and the epoch of the
+ * draw is that of the part. */
 static const part *locate(const mixture *m, int64_t index, const fsdp_draw *draw, int64_t *row,
                           fsdp_draw *own)
 {

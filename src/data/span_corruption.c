@@ -1,6 +1,6 @@
 /* T5's span corruption: lengths, and the random division of a piece into spans.
  *
- * Note [Span corruption]. Spans are drawn as by T5's random_spans_noise_mask. A piece has noise
+ * Note [Span corruption]. Spans are drawn as in T5's random_spans_noise_mask. A piece has noise
  * tokens, which are replaced, and other tokens. Both kinds are divided into as many segments as
  * there are spans, and every division is equally likely. Segments of the two kinds alternate in the
  * piece; a segment of other tokens comes first.

@@ -2,8 +2,8 @@
 #pragma once
 #include <fsdp/data.h>
 
-/* `spans` is a number of spans, all others are lengths in tokens. `inputs` and `targets` include
- * </s>. */
+/* `spans` is the number of spans. All other members are lengths in tokens. `inputs` and `targets`
+ * include </s>. */
 typedef struct fsdp_span_lengths {
     int64_t piece, noise, spans, inputs, targets;
 } fsdp_span_lengths;

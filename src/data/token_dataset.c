@@ -1,5 +1,5 @@
 /* Opens token files as a dataset of rows of equal length. The label of each token is the token
- * after it. So the token that follows a row is read, too. */
+ * after it. So the token that follows a row is also read. */
 #include "src/data/dataset.h"
 
 #include <inttypes.h>

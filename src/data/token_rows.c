@@ -12,7 +12,7 @@ enum {
     VOCAB_UNKNOWN = INT32_MAX     /* value of options->vocab_size if the caller did not give one */
 };
 
-/* Return the shard that contains `row`: the last shard whose first_row is not above `row`. */
+/* Return the shard that contains `row`: the last shard whose first_row is at most `row`. */
 static const fsdp_token_shard *find_shard(const fsdp_token_rows *r, int64_t row)
 {
     size_t low = 0, high = r->len;
@@ -43,8 +43,8 @@ void fsdp_token_rows_close(fsdp_token_rows *r)
 
 /* ---- opening ---- */
 
-/* Set s->first_row, and add the number of rows of shard `s` to r->rows. The caller has opened the
- * file of `s`. */
+/* Set s->first_row, and add the number of rows of shard `s` to r->rows. The caller must have opened
+ * the file of `s`. */
 static void count_rows(fsdp_token_rows *r, fsdp_token_shard *s)
 {
     s->first_row = r->rows;

@@ -21,9 +21,9 @@ typedef struct fsdp_token_rows { /* {0}: not open */
 } fsdp_token_rows;
 
 /* Open the files that `path` refers to (fsdp_token_paths()). At most options->max_samples rows are
- * used. The caller has set row_tokens, beyond and vocab_size of *rows; all other members are 0. If
- * a file has at most 64 MiB, this function checks all its ids. In a larger file, the ids of a row
- * are checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
+ * used. The caller must have set row_tokens, beyond and vocab_size of *rows; all other members must
+ * be 0. If a file has at most 64 MiB, this function checks all its ids. In a larger file, the ids
+ * of a row are checked when the row is read. Returns FSDP_ERR_FORMAT if there is no row. */
 FSDP_MUST_CHECK fsdp_status fsdp_token_rows_open(const char *path,
                                                  const fsdp_dataset_options *options,
                                                  fsdp_token_rows *rows);

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All functions but fsdp_wikihow_is_summary() change a UTF-8 text in place and return its new
+/* All functions except fsdp_wikihow_is_summary() change a UTF-8 text in place and return its new
  * length. The text ends with a NUL and never becomes longer. */
 
 /* Do the same as Python's str.strip(), but for ASCII white space only. *text is set to the first

@@ -44,10 +44,10 @@ typedef struct generation {
     int32_t n_prompts;
     fsdp_generated *outputs;
     size_t n_outputs;
-    int32_t *live; /* [n_outputs]: memory for the arrays `live` of all prompts */
-    int32_t rows;  /* number of rows in the cache */
-    int32_t *from; /* [largest number of rows]: rows of the cache that continue in the next step */
-    int32_t *ids;  /* [largest number of rows]: the next id of each row in `from` */
+    int32_t *live;    /* [n_outputs]: memory for the arrays `live` of all prompts */
+    int32_t rows;     /* number of rows in the cache */
+    int32_t *from;    /* [largest number of rows]: cache rows whose sequences continue */
+    int32_t *ids;     /* [largest number of rows]: the next id of each row in `from` */
     int32_t going_on; /* number of elements of `from` and `ids` so far */
     int64_t step, vocab;
     float *scores;              /* [vocab] scores of the current row */
@@ -258,8 +258,7 @@ static fsdp_status take_beams(const generation *g, prompt *p)
     return FSDP_OK;
 }
 
-/* Run a step of a prompt's beam search. The logits of its running beams are the rows from `first`
- * on. */
+/* Run a step of a prompt's beam search. The logits of its running beams begin at row `first`. */
 static fsdp_status step_beams(generation *g, prompt *p, fsdp_tensor *logits, int32_t first)
 {
     fsdp_beam_search *b = p->beams;

@@ -26,7 +26,7 @@ typedef struct fsdp_generated {
      * token. Then come the new ids, including the end of sequence if it was generated. */
     fsdp_token_list ids;
     size_t prompt_length; /* number of ids before the new ones */
-    /* beam search: sum of log-probabilities / number of new ids ^ length_penalty; else 0 */
+    /* beam search: (sum of log-probabilities) / (number of new ids) ^ length_penalty; else 0 */
     double score;
 } fsdp_generated;
 

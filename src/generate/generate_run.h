@@ -25,7 +25,7 @@ typedef struct fsdp_generate_config {
                                             generation_config.json */
     int64_t num_return_sequences;        /* 0: from generation_config.json */
     uint64_t seed;                       /* for sampling */
-    /* true if the user gave a seed; without sampling, this is an error */
+    /* true if the user gave a seed, which is an error without sampling */
     bool asks_for_seed;
     int batch_size;         /* number of prompts per rank in a round; 0: 8 */
     fsdp_dtype param_dtype; /* dtype of computation */

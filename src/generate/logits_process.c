@@ -20,7 +20,7 @@ static void ban(float *scores, int64_t vocab, int64_t id)
 
 /* Apply the repetition penalty of Keskar et al. 2019 ("CTRL"), section 4.1. The paper divides every
  * score by the penalty. This function instead multiplies a negative score by the penalty, so that
- * the penalty lowers negative scores, too. An id that occurs several times in `ids` is penalized
+ * the penalty also lowers negative scores. An id that occurs several times in `ids` is penalized
  * only once, because all scores are read before the first one is written. */
 static void penalize_repetition(float penalty, const fsdp_token_list *ids, float *scores,
                                 int64_t vocab, float *scratch)

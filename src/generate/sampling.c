@@ -59,8 +59,8 @@ static double total_weight(const fsdp_candidate *left, int64_t n)
     return total;
 }
 
-/* Return how many of the n candidates remain. The most likely candidates remain, as few of them as
- * suffice for their probabilities to sum to top_p or more (Holtzman et al. 2020, section 3.1). */
+/* Return how many of the n candidates remain. The most likely candidates remain: the smallest
+ * number of them whose probabilities sum to top_p or more (Holtzman et al. 2020, section 3.1). */
 static int64_t keep_top_p(const fsdp_candidate *left, int64_t n, double top_p)
 {
     double bound = top_p * total_weight(left, n), sum = 0;

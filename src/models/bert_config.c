@@ -41,8 +41,8 @@ static fsdp_status read_numbers(fsdp_json_node root, fsdp_bert_config *c)
 }
 
 /* Read the number of labels as transformers does. If the key num_labels is present, its value is
- * the number. Otherwise it is the number of entries of id2label. If id2label is missing or empty,
- * too, the number of labels is 2. */
+ * the number. Otherwise it is the number of entries of id2label. If id2label is also missing, or is
+ * empty, the number of labels is 2. */
 static fsdp_status read_num_labels(fsdp_json_node root, fsdp_bert_config *c)
 {
     fsdp_json_node names;

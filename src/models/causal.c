@@ -36,7 +36,7 @@ fsdp_tensor *fsdp_causal_attention(fsdp_scope *s, const fsdp_causal_lm *lm, int6
 
 /* --- finding and gathering the rows that are read --- */
 
-/* Return the first row of sequence i that is read: the first row with a label or, if `labels` is
+/* Return the first row that is read in sequence i: the first row with a label or, if `labels` is
  * NULL, the last row. If no row has a label, return the end of the sequence. */
 static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels, int32_t i)
 {
@@ -49,7 +49,7 @@ static int32_t first_read(const fsdp_causal_input *input, const int32_t *labels,
     return row;
 }
 
-/* Set *rows to the rows that are read. Its arrays are in `memory`, which has 2 * tokens +
+/* Set *rows to the rows that are read. The arrays of *rows are in `memory`, which has 2 * tokens +
  * n_sequences + 1 elements. */
 static void fill_rows(const fsdp_causal_input *input, const int32_t *labels, int32_t *memory,
                       fsdp_causal_rows *rows)
@@ -101,8 +101,8 @@ void fsdp_causal_rows_drop(fsdp_scope *s, const fsdp_causal_rows *rows, fsdp_ten
         fsdp_drop(s, of_x);
 }
 
-/* There are `tokens` rows in all. Return true if `rows` has so few of them that computing only
- * these saves more time and memory than gathering them costs. */
+/* Return true if `rows` has so few of the `tokens` rows that computing only these few saves more
+ * time and memory than gathering them costs. */
 static bool are_few(const fsdp_causal_rows *rows, int32_t tokens)
 {
     return rows->n > 0 && 4 * (int64_t)rows->n <= 3 * (int64_t)tokens;

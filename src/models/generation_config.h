@@ -15,7 +15,7 @@ enum {
  * beams of the prompt have finished. FSDP_EARLY_STOPPING_FALSE and FSDP_EARLY_STOPPING_NEVER add a
  * second condition. With one of these two, the search ends when both conditions are true. */
 typedef enum fsdp_early_stopping {
-    FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam has, at its current length, a
+    FSDP_EARLY_STOPPING_FALSE, /* second condition: no running beam, at its current length, has a
                                   better score than the worst finished beam */
     FSDP_EARLY_STOPPING_TRUE,  /* no second condition */
     FSDP_EARLY_STOPPING_NEVER  /* second condition: no running beam can still get a better score
@@ -93,8 +93,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_generation_config_update(fsdp_json_node root,
                                                           fsdp_generation_config *config);
 /* Override `config` with the given settings. Some given settings also remove other settings from
  * `config`:
- * - max_length removes max_new_tokens, unless max_new_tokens is given, too;
- * - min_length removes min_new_tokens, unless min_new_tokens is given, too;
+ * - max_length removes max_new_tokens, unless max_new_tokens is also given;
+ * - min_length removes min_new_tokens, unless min_new_tokens is also given;
  * - min_new_tokens, even if it is 0, removes min_length. */
 void fsdp_generation_config_set(fsdp_generation_config *config,
                                 const fsdp_generation_settings *settings);

@@ -23,8 +23,8 @@ struct fsdp_kv_cache {
     int32_t n; /* sequences */
     /* now: the current layout. before: the layout before the last extend or select. */
     layout now, before;
-    int64_t extensions; /* number of extend calls so far; from the second call on, new layouts have
-                         * room for more tokens */
+    int64_t extensions; /* number of extend calls so far; starting with the second call, new layouts
+                         * have room for more tokens */
     bool moves; /* true: the last extend found too little room, so each append after it must move
                  * all rows */
     int64_t n_layers;
@@ -127,9 +127,9 @@ static int64_t room_of(int32_t tokens)
     return LEAST_ROOM + tokens / 4;
 }
 
-/* Compute the offsets and ends of n sequences from their lengths. The caller has stored the lengths
- * in l->ends, where they are replaced by the ends. If `room` is true, leave room after each
- * sequence. */
+/* Compute the offsets and ends of n sequences from their lengths. The caller must have stored the
+ * lengths in l->ends; this function replaces them by the ends. If `room` is true, leave room after
+ * each sequence. */
 static void compute_offsets(layout *l, int32_t n, bool room)
 {
     int64_t all = 0;

@@ -20,8 +20,8 @@ typedef struct fsdp_decode_cache fsdp_decode_cache;
  *     destroy(cache);
  *
  * Logits are [sequences, V], for the next token of each sequence. In beam search, each beam is a
- * sequence. If the model is sharded, all calls are collective: a rank without sequences must make
- * them, too. The scopes have no tape, so there are no gradients. After a failure the result is NULL
+ * sequence. If the model is sharded, all calls are collective: even a rank without sequences must
+ * make them. The scopes have no tape, so there are no gradients. After a failure the result is NULL
  * and the cache can only be destroyed. */
 typedef struct fsdp_decoder {
     FSDP_MUST_CHECK fsdp_status (*create)(const fsdp_module *model, fsdp_decode_cache **cache);

@@ -19,9 +19,9 @@ struct fsdp_rotary {
 /* --- frequencies --- */
 
 /* Scale the frequency f as in Llama 3.1. `original` is the length of the original context. If the
- * wavelength of f is below original / high_freq_factor, f is not changed. If it is above original /
- * low_freq_factor, f is divided by `factor`. In between, the result is interpolated between f and f
- * / factor.
+ * wavelength of f is below original / high_freq_factor, f is not changed. If the wavelength is
+ * above original / low_freq_factor, f is divided by `factor`. In between, the result is
+ * interpolated between f and f / factor.
  *
  * When Python code divides a number by a tensor, torch multiplies the number by the reciprocal of
  * the tensor. This code does the same, to get the same rounding. */

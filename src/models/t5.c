@@ -58,7 +58,7 @@ fsdp_tensor *fsdp_t5_position_bias(fsdp_scope *s, const fsdp_t5_layer *layer, in
 /* --- layers --- */
 
 /* Compute attention and project its result with `o`. The queries are computed from x, the keys and
- * values from kv. The caller keeps x and kv. */
+ * values from kv. x and kv are not dropped. */
 static fsdp_tensor *attend(fsdp_scope *s, const fsdp_t5_layer *layer, fsdp_tensor *x,
                            fsdp_tensor *kv, fsdp_tensor *position_bias,
                            const fsdp_attention_options *options)

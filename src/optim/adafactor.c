@@ -9,7 +9,7 @@
  * all parameters of a group of ranks. g is the gradient:
  *
  *     begin    for each row: sum of p^2, and the new exp_avg_sq_row;
- *              for each column of a matrix: sum of g^2 + eps1
+ *              for each column of a matrix: sum of (g^2 + eps1)
  *              first gather: gives RMS(p), exp_avg_sq_col and the mean of exp_avg_sq_row
  *              for each row: compute u from these, and the sum of u^2
  *              second gather: gives RMS(u)

@@ -1,7 +1,7 @@
 /* Clipping of gradients by their global norm or by value. The norm has the same bits at any world
  * size.
  *
- * For each row of a gradient that a rank has, the rank computes one number: the sum of |x|^p or,
+ * For each row that a rank has of a gradient, the rank computes one number: the sum of |x|^p or,
  * for the infinity norm, the largest |x|. Note [Row sums] in row_sums.h describes how the numbers
  * of all rows are combined into one number for each whole tensor. The numbers of the tensors are
  * then combined in the order of the parameters' names. */
@@ -86,7 +86,7 @@ static void join_rows(const grad_norm *norm, double *rows, int64_t n)
 
 /* For each gradient, computes one number for each row that this rank has. fsdp_row_sums_put() then
  * combines these numbers and stores the results in `sums`. `scratch` is memory for the numbers of
- * one gradient at a time. It has room for those of the gradient with the most rows. */
+ * one gradient at a time. It has room for the numbers of the gradient with the most rows. */
 static fsdp_status sum_own_rows(const grad_norm *norm, const fsdp_row_sums *sums,
                                 const fsdp_tensor *scratch)
 {

@@ -52,8 +52,8 @@ static double stepped(double lr, double gamma, int64_t n)
     return lr;
 }
 
-/* Returns a factor f, from which the caller computes the rate at step `at` as min_lr + f (lr -
- * min_lr). f is 1 at the end of warmup and 0 at total_steps. */
+/* Returns a factor f, from which the caller computes the rate at step `at` as `min_lr + f * (lr -
+ * min_lr)`. f is 1 at the end of warmup and 0 at total_steps. */
 static double decay(const fsdp_lr_schedule *s, int64_t at)
 {
     const double pi = 3.14159265358979323846;

@@ -226,7 +226,7 @@ static fsdp_status place_state(const fsdp_tensor *local, fsdp_state_shape kind, 
     return fsdp_spec_attach(state, &spec);
 }
 
-/* Creates a state tensor of zeros. If its parameter is offloaded, the state is offloaded, too, with
+/* Creates a state tensor of zeros. If its parameter is offloaded, the state is also offloaded, with
  * one exception. If the optimizer has `whole`, a step reads the small states of all parameters at
  * once, so small states stay in memory. A state is large if it has the shape of its parameter and
  * the parameter has two or more dimensions. All other states are small. */
@@ -370,7 +370,7 @@ static void update_elements(const fsdp_optimizer *o, const fsdp_step_item *item,
 /* What the updates of one step need. There are two kinds of optimizers. If the optimizer has
  * `whole`, grad_scale is passed to whole->begin(), which sets `work`; `scratch` is NULL. Otherwise
  * the updates are element-wise and use grad_scale and `scratch`; `work` is NULL. If all parameters
- * are float32, element-wise updates need no scratch, and `scratch` is NULL, too. */
+ * are float32, element-wise updates need no scratch, and `scratch` is also NULL. */
 typedef struct step {
     float grad_scale;
     fsdp_tensor *scratch;
@@ -551,10 +551,10 @@ void fsdp_optimizer_set_group_lr(fsdp_optimizer *o, int group, double lr)
         *to = lr;
 }
 
-/* Returns a learning rate that the optimizer computed itself. Such an optimizer computes a learning
- * rate for each parameter in each step. This function chooses the first parameter of the group that
- * has taken a step, and returns the learning rate of that parameter's latest step. If no parameter
- * of the group has taken a step, it returns 0. */
+/* Returns a learning rate that the optimizer computed itself. The optimizer computes a separate
+ * learning rate for each parameter in each step. This function chooses the first parameter of the
+ * group that has taken a step, and returns the learning rate of that parameter's latest step. If no
+ * parameter of the group has taken a step, it returns 0. */
 static double own_lr(const fsdp_optimizer *o, int group)
 {
     for (size_t i = 0; i < o->list.n; i++)

@@ -40,7 +40,7 @@ static void rows_of_rank(const fsdp_row_sum *s, int rank, int64_t *begin, int64_
 }
 
 /* Returns how many numbers each rank sends for the item. Ranks may have different numbers of
- * segments, but a gather takes equally many numbers from each rank. So each rank sends as many
+ * segments, but a gather takes the same count of numbers from each rank. So each rank sends as many
  * numbers as the rank with the most segments. */
 static int64_t numbers_sent(const fsdp_row_sum *s)
 {

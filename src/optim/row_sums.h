@@ -22,13 +22,14 @@ typedef struct fsdp_row_sum {
     /* The caller sets the next fields. Dimension 0 of the whole tensor has `rows` entries, and each
      * entry consists of `inner` rows. If an entry is a single row, `inner` is 1. If an entry
      * consists of matrices, `inner` counts the rows of all matrices in one entry. Each row
-     * contributes `width` numbers. total[j] adds up number j of every row. */
+     * contributes `width` numbers. total[j] is the sum (or maximum: see fsdp_row_sums.op) of number
+     * j over all rows. */
     fsdp_group *group; /* ranks that the rows are sharded over; NULL: every rank has all rows */
     int64_t rows, inner, width;
     /* The next fields are set by fsdp_row_sums_open(). */
     int64_t begin, end; /* this rank has rows [begin, end) of all `rows * inner` rows */
     /* `own` and `total` point to host memory that the device's kernels can also read and write. */
-    double *own;   /* [segments, width], first zeros; to be filled before the gather */
+    double *own;   /* [segments, width], initially zeros; must be filled before the gather */
     double *total; /* [width], valid after the gather */
 } fsdp_row_sum;
 
