@@ -148,7 +148,7 @@ static bool is_in_model(const fsdp_foreign_run *run, const char *name)
 /* Return true if `name` may belong to the model. The caller has already removed the model's prefix
  * from `name`. If this prefix is not empty, every name belongs to the model. If it is empty, the
  * model is at the top of the checkpoint, next to other items. Then `name` may belong to the model
- * only if some parameter of the model has the same part before the first dot. */
+ * only if the name of some parameter of the model has the same part before its first dot. */
 static bool begins_like_model(const fsdp_foreign_run *run, const char *name)
 {
     const size_t n = strcspn(name, ".");
@@ -299,7 +299,7 @@ static fsdp_status put_state(fsdp_foreign_run *run, const fsdp_foreign_slot *slo
                   : fsdp_state_dict_put_value(run->state, keys, 3, value);
 }
 
-/* The checkpoint has a state as a plain number, but this optimizer keeps the state as a scalar
+/* The checkpoint stores a state as a plain number, but this optimizer keeps the state as a scalar
  * tensor. Convert the number to such a tensor, and put it into run->state. For example,
  * transformers' Adafactor saves the initial RMS as the number 0. */
 static fsdp_status put_scalar(fsdp_foreign_run *run, const fsdp_foreign_slot *slot, const char *key,

@@ -37,9 +37,10 @@ typedef struct fsdp_foreign_report {
  * @param report out: set if FSDP_OK is returned; free it with fsdp_foreign_report_free()
  * @return FSDP_ERR_NOT_FOUND if a tensor or a state is missing; the message says which keys exist
  *         and which are needed. FSDP_ERR_INVALID if the checkpoint has state or options that this
- *         optimizer does not have, such as amsgrad, or momentum_buffer in AdamW. FSDP_ERR_INVALID
- *         also if tensors differ that are tied in this model, or if one name matches two items.
- *         Otherwise the errors of fsdp_source_open(), fsdp_dcp_load() and fsdp_torch_load_into() */
+ *         optimizer does not have, such as amsgrad, or momentum_buffer in AdamW. Also
+ *         FSDP_ERR_INVALID if tensors that are tied in this model differ, or if one name matches
+ *         two items. Otherwise the errors of fsdp_source_open(), fsdp_dcp_load() and
+ *         fsdp_torch_load_into() */
 FSDP_MUST_CHECK fsdp_status fsdp_foreign_load(fsdp_module *module, fsdp_optimizer *optimizer,
                                               const fsdp_foreign_paths *paths, fsdp_group *group,
                                               fsdp_foreign_report *report);

@@ -22,8 +22,8 @@ typedef struct environment {
     size_t count, cap, borrowed;
 } environment;
 
-/* Return true if `entry` is not copied from the launcher's environment, because its variable is set
- * for each rank. */
+/* Return true if `entry` must not be copied from the launcher's environment, because the launcher
+ * sets its variable for each rank. */
 static bool set_by_us(const char *entry)
 {
     static const char *const names[] = {
@@ -160,7 +160,7 @@ typedef struct child_plan {
 } child_plan;
 
 /* Set the signal mask. Also reset the handlers of the signals in `numbers` to the default, because
- * the launcher may have inherited from its parent that some of them are ignored. SIGHUP is not in
+ * the launcher may have been started with some of these signals ignored. SIGHUP is not in
  * `numbers`: if the launcher was started with nohup, it ignores SIGHUP, and the rank must ignore
  * SIGHUP, too. */
 static void reset_signals(const sigset_t *mask)
@@ -184,7 +184,7 @@ static _Noreturn void run_child(const child_plan *plan)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != plan->launcher) /* the launcher died before prctl */
+    if (getppid() != plan->launcher) /* the launcher died before the call of prctl() */
         _exit(126);
     reset_signals(plan->mask);
     if (plan->stdin_fd >= 0 && dup2(plan->stdin_fd, STDIN_FILENO) < 0)

@@ -52,7 +52,7 @@ typedef struct supervisor {
     stage stage;
     double next_stage_s; /* time (fsdp_clock_s()) at which the next stage begins */
     int signal_passed_on;
-    /* The rank that failed first without a signal from the launcher; -1: none. */
+    /* The first rank that failed without having been sent a signal by the launcher; -1: none. */
     int first_failed;
     char posted[128]; /* message of the abort that the launcher posted; "": none */
 } supervisor;
@@ -318,8 +318,8 @@ static fsdp_status start_all(supervisor *s, int restart_count, const sigset_t *m
 }
 
 /* Block the signals that the poll loop handles, and open the signalfd. *before is set to the signal
- * mask before this call. If SIGHUP was ignored when the launcher began (nohup), the poll loop does
- * not handle it, and it stays ignored. */
+ * mask before this call. If SIGHUP was ignored when the launcher started (nohup), the poll loop
+ * does not handle it, and it stays ignored. */
 static fsdp_status open_signals(supervisor *s, sigset_t *before)
 {
     struct sigaction hangup;

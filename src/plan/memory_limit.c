@@ -119,7 +119,8 @@ static bool offload(fsdp_train_config *c, fsdp_str *flags)
     return true;
 }
 
-/* All remedies. They are tried in this order: those that change the run least come first. */
+/* All remedies, in the order in which they are tried. Those that change the run least come
+ * first. */
 static remedy_fn *const remedies[] = {checkpoint, save_in_step,  reshard, split_batch,
                                       use_bf16,   use_adafactor, offload};
 

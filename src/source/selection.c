@@ -171,8 +171,8 @@ static bool is_in_dict_of(const fsdp_source_item *item, const fsdp_source_item *
     return strncmp(item->fqn, found->fqn, n) == 0 && item->fqn[n] == '.';
 }
 
-/* Return an error if there is another model as near to the top as the model that contains `found`.
- * In this case it is unclear which model the user means. */
+/* Return an error if there is another model that is as near the top as the model that contains
+ * `found`. In this case it is unclear which model the user means. */
 static fsdp_status check_alone(const fsdp_source *source, const fsdp_source_item *found)
 {
     const size_t n = prefix_length(found);
@@ -267,8 +267,8 @@ static fsdp_status select_model(const fsdp_source *source, fsdp_selection *s)
 
 /* Find the prefix that a wrapper added to the names of the model's tensors. The optimizer's keys
  * may contain the same names, so the caller removes this prefix from the keys of all items.
- * *wrapper is set to "" if there is no prefix, or if several models are equally near to the top.
- * The function uses `s` as scratch space: `s` must be empty, and is empty again afterwards. */
+ * *wrapper is set to "" if there is no prefix, or if several models are equally near the top. The
+ * function uses `s` as scratch space: `s` must be empty, and is empty again afterwards. */
 static fsdp_status find_wrapper_of_model(const fsdp_source *source, fsdp_selection *s,
                                          const char **wrapper)
 {

@@ -26,7 +26,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_select_all(const fsdp_source *source, fsdp_sele
 /* Select the tensors of the model's state dict. This is the dict nearest to the top that has one of
  * the keys "model", "state_dict", "model_state_dict" and "module". If there is no such dict, all
  * tensors at the top are selected. Returns FSDP_ERR_NOT_FOUND if there are no tensors at the top
- * either. Returns FSDP_ERR_INVALID if two such dicts are equally near to the top; the message names
+ * either. Returns FSDP_ERR_INVALID if two such dicts are equally near the top; the message names
  * them. */
 FSDP_MUST_CHECK fsdp_status fsdp_select_model(const fsdp_source *source, fsdp_selection *selection);
 /* Return true if `name` has the form "state.<parameter>.<key>", and <parameter> is the name of a

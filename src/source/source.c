@@ -33,9 +33,9 @@ static bool is_torch_name(const char *path)
            fsdp_ends_with(path, ".bin");
 }
 
-/* Set *is to whether `path` is a torch.save file. A file whose name has an ending of torch.save
- * files is such a file. A zip archive with any other name is one, too, unless its name ends in
- * .safetensors or .json. */
+/* Set *is to whether `path` is a torch.save file. A file is assumed to be one if its name has one
+ * of the endings that are usual for torch.save files. A zip archive with any other name is one,
+ * too, unless its name ends in .safetensors or .json. */
 static fsdp_status is_torch(const char *path, bool *is)
 {
     fsdp_mapping map = {0};

@@ -52,10 +52,10 @@ typedef struct fsdp_source fsdp_source;
 typedef void fsdp_source_progress_fn(void *context, size_t done, size_t total);
 
 /* Open the checkpoint `path`. The reader of its format checks bounds, shapes, holes and overlaps,
- * but does not read data. Returns FSDP_ERR_NOT_FOUND if `path` has none of the formats. Returns
- * FSDP_ERR_INVALID if `path` is a pipe, a device, one file of a DCP checkpoint, or a folder that
- * only contains checkpoints. Other errors are those of the readers, such as fsdp_dcp_reader_open()
- * and fsdp_checkpoint_open(). */
+ * but does not read data. Returns FSDP_ERR_NOT_FOUND if `path` is not in any of the formats.
+ * Returns FSDP_ERR_INVALID if `path` is a pipe, a device, one file of a DCP checkpoint, or a folder
+ * that only contains checkpoints. Other errors are those of the readers, such as
+ * fsdp_dcp_reader_open() and fsdp_checkpoint_open(). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_open(const char *path, fsdp_source **source);
 void fsdp_source_close(fsdp_source *source); /* accepts NULL */
 const char *fsdp_source_path(const fsdp_source *source);
@@ -75,8 +75,8 @@ typedef struct fsdp_source_placement {
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
 /* Set *is_sparse to true if a file that contains an item has holes (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Return true if `path` is the file of an item (the field `file`), or a torch.save file of another
- * rank that the source has opened. `path` must be a result of realpath(). */
+/* Return true if `path` is the file of an item (the field `file`), or if the source has opened
+ * `path` as the torch.save file of another rank. `path` must be a result of realpath(). */
 bool fsdp_source_has_file(const fsdp_source *source, const char *path);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list are adjacent. */

@@ -237,9 +237,9 @@ fsdp_status fsdp_checkpoint_files_write(fsdp_trainer *t, const char *dir)
     return status;
 }
 
-/* On rank 0, find form_of(dir), and set *form to it on all ranks, so that all ranks read the same
- * files. If rank 0 recognises no files in `dir`, *form is set to 0. The caller then tries to read
- * forms[0].file, and the error says that this file is missing. Collective. */
+/* Call form_of(dir) on rank 0, and set *form to its result on all ranks, so that all ranks read the
+ * same files. If rank 0 recognises no files in `dir`, *form is set to 0. The caller then tries to
+ * read forms[0].file, and the error says that this file is missing. Collective. */
 static fsdp_status find_form(const fsdp_trainer *t, const char *dir, int32_t *form)
 {
     *form = form_of(dir);

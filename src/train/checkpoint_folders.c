@@ -266,8 +266,8 @@ static fsdp_status remove_checkpoint(const char *folder, int64_t step)
 
 /* Called after the checkpoint of step r->step has appeared. Keep the newest r->limit of the
  * checkpoints whose step is at most r->step, and remove the older ones. Checkpoints of later steps
- * are from another run. If r->remove_later is true, this run replaces that other run. Then remove
- * the checkpoints of later steps, too, since --resume would otherwise find them. */
+ * are from another run. If r->remove_later is true, this run replaces that other run. In this case,
+ * also remove the checkpoints of later steps, since --resume would otherwise find them. */
 fsdp_status fsdp_checkpoint_remove_old(const fsdp_checkpoint_rotation *r)
 {
     int64_t *steps;

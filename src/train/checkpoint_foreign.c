@@ -16,9 +16,10 @@
 
 /* ---- finding the model and the optimizer ----------------------------------------------------- */
 
-/* Files that are looked for, in this order, to find the model and the optimizer. If the file is
- * named .metadata, the model or the optimizer is in the folder of the file, which is a checkpoint
- * of torch.distributed.checkpoint. Otherwise the model or the optimizer is in the file itself. */
+/* Files that are looked for, in this order, to find the model and the optimizer. If the file that
+ * is found is named .metadata, the model or the optimizer is in the folder of this file, which is a
+ * checkpoint of torch.distributed.checkpoint. Otherwise the model or the optimizer is in the file
+ * itself. */
 static const char *const models[] = {"pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp.bin",
                                      "pytorch_model_0/.metadata", "model_state_dict.pt", NULL};
 static const char *const optimizers[] = {"optimizer_0/.metadata", "optimizer.bin", "optimizer.pt",

@@ -39,7 +39,7 @@ fsdp_status fsdp_find_not_finite(const fsdp_train_loop *loop, const fsdp_named_p
     return status;
 }
 
-/* Return the error of fsdp_not_finite() for the case that all parameters are finite. */
+/* Return the error of fsdp_not_finite() for the case in which all parameters are finite. */
 static fsdp_status not_finite_in_forward(const fsdp_train_loop *loop, const char *what,
                                          int64_t step, double lr)
 {

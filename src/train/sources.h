@@ -8,7 +8,7 @@
  * tokenizer must be open. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_open(const fsdp_trainer *t, bool training,
                                                     fsdp_dataset **set);
-/* Called when the training rows are open and, if the run has validation rows, these are open, too.
- * Some options are only for texts. Return FSDP_ERR_INVALID if such an option was given, but neither
- * the training rows nor the validation rows use it. */
+/* Called when the training rows and, if the run has any, the validation rows are open. Some options
+ * are only for texts. Return FSDP_ERR_INVALID if such an option was given, but neither the training
+ * rows nor the validation rows use it. */
 FSDP_MUST_CHECK fsdp_status fsdp_train_sources_check_texts(const fsdp_trainer *t);

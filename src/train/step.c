@@ -32,7 +32,7 @@ static float factor_of(const fsdp_train_loop *loop, const fsdp_batch *batch)
 }
 
 /* Gather the sums of all ranks' micro-batches into `all` [micro_steps * W], where W is the number
- * of ranks. Element a * W + r is the micro-batch of rank r in micro-step a. Collective. */
+ * of ranks. Element `a * W + r` is the micro-batch of rank r in micro-step a. Collective. */
 static fsdp_status gather_micro_batches(const fsdp_train_loop *loop, const micro_batch_sum *mine,
                                         int micro_steps, micro_batch_sum *all)
 {
@@ -133,11 +133,11 @@ static fsdp_status clip(const fsdp_train_loop *loop, int64_t step, double lr,
                                   : FSDP_OK;
 }
 
-/* Return true if the loss was not finite even before it was multiplied by the loss scale. The
- * scaled loss yields result->loss. There are two cases. If result->loss is NaN, the unscaled loss
- * was not finite, because a finite loss times the scale is never NaN. If result->loss is infinite,
- * the unscaled loss was infinite, too, unless the scale is so huge that even a finite loss times
- * the scale is infinite. */
+/* Return true if the loss was not finite even before it was multiplied by the loss scale.
+ * result->loss was computed from the scaled loss. There are two cases. If result->loss is NaN, the
+ * unscaled loss was not finite, because a finite loss times the scale is never NaN. If result->loss
+ * is infinite, the unscaled loss was infinite, too, unless the scale is so huge that even a finite
+ * loss times the scale is infinite. */
 static bool forward_overflowed(const fsdp_step_result *result)
 {
     return isnan(result->loss) || (isinf(result->loss) && result->loss_scale < 1e30);

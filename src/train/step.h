@@ -20,9 +20,9 @@
  * the scaler's scale. PyTorch scales the mean loss. Here, backward computes the gradients of a sum
  * of losses. These gradients are divided only at the end of the step, by a number n. With
  * token-mean, n is the number of labels. With mean-of-means, n is the number of micro-batches. So
- * the loss of each micro-batch is multiplied by scale / P, and the gradients are divided by n / P.
- * P is the smallest power of two that is at least n. If the scale is a power of two, the scale and
- * P change only exponents, so the result has the same bits as without a scaler.
+ * the loss of each micro-batch is multiplied by `scale / P`, and the gradients are divided by
+ * `n / P`. P is the smallest power of two that is at least n. If the scale is a power of two, the
+ * scale and P change only exponents, so the result has the same bits as without a scaler.
  *
  * A step whose gradients overflow updates nothing: neither the parameters nor the moments nor the
  * optimizer's own count of steps. The step counts as a step of the run, and the schedule advances.
@@ -90,8 +90,8 @@ typedef struct fsdp_step_result {
     } not_finite;
 } fsdp_step_result;
 
-/* Return FSDP_ERR_INVALID if `labels` is 0. `labels` is the number of labels in the rows of the
- * path `data`; without labels the loss is undefined. The message contains `data`. */
+/* Return FSDP_ERR_INVALID if `labels` is 0. `labels` is the number of labels in the rows that were
+ * read from the path `data`; without labels the loss is undefined. The message contains `data`. */
 FSDP_MUST_CHECK fsdp_status fsdp_check_any_label(const char *data, int64_t labels);
 
 /* Take loop->micro_steps batches from the loader and do one step with learning rate lr. `step`

@@ -48,8 +48,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
      * folder in `output`, and saving the model moves all files in `output`. */
     FSDP_TRY(fsdp_checkpoint_finish(t));
     fsdp_trainer_at(t, "saving the model");
-    /* If the folder `output` exists already, this run may overwrite it. If it might not,
-     * check_outputs() would have returned an error before the first step. */
+    /* If the folder `output` exists already, this run may overwrite it. Otherwise check_outputs()
+     * would have returned an error before the first step. */
     fsdp_model_save_options options = {.overwrite = true, .tokenizer = t->config->tokenizer};
     FSDP_TRY(fsdp_model_save(t->model, t->config->output, &options));
     fsdp_trainer_print(t, "--> saved the model in %s (%s)", t->config->output, why);
@@ -61,8 +61,8 @@ static fsdp_status save_model(fsdp_trainer *t, const char *why)
  * validation, the final state is saved now. With validation, the model was saved each time the
  * validation loss improved, so in most cases nothing is left to save.
  *
- * The validation loss may not have improved in this run. The best model is then the one that an
- * earlier run, from which this run was resumed, has saved. But that run may have saved it elsewhere
+ * If the validation loss has not improved in this run, the best model is the one that was saved by
+ * the earlier run from which this run was resumed. But that run may have saved the model elsewhere
  * or not at all. So if `output` does not exist, save the final state. */
 static fsdp_status save_at_end(fsdp_trainer *t)
 {

@@ -280,7 +280,7 @@ static bool has_label(const fsdp_example *example, fsdp_task task)
 }
 
 /* Return an error if no row has a label. Without labels there is no loss, and the run would notice
- * this only at the end of an epoch. The search is short, since most sets have a label in their
+ * this only at the end of an epoch. The search is short, since most datasets have a label in their
  * first row. */
 static fsdp_status check_labels(const fsdp_trainer *t, const fsdp_dataset *set, const char *path)
 {

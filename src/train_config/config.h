@@ -112,7 +112,7 @@ typedef struct fsdp_train_config {
     const char *task_prefix; /* text before every source text; NULL: depends on the task */
     const char *text_column, *target_column; /* NULL: depends on the task */
     bool wikihow_cleaning;                   /* clean pairs of texts as the FSDP tutorial does */
-    /* use only this many rows, from the first on; 0: all */
+    /* use only the first `max_train_samples` rows; 0: all */
     int64_t max_train_samples;
     int64_t max_validation_samples;
     int max_source_length; /* SEQ2SEQ: maximum number of tokens of a source, including </s> */
@@ -256,7 +256,7 @@ typedef struct fsdp_train_config {
     const char *profile;       /* file for the trace of a few steps; NULL: none */
     const char *profile_steps; /* range "A:B" of steps to trace; NULL: steps after the warm-up */
     const char *plot;          /* file for a picture of the loss curve; NULL: none */
-    /* at the end of the run, generate texts for this many validation rows, from the first on */
+    /* at the end of the run, generate texts for the first `generate_examples` validation rows */
     int generate_examples;
 
     /* checkpoints and resuming */

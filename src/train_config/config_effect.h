@@ -10,6 +10,7 @@
 FSDP_MUST_CHECK fsdp_status fsdp_train_effect_check(const fsdp_train_config *config,
                                                     const fsdp_options *options);
 /* Return why the option `name` has no effect. Return NULL if it has an effect, or if
- * fsdp_train_effect_check() refuses it. The option table calls this as without_effect(). */
+ * fsdp_train_effect_check() refuses it. This is the function without_effect() of the option
+ * table. */
 const char *fsdp_train_option_without_effect(const void *config, const fsdp_options *options,
                                              const char *name);
