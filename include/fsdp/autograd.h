@@ -172,8 +172,8 @@ FSDP_API fsdp_tensor *fsdp_rms_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *
  * dtype, which may differ from x's. */
 FSDP_API fsdp_tensor *fsdp_layer_norm(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *w,
                                       fsdp_tensor *bias, float eps);
-/** fsdp_add() returns x + y and fsdp_mul() returns x * y, element by element. The shapes are equal.
- * If the dtypes differ, the result is float32, as in PyTorch. @{ */
+/** fsdp_add() returns x + y and fsdp_mul() returns x * y, element by element. The shapes must be
+ * equal. If the dtypes differ, the result is float32, as in PyTorch. @{ */
 FSDP_API fsdp_tensor *fsdp_add(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 FSDP_API fsdp_tensor *fsdp_mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y);
 /** @} */
@@ -219,8 +219,8 @@ FSDP_API fsdp_tensor *fsdp_clamp_infinite_(fsdp_scope *s, fsdp_tensor *x);
  */
 FSDP_API fsdp_tensor *fsdp_relu_dropout_(fsdp_scope *s, fsdp_tensor *x, float p);
 /** Return the same bits as fsdp_dropout(fsdp_geglu(gate, up), p). This function does not keep the
- * result of geglu: backward computes it again. gate and up have the same shape and dtype. p must be
- * in [0, 1]. */
+ * result of geglu: backward computes it again. `gate` and `up` must have the same shape and dtype.
+ * p must be in [0, 1]. */
 FSDP_API fsdp_tensor *fsdp_geglu_dropout(fsdp_scope *s, fsdp_tensor *gate, fsdp_tensor *up,
                                          float p);
 
@@ -265,7 +265,7 @@ typedef struct fsdp_attention_options {
  * @param k, v          [Tk, kv_heads * K]
  * @param position_bias [H, 2 * span - 1] float32 from fsdp_relative_position_bias(), or NULL. The
  *                      value in column (key - query) + span - 1 is added to the score of a key and
- *                      a query. (`key` and `query` are their positions.)
+ *                      a query. (`key` and `query` are the positions of this key and this query.)
  * @return [Tq, H * K]
  */
 FSDP_API fsdp_tensor *fsdp_attention(fsdp_scope *s, fsdp_tensor *q, fsdp_tensor *k, fsdp_tensor *v,
@@ -341,8 +341,8 @@ FSDP_API fsdp_tensor *fsdp_cross_entropy(fsdp_scope *s, fsdp_tensor *logits, con
                                          float factor);
 /** x.sum(): return the sum of all elements, a float32 scalar. */
 FSDP_API fsdp_tensor *fsdp_sum(fsdp_scope *s, fsdp_tensor *x);
-/** Return a tensor [n, ...] whose row i is row rows[i] of x [T, ...]. The n entries of `rows` are
- * in [0, T), and no two are equal. `rows` is in host memory and is copied. */
+/** Return a tensor [n, ...] whose row i is row rows[i] of x [T, ...]. The n entries of `rows` must
+ * be in [0, T) and all different. `rows` is in host memory and is copied. */
 FSDP_API fsdp_tensor *fsdp_gather_rows(fsdp_scope *s, fsdp_tensor *x, const int32_t *rows,
                                        int64_t n);
 /**
@@ -362,7 +362,7 @@ enum {
  * torch.chunk(x, n, dim=-1): split x along its last dimension into n equal parts, each contiguous.
  * If backward has no gradient for a part, the gradient of x is 0 in the elements of that part.
  *
- * @param n   in [1, FSDP_MAX_CHUNKS]; the size of x's last dimension is a multiple of n
+ * @param n   in [1, FSDP_MAX_CHUNKS]; the size of x's last dimension must be a multiple of n
  * @param out [n] the parts; all NULL if the scope has failed
  */
 FSDP_API void fsdp_chunk(fsdp_scope *s, fsdp_tensor *x, int n, fsdp_tensor **out);

@@ -142,8 +142,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_create(const fsdp_batch_row *row
  * @param format NULL: SEQ2SEQ with decoder_start_token_id 0 and pad_token_id 0
  * @return FSDP_ERR_INVALID if a value of the mask is neither 0 nor 1; if the mask of a row has no
  *         1, or has a 0 between two 1s (packing would change the distance between their tokens); if
- *         an id, class or label is out of range; or if a position is invalid. The message names row
- *         and column
+ *         an id, class or label is out of range; or if a position is invalid. The message names the
+ *         row and the column
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_batch_from_padded(const fsdp_padded *padded,
                                                             const fsdp_batch_format *format,

@@ -35,7 +35,7 @@ typedef enum fsdp_reduce_op {
  *
  * @param backend "shm" or NULL, which have the same effect. A world of one always uses the
  *                transport "local"
- * @param group   out: owned by the caller, ended by fsdp_destroy_process_group()
+ * @param group   out: owned by the caller, destroyed with fsdp_destroy_process_group()
  * @return FSDP_ERR_INVALID if an environment variable is wrong; FSDP_ERR_UNSUPPORTED if another
  *         launcher started the ranks; FSDP_ERR_TIMEOUT if peers do not arrive; FSDP_ERR_COMM if a
  *         peer has failed
@@ -71,8 +71,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_run_ranks(int world_size, fsdp_rank_fn
  * `parent` and all of the new groups. Error messages always give the rank in the world.
  *
  * @param color >= 0; negative: this rank joins no group, and *group is set to NULL
- * @param group out: owned by the caller, ended by fsdp_destroy_process_group(); it may outlive
- *              `parent`
+ * @param group out: owned by the caller, destroyed with fsdp_destroy_process_group(); it may
+ *              outlive `parent`
  * @return FSDP_ERR_UNSUPPORTED if `parent` has already been split 15 times, or if `parent` is
  *         itself the result of four nested splits
  */

@@ -273,7 +273,7 @@ typedef struct fsdp_dataset_options {
  * with a state.
  *
  * @param options NULL: defaults, which are enough for JSON lines only
- * @param out     new dataset, ended by fsdp_dataset_close(); the file must not change until then
+ * @param out     new dataset, closed with fsdp_dataset_close(); the file must not change until then
  * @return FSDP_ERR_NOT_FOUND if the file does not exist, or if only the list of titles for the
  *         other split (see fsdp_split) exists; FSDP_ERR_FORMAT if a column is missing or a row is
  *         malformed; FSDP_ERR_INVALID if there are texts but no tokenizer, if the tokenizer has
@@ -343,13 +343,14 @@ typedef struct fsdp_mixture_part {
  *
  * An epoch of the mixture has as many examples as all parts together. Each part supplies a share of
  * these examples, which its weight determines. The share is rounded to whole examples, and these
- * are spread evenly over the indices of the mixture. A part supplies all of its own examples once
- * before it supplies one of them again. Each time a part begins again, its examples are in a new
- * order. The example at an index of the mixture is a function of the index and the draw.
+ * examples are spread evenly over the indices of the mixture. A part supplies all of its own
+ * examples once before it supplies one of them again. Each time a part begins again, its examples
+ * are in a new order. The example at an index of the mixture is a function of the index and the
+ * draw.
  *
  * @param parts      [count]; on success the mixture owns the datasets
  * @param no_shuffle true: in every epoch of a part, its examples keep their order
- * @param out        new dataset, ended by fsdp_dataset_close()
+ * @param out        new dataset, closed with fsdp_dataset_close()
  * @return FSDP_ERR_INVALID if a weight is negative, not finite, or so small that its part would
  *         supply no example, or if there are more than 2^31 - 1 examples
  */
@@ -363,10 +364,10 @@ typedef enum fsdp_sampler_kind {
     /**
      * Let A be the number of micro-steps of a step, W the number of ranks, and B the batch size. A
      * step uses a block of A W B neighbouring positions in the order of the epoch. Micro-step a on
-     * rank r uses the positions from (a W + r) B to (a W + r) B + B
-     * - 1 of this block. So the examples of micro-batch m = a W + r do not depend on how m is split
-     * into a and r. The last block of an epoch may be shorter. In its step, some micro-batches have
-     * fewer than B rows or none. No example is repeated, and every rank still does A micro-steps.
+     * rank r uses B positions of this block, beginning at (a W + r) B. So the examples of
+     * micro-batch m = a W + r do not depend on how m is split into a and r. The last block of an
+     * epoch may be shorter. In its step, some micro-batches have fewer than B rows or none. No
+     * example is repeated, and every rank still does A micro-steps.
      */
     FSDP_SAMPLER_DEFAULT,
     /**
@@ -383,7 +384,7 @@ typedef enum fsdp_sampler_kind {
  * depend only on the fields of this struct and on their arguments, so going to any step costs
  * nothing. The order of an epoch is a permutation of [0, samples) that depends on seed and epoch.
  * The example at a position is computed without a table. A Feistel network permutes [0, n), where n
- * is a power of four that is not below `samples`. The network is applied to the position, and then
+ * is a power of four that is at least `samples`. The network is applied to the position, and then
  * to its own result, until the result is below `samples` (Black & Rogaway 2002).
  */
 typedef struct fsdp_sampler {
@@ -477,8 +478,9 @@ FSDP_API void fsdp_loader_seek(fsdp_loader *loader, int64_t epoch, int64_t step)
  * @param out new reference, released with fsdp_batch_release(). It may have 0 rows. At the end of
  *            the epoch, *out is NULL, and it stays NULL in all calls until the next
  *            fsdp_loader_set_epoch() or fsdp_loader_seek().
- * @return the error that occurred while the batch was prepared, with file and line. Further calls
- *         return the same error until the next fsdp_loader_set_epoch() or fsdp_loader_seek()
+ * @return the error that occurred while the batch was prepared, with file and line in its message.
+ *         Further calls return the same error until the next fsdp_loader_set_epoch() or
+ *         fsdp_loader_seek()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_loader_next(fsdp_loader *loader, fsdp_batch **out);
 

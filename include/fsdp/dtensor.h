@@ -48,7 +48,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_device_mesh_create(fsdp_group *group, 
  * must outlive the slice.
  *
  * @param names [n] names of dimensions of `mesh`, in the same order as in `mesh`
- * @param slice out: owned by the caller, ended by fsdp_device_mesh_destroy()
+ * @param slice out: owned by the caller, destroyed with fsdp_device_mesh_destroy()
  * @return FSDP_ERR_INVALID for an unknown name (the message lists the known names), or if the order
  *         of the names is not that of `mesh`
  */

@@ -127,15 +127,15 @@ typedef enum fsdp_reshard {
 
 /** torch.distributed.fsdp.BackwardPrefetch: when to gather the unit that backward needs next. */
 typedef enum fsdp_backward_prefetch {
-    FSDP_BACKWARD_PRE,  /**< before the present unit computes; overlaps most, with two units in
+    FSDP_BACKWARD_PRE,  /**< before the current unit computes; overlaps most, with two units in
                            memory */
-    FSDP_BACKWARD_POST, /**< after the present unit has computed and is freed; needs less memory */
+    FSDP_BACKWARD_POST, /**< after the current unit has computed and is freed; needs less memory */
     FSDP_BACKWARD_NONE, /**< only when backward comes to that unit */
 } fsdp_backward_prefetch;
 
 /** Which unit the forward pass gathers in advance each time it enters another unit. */
 typedef enum fsdp_forward_prefetch {
-    FSDP_FORWARD_IMPLICIT, /**< the unit that came after the present unit in the previous forward,
+    FSDP_FORWARD_IMPLICIT, /**< the unit that came after the current unit in the previous forward,
                               as long as the order of units has not changed */
     /** FSDP1's forward_prefetch=True. This is FSDP_FORWARD_IMPLICIT, but every iteration must enter
      * the same units in the same order as the first iteration. If a forward enters a unit out of
@@ -263,7 +263,7 @@ typedef struct fsdp_unit_info {
     fsdp_placement placements[FSDP_MAX_MESH_DIMS];
     fsdp_mp_policy mp_policy;
     bool reshard_after_forward; /**< false with FSDP_RESHARD_FALSE; also false with
-                                   FSDP_RESHARD_DEFAULT if this is the outermost unit at present */
+                                   FSDP_RESHARD_DEFAULT if this is the outermost unit now */
     bool no_shard;
     fsdp_offload_kind offload;
     size_t n_parameters;
@@ -275,7 +275,8 @@ typedef struct fsdp_unit_info {
                            FSDP_RESHARD_TO_SMALLER, otherwise 0 */
     bool is_unsharded;  /**< the unit's parameters have data now */
     bool is_prefetched; /**< the unit's gather has begun but is not complete */
-    bool is_held;       /**< fsdp_unit_unshard() was called, but not yet fsdp_unit_reshard() */
+    bool is_held;       /**< fsdp_unit_unshard() was called, and fsdp_unit_reshard() was not called
+                           since then */
     fsdp_backward_prefetch backward_prefetch; /**< the outermost unit's option */
     fsdp_forward_prefetch forward_prefetch;   /**< the outermost unit's option */
     bool limit_all_gathers;                   /**< the outermost unit's option */
@@ -527,19 +528,19 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_parameter_set_all_gather_extension(
 /** @} */
 
 /**
- * @name Control functions A control function changes how a unit runs. Without `recurse`, `module`
- * must be a unit, and the function applies to this unit. With `recurse`, the function applies to
- * all units at and below `module`, and `module` itself need not be a unit. If there is no such
- * unit, the function returns FSDP_ERR_INVALID and changes nothing. All ranks must make the same
- * calls. fsdp_unit_unshard() and fsdp_unit_reshard() take effect at once, the other functions at
- * the next forward or backward. Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and
- * FullyShardedDataParallel. @{
+ * @name Control functions
+ * A control function changes how a unit runs. Without `recurse`, `module` must be a unit, and the
+ * function applies to this unit. With `recurse`, the function applies to all units at and below
+ * `module`, and `module` itself need not be a unit. If there is no such unit, the function returns
+ * FSDP_ERR_INVALID and changes nothing. All ranks must make the same calls. fsdp_unit_unshard() and
+ * fsdp_unit_reshard() take effect at once, the other functions at the next forward or backward.
+ * Sources: FSDPModule of torch/distributed/fsdp/_fully_shard, and FullyShardedDataParallel. @{
  */
 
 /**
  * Gather the unit's parameters now and keep them until fsdp_unit_reshard(). Call
- * fsdp_unit_reshard() before an optimizer step, an initialisation or a load writes the parameters.
- * Collective.
+ * fsdp_unit_reshard() before the parameters are written (by an optimizer step, an initialisation or
+ * a load). Collective.
  * @return FSDP_ERR_INVALID if `module` is not a unit; FSDP_ERR_STATE while its parameters are being
  *         written or are summoned (fsdp_summon_full_params_begin())
  */
@@ -550,10 +551,10 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_unit_reshard(fsdp_module *module);
 typedef struct fsdp_unshard_handle fsdp_unshard_handle;
 /**
  * unshard(async_op=True): start gathering the unit's parameters. The unit's next forward or
- * backward waits until the gather is complete, and later frees the parameters as usual. If the unit
- * does not run before an optimizer step, an initialisation or a load writes its parameters, call
- * fsdp_unit_reshard() before that write. Collective, but does not wait for the peers.
- * @param handle out: must be ended by fsdp_unshard_handle_wait() before the module is destroyed.
+ * backward waits until the gather is complete, and later frees the parameters as usual. If an
+ * optimizer step, an initialisation or a load writes the unit's parameters before the unit runs,
+ * call fsdp_unit_reshard() before that write. Collective, but does not wait for the peers.
+ * @param handle out: must be passed to fsdp_unshard_handle_wait() before the module is destroyed.
  *               `handle` may be NULL
  * @return the errors of fsdp_unit_unshard()
  */
@@ -624,13 +625,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_forward(fsdp_module 
                                                                     bool recurse);
 /** Choose whether backward frees the whole parameters. With false, parameters stay gathered after
  * backward, so that the next forward need not gather them. Use false for all micro-steps but the
- * last one. Before an optimizer step, an initialisation or a load writes the parameters, call
- * fsdp_unit_reshard() or run a backward with true. */
+ * last one. Before the parameters are written (by an optimizer step, an initialisation or a load),
+ * call fsdp_unit_reshard() or run a backward with true. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_set_reshard_after_backward(fsdp_module *module,
                                                                      bool reshard_after_backward,
                                                                      bool recurse);
 /** Say whether the next backward is the last one before the optimizer step; true is the default.
- * Backward reduces the gradients of a unit only when it has also run the next unit. So when
+ * Backward reduces the gradients of a unit only after it has also run the next unit. So when
  * backward has run its last unit, the gradients of that unit are not reduced yet. With true,
  * backward then reduces them before it ends. With false, the next backward reduces them. Applies to
  * all units of the tree. */
@@ -687,7 +688,7 @@ typedef struct fsdp_full_params fsdp_full_params;
  * load) returns FSDP_ERR_STATE.
  *
  * @param options NULL: all defaults; copied
- * @param full    out: owned by the caller; must be ended by fsdp_summon_full_params_end() before
+ * @param full    out: owned by the caller; must be passed to fsdp_summon_full_params_end() before
  *                the module is destroyed
  * @return FSDP_ERR_INVALID if `module` has no unit; FSDP_ERR_STATE within a forward or backward, on
  *         meta, or if a unit is being written or is summoned already; FSDP_ERR_UNSUPPORTED for

@@ -27,7 +27,7 @@ typedef struct fsdp_safetensors fsdp_safetensors;
  * cover the data without holes, overlaps or a remainder. The data are not read. Unknown fields are
  * ignored. If the header has a name twice, the second entry is used.
  *
- * @param file out: owned by the caller, ended by fsdp_safetensors_close(). The file must not be
+ * @param file out: owned by the caller, closed with fsdp_safetensors_close(). The file must not be
  *             shortened while it is open.
  * @return FSDP_ERR_FORMAT if the header is wrong; the message names the file and the tensor.
  *         FSDP_ERR_NOT_FOUND, FSDP_ERR_IO
@@ -62,7 +62,7 @@ typedef struct fsdp_checkpoint_reader fsdp_checkpoint_reader;
  * (transposed, expanded) are copied when the file is opened. All other tensors point into the
  * mapped file, even if several tensors share a storage.
  *
- * @param reader out: owned by the caller, ended by fsdp_checkpoint_close()
+ * @param reader out: owned by the caller, closed with fsdp_checkpoint_close()
  * @return FSDP_ERR_NOT_FOUND if there are no weights or a file of the index is missing;
  *         FSDP_ERR_FORMAT if a file is malformed or its tensors are not those of the index;
  *         FSDP_ERR_UNSUPPORTED for torch.save's format before PyTorch 1.6, TorchScript programs,
@@ -110,7 +110,7 @@ typedef struct fsdp_safetensors_writer fsdp_safetensors_writer;
  * the same tensors have the same bytes.
  *
  * @param specs  [n], names distinct
- * @param writer out: owned by the caller, ended by fsdp_safetensors_writer_finish() or
+ * @param writer out: owned by the caller, freed with fsdp_safetensors_writer_finish() or
  *               fsdp_safetensors_writer_discard(). Until fsdp_safetensors_writer_finish(), an
  *               existing file `path` is unchanged
  * @return FSDP_ERR_INVALID if a tensor is invalid; the message names the tensor. FSDP_ERR_IO if the
@@ -133,7 +133,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_safetensors_writer_write(fsdp_safetens
 
 /**
  * Check that every byte was written, sync the file, and rename it to `path`. `writer` is always
- * freed, also after a failure. After a failure, the new file is deleted, too.
+ * freed, even after a failure. After a failure, the new file is deleted, too.
  * @return FSDP_ERR_STATE if a tensor is incomplete; the message names the first incomplete tensor.
  *         FSDP_ERR_IO
  */

@@ -65,7 +65,7 @@ typedef struct fsdp_model_info {
 
 /**
  * Read `path`, which is a config.json or the directory that contains it. model_type in the file
- * selects the model. Errors name file, key and value.
+ * selects the model. Error messages name the file, the key and the value.
  * @return FSDP_ERR_NOT_FOUND if the file or a key is missing; FSDP_ERR_FORMAT if a value is
  *         impossible; FSDP_ERR_UNSUPPORTED if this library does not have the model, or if a key
  *         that it does not support would change the results.
@@ -112,7 +112,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_model_get_config(const fsdp_module *mo
                                                            fsdp_model_config *config);
 
 /**
- * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
+ * Compute the loss of the scope's batch: `factor` times the sum, over the labels, of -log
+ * softmax(logits)[label].
  *
  * The forward calls the root module by fsdp_module_call(), so the module's hooks run. A batch
  * without rows or labels gives 0, and its backward gives gradients of zero.

@@ -45,8 +45,8 @@ FSDP_API void fsdp_module_destroy(fsdp_module *module);
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_child(fsdp_module *parent, const char *name,
                                                            fsdp_module *child);
-/** Create a parameter of shape [ndim], ndim >= 1, and add it to the module. *parameter is borrowed;
- * `parameter` may be NULL. */
+/** Create a parameter with the dimensions `shape` [ndim], ndim >= 1, and add it to the module.
+ * *parameter is borrowed; `parameter` may be NULL. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_module_add_parameter(fsdp_module *module,
                                                                const char *name, int ndim,
                                                                const int64_t *shape, fsdp_init init,
@@ -292,12 +292,12 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_norm_create(const char *class_name, in
 /** Create a torch.nn.LayerNorm with "weight" [width], initially ones, and "bias" [width], initially
  * zeros. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_layer_norm_create(int64_t width, fsdp_module **module);
-/** Return fsdp_linear() of x with the layer's weight and, if it has one, its bias. */
+/** Return fsdp_linear() of x with the layer's weight and bias (if there is a bias). */
 FSDP_API fsdp_tensor *fsdp_linear_forward(fsdp_scope *s, const fsdp_module *linear, fsdp_tensor *x);
 /** Return fsdp_embedding() of ids [n] with the layer's weight and padding_idx -1. */
 FSDP_API fsdp_tensor *fsdp_embedding_forward(fsdp_scope *s, const fsdp_module *embedding,
                                              const int32_t *ids, int64_t n);
-/** Return fsdp_layer_norm() of x with the layer's weight and, if it has one, its bias. */
+/** Return fsdp_layer_norm() of x with the layer's weight and bias (if there is a bias). */
 FSDP_API fsdp_tensor *fsdp_layer_norm_forward(fsdp_scope *s, const fsdp_module *norm,
                                               fsdp_tensor *x, float eps);
 /** Get the parameter called `name` of the module itself, not of a module below it. NULL if there is

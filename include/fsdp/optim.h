@@ -130,21 +130,21 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adafactor_create(fsdp_module *module,
                                                            const fsdp_adafactor_options *options,
                                                            fsdp_optimizer **optimizer);
 /**
- * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer of
- * fsdp_adamw_create().
+ * Add a parameter group with its own options, e.g. norms without weight decay, to an optimizer that
+ * fsdp_adamw_create() created.
  *
  * @param parameters the names are copied, the parameters are borrowed
  * @return FSDP_ERR_INVALID if the list is empty, a parameter is in a group already, an option is
- *         out of bounds, or the optimizer is not of fsdp_adamw_create()
+ *         out of bounds, or fsdp_adamw_create() did not create the optimizer
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_adamw_add_group(fsdp_optimizer *optimizer,
                                                           const fsdp_parameter_list *parameters,
                                                           const fsdp_adamw_options *options);
-/** Like fsdp_adamw_add_group(), but for an optimizer of fsdp_sgd_create(). */
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_sgd_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_sgd_add_group(fsdp_optimizer *optimizer,
                                                         const fsdp_parameter_list *parameters,
                                                         const fsdp_sgd_options *options);
-/** Like fsdp_adamw_add_group(), but for an optimizer of fsdp_adafactor_create(). */
+/** Like fsdp_adamw_add_group(), but for an optimizer that fsdp_adafactor_create() created. */
 FSDP_API FSDP_MUST_CHECK fsdp_status
 fsdp_adafactor_add_group(fsdp_optimizer *optimizer, const fsdp_parameter_list *parameters,
                          const fsdp_adafactor_options *options);
@@ -234,8 +234,8 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_optimizer_set_steps(fsdp_optimizer *op
 /** @name Learning rate schedules @{ */
 /** Kinds of learning rate schedules. fsdp_lr_schedule has the formulas. */
 typedef enum fsdp_lr_schedule_kind {
-    FSDP_LR_STEP,           /**< StepLR: lr is multiplied by gamma after every `step_size` times
-                               `unit_steps` steps */
+    FSDP_LR_STEP,           /**< StepLR: lr is multiplied by gamma after every
+                               step_size * unit_steps steps */
     FSDP_LR_LINEAR,         /**< a straight line from lr down to min_lr */
     FSDP_LR_COSINE,         /**< half a cosine from lr down to min_lr */
     FSDP_LR_CONSTANT,       /**< always lr */
@@ -315,7 +315,7 @@ typedef struct fsdp_clip_grad_options {
  * @param total_norm out: the norm before clipping; may be NULL
  * @param scale      out: the factor to pass to fsdp_optimizer_step(), which applies it; the
  *                   gradients are not changed. NULL: multiply the gradients by the factor now
- * @return FSDP_ERR_INVALID if max_norm is negative or NaN, or norm_type is not above 0.
+ * @return FSDP_ERR_INVALID if max_norm is negative or NaN, or if norm_type is not positive.
  *         FSDP_ERR_NUMERIC with error_if_nonfinite; the message names the first of `parameters`
  *         whose gradient is not finite. Every rank returns the same status
  */

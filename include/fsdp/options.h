@@ -135,8 +135,8 @@ typedef struct fsdp_option {
     const char *help;  /**< one or two sentences without a final full stop */
     const char *bare;  /**< the value that the flag means if no value follows it; NULL: a value must
                             follow */
-    const char *env;   /**< name of the environment variable; NULL: env_prefix of the spec and the
-                            option's name, e.g. FSDP_BATCH_SIZE */
+    const char *env; /**< name of the environment variable; NULL: the spec's env_prefix followed by
+                        the option's name, e.g. FSDP_BATCH_SIZE */
     const char *no_effect; /**< why the option changes nothing, e.g. "there is no GPU in this
                                 build" */
     /** text that says what to use instead of this option; NULL: the option is supported. If the

@@ -97,7 +97,7 @@ typedef struct fsdp_save_options {
     fsdp_dtype dtype;        /**< dtype in the file; default float32 */
     int64_t max_shard_bytes; /**< largest size of a file; a larger tensor gets a file of its own; 0:
                                   50e9 */
-    /** A further name of a tied parameter. The parameter is then written under its first name and
+    /** Another name of a tied parameter. The parameter is then written under its first name and
      * under this name. NULL: every parameter is written under its first name only. */
     const char *also_as;
 } fsdp_save_options;
@@ -146,7 +146,7 @@ typedef struct fsdp_pretrained {
  *                    $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, in this order
  * @param from_config AutoModel.from_config(): ignore the weights; fsdp_pretrained_load() then
  *                    initialises all parameters at random
- * @param pretrained  out: owned by the caller, ended by fsdp_pretrained_close()
+ * @param pretrained  out: owned by the caller, closed with fsdp_pretrained_close()
  * @return FSDP_ERR_NOT_FOUND if the model or one of its files is missing; the message names the
  *         folders that were searched. Also the errors of fsdp_model_config_read() and
  *         fsdp_checkpoint_open()

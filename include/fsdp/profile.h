@@ -56,7 +56,7 @@ typedef struct fsdp_profile_row {
  * Create a profiler. Collective over `group`.
  * @param group   borrowed; NULL: this rank alone
  * @param options NULL: all defaults: times by category, but no file
- * @param profile out: owned by the caller, ended by fsdp_profile_destroy()
+ * @param profile out: owned by the caller, destroyed with fsdp_profile_destroy()
  * @return FSDP_ERR_IO on all ranks if rank 0 cannot write `path`; FSDP_ERR_INVALID for a negative
  *         step; FSDP_ERR_NOMEM.
  */

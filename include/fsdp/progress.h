@@ -48,7 +48,7 @@ typedef struct fsdp_progress fsdp_progress;
 
 /**
  * Create a bar. In style BAR, draw it empty.
- * @param progress out: owned by the caller, ended by fsdp_progress_destroy()
+ * @param progress out: owned by the caller, destroyed with fsdp_progress_destroy()
  * @return FSDP_ERR_NOMEM
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_progress_create(const fsdp_progress_options *options,

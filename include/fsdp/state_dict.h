@@ -13,7 +13,7 @@
  *
  * A sharded state dict (the default) copies no tensors, so getting it needs no communication. It
  * refers to the tensors of the module and of the optimizer, which are DTensors if they are sharded.
- * So it always has the present values, even after parameters were frozen, unfrozen, or moved by
+ * So it always has the current values, even after parameters were frozen, unfrozen, or moved by
  * fsdp_module_to_empty(). fsdp_dcp_load() reads values into these tensors. fsdp_fully_shard()
  * replaces the tensors of parameters, so get state dicts only afterwards.
  */
@@ -293,7 +293,7 @@ typedef struct fsdp_dcp_async_save_options {
 /** A save that runs in the background. In PyTorch, it is the Future that async_save() returns. */
 typedef struct fsdp_async_save fsdp_async_save;
 /**
- * torch.distributed.checkpoint.async_save(): save the present values like fsdp_dcp_save(), but in a
+ * torch.distributed.checkpoint.async_save(): save the current values like fsdp_dcp_save(), but in a
  * background thread of each rank. The caller may change the values while the save runs.
  *
  *     FSDP_TRY(fsdp_dcp_async_save(all, "checkpoints/step_100", group, NULL, &save));
@@ -315,7 +315,7 @@ typedef struct fsdp_async_save fsdp_async_save;
  * @param dict may be changed or destroyed after the call. The module, the optimizer and the device
  *             must exist until the save has ended
  * @param dir  must not be the directory of another save that is still running
- * @param save out: owned by the caller, ended by fsdp_async_save_destroy()
+ * @param save out: owned by the caller, destroyed with fsdp_async_save_destroy()
  * @return the errors that fsdp_dcp_save() finds before it writes; FSDP_ERR_IO if the disk has too
  *         little space at the time of the call. fsdp_async_save_wait() returns later failures, and
  *         also the failure to start the thread

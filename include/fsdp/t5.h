@@ -46,8 +46,8 @@ typedef struct fsdp_t5_config {
 } fsdp_t5_config;
 
 /**
- * Read `path`, which is a config.json or the directory that contains it. Errors name file, key and
- * value.
+ * Read `path`, which is a config.json or the directory that contains it. Error messages name the
+ * file, the key and the value.
  * @return FSDP_ERR_NOT_FOUND if the file or a key is missing; FSDP_ERR_FORMAT if a value is
  *         impossible; FSDP_ERR_UNSUPPORTED if the model is not a T5, or if a key that this library
  *         does not support would change the results.
@@ -90,12 +90,13 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_config_write(const fsdp_t5_config *
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_t5_create(const fsdp_t5_config *config,
                                                     fsdp_module **model);
-/** Get the configuration of a model created by fsdp_t5_create(). The model owns it. In it,
- * tie_word_embeddings has the value with which the model was built. */
+/** Get the configuration of a model created by fsdp_t5_create(). The model owns the configuration.
+ * Its field tie_word_embeddings has the value with which the model was built. */
 FSDP_API const fsdp_t5_config *fsdp_t5_get_config(const fsdp_module *model);
 
 /**
- * Compute the loss of the scope's batch: factor * sum over labels of -log softmax(logits)[label].
+ * Compute the loss of the scope's batch: `factor` times the sum, over the labels, of -log
+ * softmax(logits)[label].
  *
  * The forward calls the root module by fsdp_module_call(), so the module's hooks run. A batch
  * without rows or labels gives 0, and its backward gives gradients of zero.

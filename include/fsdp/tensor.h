@@ -88,7 +88,7 @@ typedef struct fsdp_memory_stats {
 /** Get the amounts of memory that this rank uses. If L ranks of a host share a buffer, the amounts
  * of each of these ranks include 1/L of the buffer's bytes. */
 FSDP_API void fsdp_device_memory(const fsdp_device *device, fsdp_memory_stats *stats);
-/** Set each peak to the present amount. */
+/** Set each peak to the current amount. */
 FSDP_API void fsdp_device_reset_peak_memory(fsdp_device *device);
 
 /**
@@ -162,7 +162,7 @@ FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_item(const fsdp_tensor *tensor,
  * so fsdp_tensor_begin_write() waits until they have finished, and fsdp_tensor_end_write() informs
  * them of the change. Collective if ranks share the memory: every rank must make the same calls in
  * the same order. Writes of several tensors may overlap.
- * @return FSDP_ERR_STATE for a parameter that is unsharded at present
+ * @return FSDP_ERR_STATE for a parameter that is unsharded now
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_tensor_begin_write(fsdp_tensor *tensor);
 FSDP_API void fsdp_tensor_end_write(fsdp_tensor *tensor);

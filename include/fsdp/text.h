@@ -55,7 +55,7 @@ enum {
  *
  * @param path a spiece.model or tokenizer.model, or a folder with one of these files (a Hugging
  *             Face model directory)
- * @param out  new tokenizer, ended by fsdp_tokenizer_close()
+ * @param out  new tokenizer, closed with fsdp_tokenizer_close()
  * @return FSDP_ERR_NOT_FOUND if `path` does not exist or the folder has no model;
  *         FSDP_ERR_UNSUPPORTED if the folder has only a tokenizer.json, or if the model is neither
  *         unigram nor BPE; FSDP_ERR_FORMAT if the file is not a SentencePiece model, or if the

@@ -24,7 +24,7 @@ extern "C" {
  * Create the device of this rank, like torch.cuda.set_device(local_rank). The device is the CPU
  * with this rank's share of the cores. Collective.
  * @param group  NULL: a single rank
- * @param device out: owned by the caller, freed by fsdp_device_destroy()
+ * @param device out: owned by the caller, destroyed with fsdp_device_destroy()
  */
 FSDP_API FSDP_MUST_CHECK fsdp_status fsdp_default_device(fsdp_group *group, fsdp_device **device);
 

@@ -121,8 +121,8 @@ static void append_option(fsdp_str *out, const fsdp_option *option, int columns)
     fsdp_str_fini(&right);
 }
 
-/* Append the options of a table that have `no_effect`. If *any is false, append the heading before
- * the first of them and set *any to true. So several tables share one heading. */
+/* Append the options of `table` whose `no_effect` is set. If *any is false, append the heading
+ * before the first of them and set *any to true. In this way, several tables share one heading. */
 static void append_without_effect(fsdp_str *out, const fsdp_option *table, size_t count, bool *any,
                                   int columns)
 {
@@ -235,7 +235,7 @@ static void append_value(fsdp_str *out, const fsdp_option *option, const void *t
     fsdp_free(text);
 }
 
-/* Append a YAML line that sets the option to its present value, without the newline. The line is
+/* Append a YAML line that sets the option to its current value, without the newline. The line is
  * "name: value". There is one exception: if option->false_is_silence is set and the value is false,
  * the line is "no-name: true". If `by_default` is true, append the line as a comment. In the
  * comment, the value of an option with `optional` is null. */

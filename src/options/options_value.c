@@ -144,7 +144,7 @@ static fsdp_status wrong_value(const fsdp_option *option, const char *text)
 {
     fsdp_str allowed = {0};
     fsdp_option_allowed(option, &allowed);
-    /* If a CHOICE has the text option->no_effect, add the text to the message. The text says why
+    /* If `no_effect` of a CHOICE option is set, add this text to the message. The text says why
      * the option changes nothing, which also explains why the word is refused. */
     const bool explain = option->type == FSDP_OPTION_CHOICE && option->no_effect;
     fsdp_status status = fsdp_error(FSDP_ERR_INVALID, "'%.200s' is not allowed; it takes %s%s%s",
