@@ -52,7 +52,7 @@ typedef struct fsdp_bench_config {
     const char *profile_steps; /* "A:B", the profiled steps; NULL: a few steps after the warm-up */
     /* Also sum the time of the profiled steps by category. This needs no trace file. */
     bool breakdown;
-    /* Rank 0 prints the table of time by category to it; NULL: no table. */
+    /* Rank 0 prints the table of time by category to this file; NULL: no table. */
     FILE *profile_out;
     /* Folder in which the initial weights are saved; NULL: they are not saved. */
     const char *save_model;
@@ -96,8 +96,8 @@ typedef struct fsdp_bench_result {
     fsdp_memory_stats memory; /* measured after the last step, summed over the ranks */
 } fsdp_bench_result;
 
-/* Run the benchmark. Collective. On each rank, *result has the times of this rank and what is
- * computed from them. */
+/* Run the benchmark. Collective. On each rank, *result has the times of this rank and the figures
+ * that are computed from them. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_train(const fsdp_bench_config *config, fsdp_group *group,
                                              fsdp_bench_stage_fn *report_stage, void *arg,
                                              fsdp_bench_result *result);

@@ -46,7 +46,7 @@ enum {
 };
 /* Return the collective of measurement i; "memcpy" for i = 0. */
 const char *fsdp_bench_collective_name(int i);
-/* Return the way of measurement i, "shared" or "copied". */
+/* Return the way in which measurement i is done: "shared" or "copied". */
 const char *fsdp_bench_collective_method(int i);
 
 /* Run all measurements. Collective. The sizes are in ascending order. Rank 0 calls `each` after

@@ -26,7 +26,7 @@ typedef struct fsdp_convert_options {
     bool model_only;
     /* true: convert the model's floating-point tensors to `dtype`. Tensors of floating-point types
      * of 8 bits or fewer keep their dtype, and note() reports them. The tensors of an optimizer
-     * keep their dtype, too. */
+     * also keep their dtype. */
     bool has_dtype;
     fsdp_dtype dtype;
     /* HF: maximum bytes of a file. A single tensor that is larger gets a larger file. 0: 50e9. */

@@ -71,7 +71,7 @@ static fsdp_status note_kept(const fsdp_conversion *run, size_t n, const fsdp_co
 
 /* The source may have none of the keys below which a model is usually stored. Then only the tensors
  * at the top of the source are taken as the model, and the tensors below keys are left out. In this
- * case, report the tensors that are left out in a note, because the user may want a model that is
+ * case, report in a note which tensors are left out, because the user may want a model that is
  * among them. */
 static fsdp_status note_left_out(const fsdp_conversion *run)
 {
@@ -120,8 +120,8 @@ static bool is_within_selection(const fsdp_conversion *run, const fsdp_source_it
     return n ? strncmp(item->fqn, prefix, n) == 0 && item->fqn[n] == '.' : item->n_keys == 1;
 }
 
-/* Report in a note the values that are left out. A value is left out if it is an object of a class
- * or contains one, because such objects are not read. */
+/* Report in a note which values are left out. A value is left out if it is an object of a class or
+ * contains one, because such objects are not read. */
 static fsdp_status note_objects(const fsdp_conversion *run)
 {
     char *first = NULL, what[128];

@@ -51,8 +51,8 @@ static bool is_number(const fsdp_source_item *item)
     return dtype_of(item)->fsdp_dtype >= 0;
 }
 
-/* Return the number of bytes that are compared at a time. This is the size of an element, but 1
- * if elements have less than 8 bits, so that a byte contains several. */
+/* Return the number of bytes that are compared at a time. This is the size of an element, or 1 if
+ * elements have fewer than 8 bits and a byte contains several of them. */
 static size_t width_of(const fsdp_source_item *item)
 {
     const int bits = dtype_of(item)->bits;
@@ -273,10 +273,10 @@ static fsdp_status compare_all(diff *d)
     return FSDP_OK;
 }
 
-/* Select the items to compare. Two conditions limit the items to the models' tensors:
- * options->model_only is true, or the models in A and B are below different keys. In the second
- * case, one of the models may be at the top of its checkpoint, below no key. If neither condition
- * is true, all items are selected. */
+/* Select the items to compare. Only the models' tensors are selected if one of two conditions is
+ * true: options->model_only is true, or the models in A and B are below different keys. In the
+ * second case, one of the models may be at the top of its checkpoint, below no key. If neither
+ * condition is true, all items are selected. */
 static fsdp_status select_items(diff *d)
 {
     fsdp_selection *a = &d->a.selection, *b = &d->b.selection;
@@ -300,15 +300,15 @@ static fsdp_status select_items(diff *d)
  * keys, joined by dots. A wrapper adds the prefix to the first key. So return true if the first key
  * consists of the prefix and at least one more character. With the prefix "model.", for example,
  * the result is true for the single key "model.weight". It is false for the two keys "model" and
- * "weight", although they are joined to the same name. */
+ * "weight", although joining them gives the same name. */
 static bool begins_key(const fsdp_selected *item, const char *prefix, size_t n)
 {
     const char *key = item->keys[0].name;
     return key && strncmp(key, prefix, n) == 0 && key[n];
 }
 
-/* Find the prefix that every name in `longer` has before the name at the same index in
- * `shorter`. Set change->prefix to this prefix, or to "" if there is none. Both selections must be
+/* Find the one prefix that turns each name in `shorter` into the name at the same index in
+ * `longer`. Set change->prefix to this prefix, or to "" if there is none. Both selections must be
  * sorted. */
 static void find_prefix(const fsdp_selection *longer, const fsdp_selection *shorter,
                         fsdp_name_change *change)

@@ -25,10 +25,10 @@ typedef struct fsdp_verify_result {
  * - all files and tensors that an index or another file names exist;
  * - all floating-point elements are finite.
  *
- * Calls options->found() for each damage and continues, unless the damage prevents the checkpoint
- * from being opened. Returns FSDP_OK even if the checkpoint is damaged. Returns FSDP_ERR_NOT_FOUND
- * if `path` does not exist, and FSDP_ERR_UNSUPPORTED if this library cannot read the form of the
- * checkpoint. */
+ * Calls options->found() for each fault that it finds, and continues, unless the damage prevents
+ * the checkpoint from being opened. Returns FSDP_OK even if the checkpoint is damaged. Returns
+ * FSDP_ERR_NOT_FOUND if `path` does not exist, and FSDP_ERR_UNSUPPORTED if this library cannot read
+ * the form of the checkpoint. */
 FSDP_MUST_CHECK fsdp_status fsdp_verify_checkpoint(const char *path,
                                                    const fsdp_verify_options *options,
                                                    fsdp_verify_result *result);

@@ -14,7 +14,7 @@ int fsdp_bench_train_main(int argc, char **argv);
 int fsdp_bench_collectives_main(int argc, char **argv);
 
 /* Run the command `argv` on `ranks` ranks, each bound to its own cores, and wait until they have
- * ended. Each rank gets `report` as its FSDP_BENCH_REPORT_ENV. *attempt is set to how the ranks
+ * ended. Each rank gets `report` as its FSDP_BENCH_REPORT_ENV. *attempt describes how the ranks
  * ended. Returns an error if the ranks could not be started. */
 FSDP_MUST_CHECK fsdp_status fsdp_bench_job_run(int ranks, char **argv, const char *report,
                                                fsdp_attempt *attempt);

@@ -274,7 +274,7 @@ static bool names_a_file(const char *to)
 }
 
 /* Without --format, reject a target whose name has an ending such as .gguf or .onnx. This program
- * does not write files of these formats. It would write a folder with this name, which cannot be
+ * does not write files in these formats. It would write a folder with this name, which cannot be
  * what the user wants. */
 static fsdp_status refuse_other_formats(const char *to, fsdp_convert_format format)
 {

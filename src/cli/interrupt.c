@@ -27,9 +27,9 @@ static void handled_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-/* Wait until a save into `output` has finished, but not longer than patience_s. If the save has
- * not finished by then, remove it. patience_s is shorter than the default time that `fsdp launch`
- * gives ranks after a signal (supervisor.c). */
+/* Wait until a save into `output` has finished, but for at most patience_s. If the save has not
+ * finished by then, remove it. patience_s is shorter than the default time that `fsdp launch` gives
+ * ranks after a signal (supervisor.c). */
 static void wait_for_save(const char *output)
 {
     static const double patience_s = 3.0;

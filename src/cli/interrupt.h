@@ -20,8 +20,9 @@ typedef struct fsdp_interrupt fsdp_interrupt;
  * @return an object that is never freed; `output` must remain valid until the process ends. NULL
  *   when out of memory, or if the thread cannot be started. */
 fsdp_interrupt *fsdp_cli_interrupt_begin(const char *output, bool to_the_end);
-/* Return a flag that becomes true when a signal comes. If `to_the_end` is false, the run must
- * not begin to save the model once the flag is true. Returns NULL if `interrupt` is NULL. */
+/* Return a flag that becomes true when a signal comes. If `to_the_end` of
+ * fsdp_cli_interrupt_begin() is false, the run must not begin to save the model once the flag is
+ * true. Returns NULL if `interrupt` is NULL. */
 const atomic_bool *fsdp_cli_interrupted(const fsdp_interrupt *interrupt);
 /* Call this when the run has ended. If a signal has come, this function does not return: it waits
  * until the signal ends the process. Accepts NULL. */

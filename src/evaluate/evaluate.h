@@ -1,7 +1,8 @@
 /* `fsdp evaluate`: evaluates models on rows that they were not trained on. It reports the loss over
  * the label tokens, and the perplexity. For seq2seq models it also reports the ROUGE of generated
- * texts against the references, and the ROUGE of the best constant sentence. For classifiers it
- * reports accuracy and F1 instead of the perplexity.
+ * texts against the references, and the ROUGE of the best constant sentence
+ * (fsdp_rouge_best_constant()). For classifiers it reports accuracy and F1 instead of the
+ * perplexity.
  *
  * Note [Evaluating on several ranks]. Rows are processed in blocks of batch_size consecutive rows.
  * Rank m % world_size processes block m. The results of a block do not depend on which rank
@@ -65,6 +66,6 @@ typedef struct fsdp_evaluate_config {
 
 /* Evaluate the models. Rank 0 prints tables or one JSON line to `out` and writes the output files.
  * Collective. If one rank fails, the caller must call fsdp_group_abort(), so that the other ranks
- * fail, too. */
+ * also fail. */
 FSDP_MUST_CHECK fsdp_status fsdp_evaluate_run(const fsdp_evaluate_config *config, fsdp_group *group,
                                               FILE *out);

@@ -1,5 +1,5 @@
 /* Computes ROUGE from integers. Each distinct token has a number, which is the same in all texts of
- * a call. An n-gram is then an integer, too, and n-grams can be sorted. The longest common
+ * a call. An n-gram is then also an integer, so n-grams can be sorted. The longest common
  * subsequence is computed with bit arithmetic: one 64-bit word contains 64 columns of the dynamic
  * programming table (Hyyro 2004, "Bit-Parallel LCS-length Computation Revisited"). */
 #include <stdlib.h>
@@ -92,9 +92,9 @@ static fsdp_status token_table_intern(token_table *table, const char *token, siz
 /* Move *s past a character. Return it in lower case if it is a letter or digit, else return 0.
  * *ends is set to true if the token ends after this character.
  *
- * Python's rouge_score converts text to lower case before it looks for a-z. This turns two
- * characters outside ASCII into letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT ABOVE (C4 B0)
- * becomes i and a combining dot, which ends the token. */
+ * Python's rouge_score converts text to lower case before it looks for a-z. The conversion turns
+ * two characters outside ASCII into ASCII letters. KELVIN SIGN (E2 84 AA) becomes k. I WITH DOT
+ * ABOVE (C4 B0) becomes i and a combining dot, which ends the token. */
 static char token_char(const unsigned char **s, bool *ends)
 {
     const unsigned char *c = *s;

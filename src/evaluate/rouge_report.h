@@ -1,25 +1,27 @@
-/* Prints a table that compares sets of predictions by their ROUGE. The best constant sentence may
- * have a row in the table, too. Some of the predictions are printed after the table. */
+/* Prints a table that compares sets of predictions by their ROUGE scores. The table may also have a
+ * row for the best constant sentence. Some of the predictions are printed after the table. */
 #pragma once
 #include <stdio.h>
 
 #include "src/evaluate/rouge.h"
 
 typedef struct fsdp_rouge_predictions {
-    const char *name; /* name of the table's row: "before training", or a model's folder */
+    const char *name; /* name of the row in the table: "before training", or a model's folder */
     const char *const *predictions; /* [n], one for each reference */
 } fsdp_rouge_predictions;
 
 typedef struct fsdp_rouge_report_options {
-    /* candidates for the best constant sentence, usually the training summaries */
+    /* candidates for the best constant sentence (fsdp_rouge_best_constant()), usually the training
+     * summaries */
     const char *const *candidates;
-    size_t n_candidates; /* 0: the table has no best constant sentence */
+    size_t n_candidates; /* 0: no row for the best constant sentence */
     size_t examples;     /* number of references to print with their predictions */
 } fsdp_rouge_report_options;
 
 /* The scores in the table, for callers that also write them elsewhere. */
 typedef struct fsdp_rouge_report_scores {
-    /* [n_sets]: memory of the caller for the scores of each set of predictions; NULL: not needed */
+    /* [n_sets]: memory that the caller provides for the scores of each set of predictions; NULL:
+     * not needed */
     fsdp_rouge *of_sets;
     fsdp_rouge constant; /* scores of the best constant sentence */
     size_t best;         /* index of the best constant sentence in `candidates` */

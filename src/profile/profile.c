@@ -116,10 +116,10 @@ static fsdp_status init_profile(fsdp_profile *p, const fsdp_profile_options *o)
     return check_path(p);
 }
 
-/* Find out whether all ranks could create their profile. `mine` is the result on this rank. If
- * `mine` is a failure on any rank, return a failure on all ranks, and do not use `p`. So `p` may be
- * NULL if `mine` is a failure. If all ranks succeeded, set p->writes on all ranks to p->writes of
- * rank 0. Collective. */
+/* Find out whether all ranks were able to create their profile. `mine` is the result on this rank.
+ * If `mine` is a failure on any rank, return a failure on all ranks, and do not use `p`. So `p` may
+ * be NULL if `mine` is a failure. If all ranks succeeded, set p->writes on all ranks to p->writes
+ * of rank 0. Collective. */
 static fsdp_status agree_on_file(fsdp_profile *p, fsdp_group *group, fsdp_status mine)
 {
     FSDP_TRY(fsdp_agree(group, mine));

@@ -19,7 +19,7 @@ typedef enum fsdp_compare_losses {
 
 /* Compare the losses of each run with those of the first run, and set *losses to the result. Print
  * the result and two tables to `out`. One table has the losses, the time per step and the host
- * memory of each run. The other table has the peak memory by purpose and rank. paths [n] are the
+ * memory of each run. The other table has the peak memory by purpose and rank. `paths` [n] are the
  * metrics files of the runs. Returns FSDP_ERR_STATE if a file has no summary line, because its run
  * has not ended. */
 FSDP_MUST_CHECK fsdp_status fsdp_compare_runs(const char *const *paths, size_t n, FILE *out,

@@ -315,7 +315,7 @@ static struct timespec timespec_from_ns(int64_t ns)
 }
 
 /* The body of the thread: take samples until sampling is stopped. A sample that fails (out of
- * memory, no /proc) is ignored. Callers can notice this by the number of samples. */
+ * memory, no /proc) is ignored. Callers can notice this from the number of samples. */
 static void *sampler(void *arg)
 {
     fsdp_hostmem *h = arg;

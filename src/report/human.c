@@ -1,6 +1,6 @@
 /* Formats numbers for people. The number of decimals and the unit are chosen before snprintf()
  * rounds the number. Rounding may make the number one digit longer: with three decimals, 9.9996
- * would become "10.000". This happens to numbers from 9.9995 on, so such numbers get only two
+ * would become "10.000". This happens to numbers of 9.9995 or more, so such numbers get only two
  * decimals: "10.00". The other limits are chosen in the same way. Durations of a minute or more are
  * rounded to whole seconds. */
 #include <math.h>

@@ -13,13 +13,13 @@ typedef struct fsdp_human {
  * GiB". */
 fsdp_human fsdp_human_bytes(int64_t bytes);
 
-/* Format a duration: "850.0 ns", "12.34 us", "123.4 ms", "12.34 s". Durations from a minute on have
- * two units: "2 min 05 s", "3 h 07 min", "2 d 04 h". The text is "?" if `seconds` is too large or
- * not finite. */
+/* Format a duration: "850.0 ns", "12.34 us", "123.4 ms", "12.34 s". Durations of a minute or more
+ * have two units: "2 min 05 s", "3 h 07 min", "2 d 04 h". The text is "?" if `seconds` is too large
+ * or not finite. */
 fsdp_human fsdp_human_duration(double seconds);
 
-/* Return the text for a value that is not finite: "NaN", "Infinity" or "-Infinity". NaN has no
- * sign, although printf() may print one. */
+/* Return the text for a value that is not finite: "NaN", "Infinity" or "-Infinity". The text of NaN
+ * has no sign, although printf() may print one. */
 const char *fsdp_human_not_finite(double value);
 /* Return advice for a user whose model computed a value that is not finite. `dtype` is the dtype of
  * the model's forward. The text is static. */

@@ -57,7 +57,7 @@ static fsdp_status append_bytes(const fsdp_metrics *m, const char *bytes, size_t
     return FSDP_OK;
 }
 
-/* Repair the end of a file of `size` bytes. Its last line, tail [bytes], has no newline. If the
+/* Repair the end of a file of `size` bytes. Its last line, `tail` [bytes], has no newline. If the
  * line is complete JSON, append a newline. If it is the beginning of a JSON object, remove the
  * line. Otherwise return FSDP_ERR_FORMAT. */
 static fsdp_status mend_tail(const fsdp_metrics *m, off_t size, const char *tail, size_t bytes)
@@ -100,7 +100,7 @@ static fsdp_status end_last_line(const fsdp_metrics *m)
 
 static fsdp_status open_file(fsdp_metrics *m, bool append)
 {
-    /* If lines are appended to a regular file, open it for reading, too, because its last line is
+    /* If lines are appended to a regular file, also open it for reading, because its last line is
      * then checked. Open any other file only for writing: a pipe or a terminal may not be
      * readable. */
     struct stat st;

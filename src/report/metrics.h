@@ -38,15 +38,15 @@ FSDP_MUST_CHECK fsdp_status fsdp_metrics_write(fsdp_metrics *metrics);
 
 /* Called with the JSON object of each line. The object is valid only during the call. */
 typedef fsdp_status fsdp_metrics_line_fn(fsdp_json_node line, void *arg);
-/* Read a file and call each() for every line. A malformed last line without a newline is
- * ignored, because the run may still be writing it. Any other malformed line is an FSDP_ERR_FORMAT
- * error. If each() fails, its error is returned, but FSDP_ERR_FORMAT is returned instead of
- * FSDP_ERR_NOT_FOUND, with which each() reports that a line lacks a key. The error message has the
- * number of the line. */
+/* Read a file and call each() for every line. A malformed last line without a newline is ignored,
+ * because the run may still be writing it. Any other malformed line is an FSDP_ERR_FORMAT error. If
+ * each() fails, its error is returned, with one exception: each() reports a missing key as
+ * FSDP_ERR_NOT_FOUND, and FSDP_ERR_FORMAT is returned instead. The error message has the number of
+ * the line. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_for_each(const char *path, fsdp_metrics_line_fn *each,
                                                   void *arg);
-/* Get the number that `key` has in a line. The strings for NaN and infinities are read as numbers,
- * too. */
+/* Get the number that `key` has in a line. The strings for NaN and infinities are also read as
+ * numbers. */
 FSDP_MUST_CHECK fsdp_status fsdp_metrics_get_number(fsdp_json_node line, const char *key,
                                                     double *value);
 

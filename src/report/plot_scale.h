@@ -33,7 +33,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_plot_range_add_curve(fsdp_plot_range *range,
 void fsdp_plot_range_pad(fsdp_plot_range *range, double share);
 
 /* Choose the ticks of a range: all multiples of a step that are within the range. The step is 1, 2,
- * 2.5 or 5 times a power of ten. It is so large that there are at most `wanted` + 1 ticks. If
+ * 2.5 or 5 times a power of ten. It is large enough that there are at most `wanted` + 1 ticks. If
  * `whole` is true, the step is a whole number. */
 fsdp_plot_ticks fsdp_plot_ticks_for(fsdp_plot_range range, int wanted, bool whole);
 /* Write the text of the tick at `value` to text [bytes]: "0.25", "12,000", "2e-5". `step` is the

@@ -195,9 +195,9 @@ static fsdp_status compare_separate(batch_run *run, const fsdp_checkpoint_entry 
     return status;
 }
 
-/* If the file has separate_logits, run each document alone, and compare its logits with two
- * others: with those in separate_logits, where PyTorch also ran each document alone, and with those
- * in `packed`, where this build ran the whole batch at once. */
+/* If the file has separate_logits, run each document alone, and compare its logits twice: first
+ * with those in separate_logits, for which PyTorch also ran each document alone, and then with
+ * those in `packed`, where this build ran the whole batch at once. */
 static fsdp_status verify_separate(batch_run *run, const float *packed)
 {
     const fsdp_checkpoint_entry *entry = fsdp_checkpoint_find(run->expected, "separate_logits");

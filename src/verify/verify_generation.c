@@ -81,8 +81,8 @@ static bool same_ids(const fsdp_generated *got, const id_rows *want, size_t i)
 }
 
 /* Compare the rows of `list` with generated sequences. Row 0 is compared with the first sequence of
- * prompt `i`, and each further row with the sequence that is `stride` later in g->got. Add the
- * number of rows that differ to *differing. */
+ * prompt `i`, and each further row with the sequence that comes `stride` places later in g->got.
+ * Add the number of rows that differ to *differing. */
 static fsdp_status compare_rows(const generation_case *g, fsdp_json_node list, size_t i,
                                 size_t stride, int64_t *differing)
 {

@@ -1,6 +1,6 @@
 /* The part of `fsdp verify` that compares the model in model/ with copies of it. A copy has the
  * weights in other files, or the configuration in another notation. T5's relative position buckets
- * are compared here, too. */
+ * are also compared here. */
 #include <stdio.h>
 #include <string.h>
 

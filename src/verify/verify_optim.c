@@ -1,7 +1,7 @@
 /* The part of `fsdp verify` that compares optimizers, clipping and schedules with PyTorch's values.
  * The values are in optim.json, optim.safetensors, clip.safetensors and schedules.json. There is no
  * model. The tensors of a file become the parameters of a module, which is sharded over the ranks
- * and has no forward. Gradients are read from the file, too. */
+ * and has no forward. Gradients are also read from the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "src/nn/module.h"
 #include "src/verify/verify_training.h"
 
-/* The tolerance of golden folders for optimizers and clipping, relative. */
+/* The relative tolerance of golden folders for optimizers and clipping. */
 static const double tolerance = 2e-6;
 
 /* --- tensors as parameters --- */
@@ -104,8 +104,8 @@ static fsdp_status set_grad(fsdp_parameter *p, const float *whole)
     return FSDP_OK;
 }
 
-/* Call `set`, which is set_values() or set_grad(), for every parameter. Pass to it the elements for
- * step `step` of a tensor of the file. The name of this tensor consists of `prefix`, the name of
+/* Call `set`, which is set_values() or set_grad(), for every parameter. Pass it the elements that a
+ * tensor of the file has for step `step`. The name of this tensor consists of `prefix`, the name of
  * the parameter, and `suffix`. */
 static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoint_reader *file,
                            const char *prefix, const char *suffix, int64_t step,

@@ -163,7 +163,7 @@ static fsdp_status compare_params(const fsdp_verify_training *t, bool kept)
     return fsdp_verify_has_file(t->c, "params.json") ? fsdp_verify_changed_params(t) : FSDP_OK;
 }
 
-/* Set *mesh to a mesh of the given size: [replicas, ranks per replica]. It is borrowed.
+/* Set *mesh to a mesh of the given size: [replicas, ranks per replica]. *mesh is borrowed.
  * Collective. */
 static fsdp_status hybrid_mesh(fsdp_verify_case *c, const int *size, const fsdp_device_mesh **mesh)
 {
@@ -263,8 +263,8 @@ static fsdp_status do_curves_agree(const fsdp_verify_case *c, fsdp_json_node her
 /* Note [Splits]. A micro-batch is the batch of one rank in one micro-step. A split says how many
  * labels each micro-batch of one step has. The loss of a micro-batch is the mean over its own
  * labels, and the gradient of a step is the mean over its micro-batches. So a label has the weight
- * 1 / (micro-batches * labels in its micro-batch). Two runs with different numbers of ranks have
- * the same gradients only if each label has the same weight in both runs. */
+ * 1 / (number of micro-batches * number of labels in its micro-batch). Two runs with different
+ * numbers of ranks have the same gradients only if each label has the same weight in both runs. */
 typedef struct split {
     int64_t *labels; /* [micro_batches] */
     int64_t micro_batches;
