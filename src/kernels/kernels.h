@@ -1,9 +1,9 @@
 /* The kernels of a device: the inner loops of the operations (src/autograd/ops_*.c), of src/optim
  * and of src/fsdp. Each device has a table of kernels (fsdp_kernels), which is constant. The CPU
  * has three such tables, one for each ISA (x86-64, x86-64-v3, x86-64-v4). When a context is
- * created, one of the three tables is chosen. The caller may name its ISA. Otherwise it is the
- * table of the best ISA that CPUID reports. All arguments are raw pointers and sizes. The caller
- * has checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
+ * created, one of the three tables is chosen. The caller may name the ISA. Otherwise the best ISA
+ * that CPUID reports is used. All arguments are raw pointers and sizes. The caller must have
+ * checked all shapes. Tensors are contiguous and row-major, unless a leading dimension (ld, in
  * elements) is given. "dtype f" means float32, bfloat16 or float16. All arrays of dtype f in a call
  * have the same dtype, unless the function has two dtype arguments. Arithmetic is in float32.
  *
@@ -79,7 +79,7 @@ typedef struct fsdp_activated_backward_args {
  * With window > 0 (Mistral), query i sees key j only if i + shift - j < window.
  *
  * position_bias has rows of 2*bias_span - 1 elements, one row per head. Element [h, d] is added to
- * the scores of head h at which j - (i + shift) = d - (bias_span - 1). The caller ensures that
+ * the scores of head h at which j - (i + shift) = d - (bias_span - 1). The caller must ensure that
  * |j - (i + shift)| < bias_span.
  *
  * With dropout_p > 0, forward and backward drop the same probabilities. They drop the probability
@@ -269,7 +269,7 @@ typedef struct fsdp_kernels {
     void (*rope)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                  const float *table, const int32_t *positions, int64_t tokens, int64_t heads,
                  int64_t head_dim, bool inverse);
-    /* out[t] = weight[ids[t]]. The caller has checked that every id is in [0, V). */
+    /* out[t] = weight[ids[t]]. The caller must have checked that every id is in [0, V). */
     void (*embedding)(fsdp_kernel_context *c, void *out, fsdp_dtype dtype, const void *weight,
                       fsdp_dtype w_dtype, const int32_t *ids, int64_t tokens, int64_t width);
     /* dw[ids[t]] += dy[t]. The terms of a row are added in the order of the tokens. If beta is 0,
@@ -293,10 +293,11 @@ typedef struct fsdp_kernels {
     void (*join_columns)(fsdp_kernel_context *c, void *out, const void *const *parts, int n,
                          int64_t rows, size_t part_bytes);
     /* out[i] = the mean of rows [offsets[i], offsets[i + 1]) of x, added in order. For an empty
-     * range it is 0. offsets [n + 1] begin at 0 and never decrease. out is [n, width]. */
+     * range it is 0. The values of `offsets` [n + 1] begin at 0 and never decrease. out is [n,
+     * width]. */
     void (*segment_mean)(fsdp_kernel_context *c, void *out, const void *x, fsdp_dtype dtype,
                          const int32_t *offsets, int64_t n, int64_t width);
-    /* Backward of segment_mean(). Writes all rows of dx below offsets[n]. */
+    /* Backward of segment_mean(). Writes rows [0, offsets[n]) of dx. */
     void (*segment_mean_backward)(fsdp_kernel_context *c, void *dx, const void *dy,
                                   fsdp_dtype dtype, const int32_t *offsets, int64_t n,
                                   int64_t width);
@@ -304,14 +305,14 @@ typedef struct fsdp_kernels {
     void (*column_sum)(fsdp_kernel_context *c, void *dbias, fsdp_dtype dbias_dtype, float beta,
                        const void *dy, fsdp_dtype dtype, int64_t rows, int64_t n);
     /* Softmax cross-entropy of logits [rows, V] (dtype f, row stride V) against labels. A label < 0
-     * is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is ignored.
-     * With `gradient`, the logits are overwritten with (softmax - onehot) * factor, or with 0 if
+     * is ignored. losses [rows] f32 get -log softmax of the label, or 0 if the label is ignored. If
+     * `gradient` is true, the logits are overwritten with (softmax - onehot) * factor, or with 0 if
      * the label is ignored. */
     void (*cross_entropy)(fsdp_kernel_context *c, float *losses, void *logits, fsdp_dtype dtype,
                           const int32_t *labels, int64_t rows, int64_t vocab, bool gradient,
                           float factor);
-    /* index[r] = the index of the largest value of row r. If there are several such values, it is
-     * the first index. */
+    /* index[r] = the index of the largest value of row r. If several values are the largest,
+     * index[r] is the index of the first. */
     void (*argmax)(fsdp_kernel_context *c, int32_t *index, const void *x, fsdp_dtype dtype,
                    int64_t rows, int64_t width);
 
@@ -344,7 +345,7 @@ typedef struct fsdp_kernels {
      * sums are double. */
     void (*square_row_sums)(fsdp_kernel_context *c, double *sums, const float *grad, int64_t rows,
                             int64_t cols, float grad_scale, float eps);
-    /* sums[j] = sum over column j of (grad * grad_scale)^2 + eps. The rows are added in the order
+    /* sums[j] = sum over column j of ((grad * grad_scale)^2 + eps). The rows are added in the order
      * of the aligned binary tree (see tree_sum). The terms are float32, and the sums are double. */
     void (*square_column_sums)(fsdp_kernel_context *c, double *sums, const float *grad,
                                int64_t rows, int64_t cols, float grad_scale, float eps);
@@ -374,8 +375,8 @@ void fsdp_kernels_cpu_close(fsdp_kernel_context *context); /* accepts NULL */
 /* Return the names of the ISAs that this CPU can run, best first. The list is NULL-terminated and
  * in static storage. */
 const char *const *fsdp_kernels_cpu_isas(void);
-/* Compute `product` repeatedly for about `seconds` seconds, on one thread. *gflops is set to the
- * speed of the fastest run in GFLOP/s. */
+/* Compute `product` repeatedly for about `seconds` seconds, on one thread. Set *gflops to the speed
+ * of the fastest run, in GFLOP/s. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernels_cpu_gemm_rate(fsdp_kernel_context *context,
                                                        const fsdp_gemm_args *product,
                                                        double seconds, double *gflops);

@@ -18,7 +18,7 @@ typedef struct fsdp_added_tokens {
 
 void fsdp_added_tokens_fini(fsdp_added_tokens *tokens);
 
-/* Returns true if the token (text, id) shall be appended to *tokens. */
+/* Returns true if the token (text, id) should be appended to *tokens. */
 typedef bool fsdp_added_token_fn(const void *arg, const char *text, int32_t id);
 /* Append the tokens of a tokenizer_config.json for which wanted() returns true. The file has the
  * form {"added_tokens_decoder": {"32000": {"content": "<sep>"}}}. */

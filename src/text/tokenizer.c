@@ -24,7 +24,7 @@ enum {
     EXTRA_IDS = 100,                    /* default number of sentinels, as in T5 */
     EXTRA_IDS_MAX = 1000000,            /* largest number of sentinels; keeps ids far below
                                            INT32_MAX */
-    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* limit for a model file; the largest known one has 17
+    MODEL_BYTES_MAX = 256 * 1024 * 1024 /* limit for a model file; the largest known file has 17
                                            MB */
 };
 
@@ -120,7 +120,7 @@ static fsdp_status find_model(const char *path, char **model)
 
 /* ---- reading the model's type ---- */
 
-/* Read a varint of Protocol Buffers (least significant bits first) at *p, and move *p behind it.
+/* Read a varint of Protocol Buffers (least significant bits first) at *p, and move *p past it.
  * Return false if the bytes end before the varint does. */
 static bool read_varint(const unsigned char **p, const unsigned char *end, uint64_t *value)
 {
@@ -516,10 +516,10 @@ typedef struct decoding {
     bool first;           /* nothing has been decoded yet */
 } decoding;
 
-/* Append a piece to the text, and replace each space mark in it by a space. In the first piece of a
- * text, some marks are removed instead of being replaced. With a unigram model, all marks of the
+/* Append a piece to the text, and replace each space mark in it with a space. In the first piece of
+ * a text, some marks are removed instead of being replaced. With a unigram model, all marks of the
  * first piece are removed. With a BPE model, only the first mark of the first piece is removed, and
- * any other marks in it are replaced by spaces. */
+ * any other marks in it are replaced with spaces. */
 static void append_piece(decoding *d, const char *piece)
 {
     const char *mark;

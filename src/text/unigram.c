@@ -151,7 +151,7 @@ static const node *find_child(const fsdp_unigram *unigram, const node *n, uint8_
     return NULL;
 }
 
-/* *at is the best path found so far that ends at a certain byte. Replace it by the path (score,
+/* *at is the best path found so far that ends at a certain byte. Replace it with the path (score,
  * start, id) if this path has a higher score. If both scores are equal, keep *at: it was found
  * first, so its last piece starts earlier and is longer. */
 static void update_best(best *at, double score, size_t start, int32_t id)

@@ -5,7 +5,7 @@
  * differently, and choose differently among equally probable results. For example, one version
  * splits "!!!!!!" into "!" and "!!!!!", and another version splits it into "!!!!!" and "!". Both
  * results are equally probable. The fast tokenizers of transformers add in double, and choose the
- * result that they have found first. The code here does what those tokenizers do, so its ids do not
+ * result that they find first. The code here does what those tokenizers do, so its ids do not
  * depend on the installed version of libsentencepiece. */
 #pragma once
 #include <fsdp/text.h>

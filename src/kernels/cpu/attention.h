@@ -37,9 +37,10 @@ typedef struct fsdp_attention_block {
     int64_t sequence_keys, window;
     bool causal;
     float scale;
-    /* Points to the head's element of position_bias for key - query - shift = 0. NULL: no bias. */
+    /* Points to the head's element of position_bias for which `key - query - shift` is 0. NULL: no
+     * bias. */
     const float *bias;
-    int64_t bias_span; /* every |key - query - shift| is smaller than this */
+    int64_t bias_span; /* every `|key - query - shift|` is smaller than this */
     float dropout_p;
     /* Dropout gives an index to each probability (see fsdp_attention_args). dropout_element is the
      * index of the probability at query first_query and key 0. From one query to the next, the

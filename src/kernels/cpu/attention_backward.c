@@ -63,7 +63,7 @@ static bool reserve_backward(const fsdp_cpu_attention *a, int worker, int64_t bl
     return true;
 }
 
-/* Runs the five products of a block. At least one query of the block sees a key. */
+/* Runs the five products of a block. At least one query of the block must see a key. */
 static fsdp_status backward_products(const fsdp_cpu_attention *a, int worker,
                                      const fsdp_attention_block *block,
                                      const backward_panels *panels, const fsdp_attention_slice *q,

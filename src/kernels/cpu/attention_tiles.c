@@ -134,7 +134,8 @@ static void table_range(const fsdp_attention_head *head, int64_t *begin, int64_t
     *lowest = *begin - zero;
 }
 
-/* Returns the index in position_bias of the head's element for key - query - shift = 0. */
+/* Returns the index, in position_bias, of the head's element for which `key - query - shift` is
+ * 0. */
 static int64_t bias_row(const fsdp_attention_head *head)
 {
     return head->h * (2 * head->args->bias_span - 1) + head->args->bias_span - 1;

@@ -111,8 +111,8 @@ typedef struct fsdp_attention_head {
     const fsdp_attention_args *args;
     const fsdp_cpu_tiles *tiles;
     const fsdp_cpu_attention_strips *strips;
-    /* The dtype of panels, P and dS. It is f32 if the tiles widen, or in forward with few queries.
-     * Otherwise it is the dtype of the tensors. */
+    /* The dtype of panels, P and dS. It is f32 if the tiles widen bf16, and in forward with few
+     * queries. Otherwise it is the dtype of the tensors. */
     fsdp_dtype dtype;
     int64_t h;
     int strip; /* queries per strip */
@@ -148,8 +148,8 @@ void fsdp_attention_pack_depth(const fsdp_attention_head *head, void *panels, co
 const char *fsdp_attention_at(const fsdp_attention_head *head, const void *x, int64_t ld,
                               int64_t row, int64_t h);
 
-/* Prefetch the rows of x of up to `rows` queries, from `query` on. The hardware prefetcher does not
- * predict these rows, since they are short and far apart. */
+/* Prefetch the rows of x that belong to up to `rows` queries, beginning with `query`. The hardware
+ * prefetcher does not predict these rows, since they are short and far apart. */
 void fsdp_attention_prefetch(const fsdp_attention_head *head, const void *x, int64_t ld,
                              int64_t query, int64_t rows);
 

@@ -36,7 +36,7 @@ enum {
     SMALL_ROWS = 128,
     TILE_COLUMNS = 512, /* columns of a tile if C has at most SMALL_ROWS rows */
     WIDE_COLUMNS = 512, /* columns of a block of the widening path */
-    WIDE_DEPTH = 1024,  /* elements of k in a block of the widening path */
+    WIDE_DEPTH = 1024,  /* length along k of a block of the widening path */
 };
 
 /* If a product has at least this many multiplications (about 10 ms), compiling a primitive for its
@@ -82,7 +82,7 @@ static int64_t pack_panel(const gemm *g, void *panel, fsdp_dtype to, const void 
 typedef struct plan {
     bool pack_a, pack_b, pack_c;
     int64_t m, k; /* size of the product, after padding */
-    /* A second product adds the terms of the last `tail` elements of k to C. `tail` is less than
+    /* A second product adds the terms of the last `tail` indices along k to C. `tail` is less than
      * ROUND. 0: there is no second product. */
     int64_t tail;
     size_t a, b, c, scratch_bytes;

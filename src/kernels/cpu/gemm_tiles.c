@@ -22,7 +22,7 @@ typedef struct gemm {
     fsdp_kernel_context *context;
     const fsdp_cpu_tiles *tiles;
     bool pack_a, sums;
-    int64_t split; /* elements of k per split */
+    int64_t split; /* elements along k per split */
     int64_t task_rows, task_columns, row_tasks;
     fsdp_cpu_failure failure;
 } gemm;
@@ -191,7 +191,7 @@ fsdp_status fsdp_cpu_gemm_tiles(fsdp_kernel_context *c, const fsdp_gemm_args *ar
 {
     gemm g = {.args = args, .context = c, .tiles = fsdp_cpu_tiles_of(c, args->ab_dtype)};
     bool bf16 = args->ab_dtype == FSDP_DTYPE_BF16;
-    int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements of k per lane */
+    int64_t lane = bf16 && !g.tiles->widens ? 2 : 1; /* elements along k per lane */
     g.pack_a = args->trans_a || args->k % lane != 0 || g.tiles->widens;
     const int64_t most_depth =
         args->k >= FSDP_TILE_LONG_K ? g.tiles->most_long_depth : g.tiles->most_depth;

@@ -28,7 +28,7 @@ void fsdp_cpu_products_destroy(fsdp_cpu_products *products); /* accepts NULL */
  * So each operation calls this function once, before its tasks. */
 FSDP_MUST_CHECK fsdp_status fsdp_kernel_context_products(fsdp_kernel_context *c,
                                                          fsdp_cpu_products **products);
-/* If there are too many primitives, free those that have not been used for long. */
+/* If there are too many primitives, free those that have not been used recently. */
 void fsdp_cpu_products_begin(fsdp_cpu_products *products);
 
 /* Return true if the CPU has AVX512-BF16 and DNNL_MAX_CPU_ISA does not forbid it. */

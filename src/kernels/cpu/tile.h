@@ -13,7 +13,7 @@
  * Note [Panels of B]. B is packed into panels of fsdp_tile_width() columns. A panel is an array
  * [depth][width] of lanes. The last panel is padded with zeros to a multiple of 16 columns. A is
  * read in place if the k elements of a row are contiguous and the tiles do not widen them to
- * float32. Otherwise A is packed: for each tile of rows, into an array [depth][FSDP_TILE_ROWS] of
+ * float32. Otherwise each tile of rows of A is packed into an array [depth][FSDP_TILE_ROWS] of
  * lanes. An element of C is summed over k in order, in one accumulator. The bits of the element
  * depend on its row of A, its column of B and where k is split. They do not depend on the place of
  * the element in C or on m and n. The packing follows Goto & van de Geijn 2008.
@@ -33,7 +33,7 @@ enum {
     FSDP_TILE_ROWS = 8,
     FSDP_TILE_COLUMNS = 48, /* a tile needs 24 registers for sums, 3 for B and 1 for A */
     FSDP_TILE_LANE_BYTES = 4,
-    FSDP_TILE_LONG_K = 1 << 13, /* elements of k; see fsdp_cpu_tiles.most_long_depth */
+    FSDP_TILE_LONG_K = 1 << 13, /* a value of k; see fsdp_cpu_tiles.most_long_depth */
     FSDP_AMX_ROWS = 16,         /* rows of a register */
     FSDP_AMX_LANES = 16,
     FSDP_AMX_COLUMNS = 32,
@@ -64,22 +64,22 @@ typedef struct fsdp_tile_block {
 } fsdp_tile_block;
 
 typedef struct fsdp_cpu_tiles {
-    bool widens;  /* bf16 is packed as float32, so a lane is one element of k; A must be packed */
+    bool widens;  /* bf16 is packed as float32, so a lane has one element; A must be packed */
     bool amx;     /* uses AMX (Note [Panels for AMX]); only for bf16 */
     int64_t rows; /* rows of a tile of C; each task begins at a multiple of this */
     int64_t columns;
     int64_t most_depth; /* the most lanes in a split of k */
-    /* Used instead of most_depth if k has at least FSDP_TILE_LONG_K elements. Even with most_depth,
-     * such a k has several splits, so the sums must always be written and read again. Splits with
-     * fewer lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns.
-     * Each row of A that the task reads is then multiplied with more columns. */
+    /* Used instead of most_depth if k is at least FSDP_TILE_LONG_K. Even with most_depth, so large
+     * a k has several splits, so the sums must always be written and read again. Splits with fewer
+     * lanes have an advantage: more columns of B fit in b_bytes, so a task gets more columns. Each
+     * row of A that the task reads is then multiplied with more columns. */
     int64_t most_long_depth;
-    /* The most elements of k in a split if A is packed. This limit matters for the products that
-     * compute gradients of weights. There, A is stored as [k, m], so a split reads one row of the
-     * stored A for each of its elements of k. These rows are far apart, often each in a page of its
-     * own. So the limit is the number of pages for which the second-level TLB has entries. In these
-     * products, C is usually f32. Each split can then be added to C directly, so several splits
-     * cost little. */
+    /* The largest length of a split, in elements along k, if A is packed. This limit matters for
+     * the products that compute gradients of weights. There, A is stored as [k, m], so a split
+     * reads one row of the stored A for each of its indices along k. These rows are far apart,
+     * often each in a page of its own. So the limit is the number of pages for which the
+     * second-level TLB has entries. In these products, C is usually f32. Each split can then be
+     * added to C directly, so several splits cost little. */
     int64_t most_packed_k;
     /* Bytes of a block of rows of A. The block is read once for each group of panels of B. */
     int64_t a_bytes;
@@ -116,7 +116,7 @@ int64_t fsdp_tile_depth(fsdp_dtype dtype, int64_t k);
 /* Return the distance in bytes from one packed tile of A to the next, in the tables without AMX.
  * Packing writes a row of k to many tiles in turn, to one cache line of each tile. The first-level
  * cache has room for only a few lines whose distances are multiples of 1024 bytes. So the distance
- * is an odd number of cache lines. The distance never decreases if the depth grows. */
+ * is an odd number of cache lines. The distance never decreases as the depth grows. */
 static inline int64_t fsdp_tile_a_stride(int64_t depth)
 {
     enum {

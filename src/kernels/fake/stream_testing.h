@@ -18,8 +18,8 @@
 
 typedef struct fsdp_fake_stream fsdp_fake_stream;
 
-/* Run one command. `args` is the stream's copy of its arguments. If this fails, the stream keeps
- * the status and the message. */
+/* Run one command. `args` is the stream's copy of its arguments. If the command fails, the stream
+ * keeps the status and the message. */
 typedef fsdp_status fsdp_fake_command(const fsdp_kernels *kernels, fsdp_kernel_context *context,
                                       const void *args);
 /* An array of `bytes` bytes in host memory that one of a command's arguments points to. `at` is the

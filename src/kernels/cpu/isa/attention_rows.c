@@ -142,8 +142,8 @@ static void zero_padded_rows(const fsdp_attention_block *b, void *panel)
 
 /* --- forward --- */
 
-/* Replaces the scores x of a row by scale * x + bias in the visible columns, and by -infinity in
- * the other columns of the span. Returns the maximum. */
+/* Replaces the scores x of a row with scale * x + bias in the visible columns, and with -infinity
+ * in the other columns of the span. Returns the maximum. */
 static float scale_row(const fsdp_attention_block *b, const span *s, float *x, const float *bias)
 {
     fsdp_vec most = fsdp_vec_set(-INFINITY), scale = fsdp_vec_set(b->scale),
@@ -281,7 +281,7 @@ static void backward(const fsdp_attention_block *b)
         memset(b->d_bias_strip, 0, (size_t)length * sizeof(float));
     for (int64_t row = 0; row < b->rows; row++) {
         span s = visible_span(b, row);
-        int64_t at = b->rows - 1 - row; /* the row's column 0 in the bias strips */
+        int64_t at = b->rows - 1 - row; /* index of the row's column 0 in the bias strips */
         if (b->lse[row] == -INFINITY)
             s = (span){0};
         backward_row(b, &s, row, strip ? strip + at : NULL,

@@ -63,8 +63,8 @@ FSDP_INLINE BF16_TARGET __m512i round_two(__m512 upper, __m512 lower)
 
 /* --- forward --- */
 
-/* In the visible columns, replaces each score x of a row by scale * x + bias. In all other columns,
- * replaces it by -infinity. Returns the maximum of the new values. */
+/* In the visible columns, replaces each score x of a row with scale * x + bias. In all other
+ * columns, replaces it with -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -245,7 +245,7 @@ FSDP_INLINE void add_to(float *x, __m512 y)
  * `part` may be false only if three conditions hold: all rows exist, all these columns are visible
  * in all rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
  * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the sixteen
- * columns to the left of column j. The function replaces before[r] by dS of row r in its own
+ * columns to the left of column j. The function replaces before[r] with dS of row r in its own
  * sixteen columns, which the next call needs. */
 FSDP_INLINE BF16_TARGET void gradient_of(fsdp_dtype dtype, bool amx, bool part, bool biased,
                                          const fsdp_attention_strip *s,

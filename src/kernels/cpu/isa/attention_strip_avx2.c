@@ -51,8 +51,8 @@ FSDP_INLINE fsdp_vec mask_lanes(fsdp_veci lanes, fsdp_vec x)
 
 /* --- forward --- */
 
-/* In the visible columns, replaces each score x of a row by scale * x + bias. In all other columns,
- * replaces it by -infinity. Returns the maximum of the new values. */
+/* In the visible columns, replaces each score x of a row with scale * x + bias. In all other
+ * columns, replaces it with -infinity. Returns the maximum of the new values. */
 FSDP_INLINE float scale_row(const fsdp_attention_strip *s, int row, float *x)
 {
     const float *bias = s->bias ? s->bias - row : NULL;
@@ -134,8 +134,8 @@ FSDP_INLINE void add_to(float *x, fsdp_vec y)
  * may be false only if three conditions hold: all rows exist, all these columns are visible in all
  * rows, and no element is dropped. If `biased` and g->d_bias is not NULL, also adds dS to
  * g->d_bias. For this sum, the caller passes `before`: before[r] is dS of row r in the eight
- * columns to the left of column j. The function replaces before[r] by dS of row r in its own eight
- * columns, which the next call needs. */
+ * columns to the left of column j. The function replaces before[r] with dS of row r in its own
+ * eight columns, which the next call needs. */
 FSDP_INLINE void gradient_of(bool part, bool biased, const fsdp_attention_strip *s,
                              const fsdp_attention_gradient *g, const float *lse, const float *delta,
                              int j, fsdp_vec before[ROWS])

@@ -13,8 +13,8 @@ enum {
 typedef struct elementwise elementwise;
 
 /* Computes one block of n elements. The inputs are the arrays in[k] with k < n_in, and the results
- * are the arrays out[k] with k < n_out. n is a multiple of FSDP_LANES. `first` is the index in the
- * tensors of the block's first element. */
+ * are the arrays out[k] with k < n_out. n is a multiple of FSDP_LANES. In the tensors, the block's
+ * first element has the index `first`. */
 typedef void block_fn(const elementwise *e, float out[MAX_OUT][FSDP_BLOCK],
                       const float *const in[MAX_IN], int64_t first, int n);
 

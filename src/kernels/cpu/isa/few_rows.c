@@ -16,14 +16,14 @@
 
 enum {
     ROWS = 4, /* rows of C that are computed together, from the same loaded elements of B */
-    /* With trans_b, a row of B has all elements of k for one column of C. This many columns of C
+    /* With trans_b, a row of B has all elements along k for one column of C. This many columns of C
      * are computed together. */
     COLUMNS = 3,
-    /* Without trans_b, a row of B has one element for each column of C, all for the same element of
-     * k. This many rows of B are processed together. */
+    /* Without trans_b, a row of B has one element for each column of C, all for the same index
+     * along k. This many rows of B are processed together. */
     STEPS = 4,
-    /* With trans_b, elements of k in one pass over B. The part of A for one pass stays in the
-     * first-level cache. */
+    /* With trans_b, the number of elements along k in one pass over B. The part of A for one pass
+     * stays in the first-level cache. */
     DEPTH = 1024,
     AHEAD = 24 /* without trans_b: prefetch distance in rows of B */
 };
@@ -59,8 +59,8 @@ FSDP_INLINE fsdp_vec load_part(fsdp_dtype dtype, bool part, const char *at, int6
 
 /* --- with trans_b: dot products of rows of A and rows of B --- */
 
-/* For rows [i, i + rows) and columns [j, j + columns) of C, adds the products over elements
- * [l, l + n) of k to `acc`. n is at most FSDP_VEC. */
+/* For rows [i, i + rows) and columns [j, j + columns) of C, adds the products over indices
+ * [l, l + n) along k to `acc`. n is at most FSDP_VEC. */
 FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
                           const fsdp_few_rows *t, int64_t i, int64_t j, int64_t l, int64_t n,
                           fsdp_vec acc[ROWS][COLUMNS])
@@ -83,8 +83,8 @@ FSDP_INLINE void add_dots(fsdp_dtype dtype, bool part, int rows, int columns,
     }
 }
 
-/* Adds the products over elements [l0, l1) of k to rows [i, i + rows) and columns [j, j + columns)
- * of C. */
+/* Adds the products over indices [l0, l1) along k to rows [i, i + rows) and columns
+ * [j, j + columns) of C. */
 FSDP_INLINE void dots(fsdp_dtype dtype, int rows, int columns, const fsdp_few_rows *t, int64_t i,
                       int64_t j, int64_t l0, int64_t l1)
 {
@@ -135,7 +135,7 @@ FSDP_INLINE void rows_of_k(fsdp_dtype dtype, const fsdp_few_rows *t)
 
 /* --- without trans_b: sums of rows of B, multiplied by elements of A --- */
 
-/* Adds the products over elements [l, l + steps) of k to rows [i, i + rows) of C, in the FSDP_VEC
+/* Adds the products over indices [l, l + steps) along k to rows [i, i + rows) of C, in the FSDP_VEC
  * columns that begin at j. x[s] has these columns of row l + s of B. */
 FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i, int64_t j,
                           int64_t l, const fsdp_vec x[STEPS])
@@ -152,7 +152,7 @@ FSDP_INLINE void add_rows(int rows, int steps, const fsdp_few_rows *t, int64_t i
     }
 }
 
-/* Adds the products over elements [l, l + steps) of k to columns [j, j + n) of C, in all rows. */
+/* Adds the products over indices [l, l + steps) along k to columns [j, j + n) of C, in all rows. */
 FSDP_INLINE void add_columns(fsdp_dtype dtype, bool part, int steps, const fsdp_few_rows *t,
                              int64_t j, int64_t n, int64_t l)
 {

@@ -1,9 +1,10 @@
-/* Kernels that update one rank's part of a parameter by AdamW, Adam, SGD or Adafactor, and clamp().
- * The operations and their order are PyTorch's (torch/optim/adam.py _single_tensor_adam, sgd.py
- * _single_tensor_sgd) and transformers' (optimization.py Adafactor). Scalars are computed in
- * double. They are rounded to float at the point where PyTorch passes them to a kernel. A task
- * updates its elements in blocks. If the parameter also has a copy in copy_dtype, the new values of
- * each block are written to the copy while they are still in the cache. */
+/* Kernels that update one rank's part of a parameter with AdamW, Adam, SGD or Adafactor, and the
+ * kernel clamp(). The operations and their order are PyTorch's (torch/optim/adam.py
+ * _single_tensor_adam, sgd.py _single_tensor_sgd) and transformers' (optimization.py Adafactor).
+ * Scalars are computed in double. They are rounded to float at the point where PyTorch passes them
+ * to a kernel. A task updates its elements in blocks. If the parameter also has a copy in
+ * copy_dtype, the new values of each block are written to the copy while they are still in the
+ * cache. */
 #include "src/kernels/cpu/isa/block.h"
 #include "src/kernels/cpu/isa/halves.h"
 

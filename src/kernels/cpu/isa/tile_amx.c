@@ -24,7 +24,7 @@ enum {
     LANE = FSDP_TILE_LANE_BYTES,
     LINE = 64, /* bytes of a row of a register */
     PANEL_ROW = FSDP_AMX_PANEL_ROW,
-    PAIR = 2 * LANES, /* elements of k in a row of a register */
+    PAIR = 2 * LANES, /* elements along k in a row of a register */
     /* Bytes of a group of panels of B. All rows of a block of A are multiplied with one group, and
      * then with the next. So a group stays in the second-level cache while it is used. */
     GROUP_BYTES = 512 << 10,
@@ -64,8 +64,8 @@ static void copy_square(char *to, const char *src, int64_t row_bytes, int64_t ro
 }
 
 /* Copies elements of A into two squares of 16 rows each (see copy_square()) and transposes them,
- * because src contains A transposed. A row of src is an element of k, and a column of src is a row
- * of A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
+ * because src contains A transposed. A row of src belongs to one index along k, and a column of src
+ * is a row of A. `k` rows and `rows` columns of src are copied. Both numbers are at most 32. */
 FSDP_INLINE void transpose_squares(char *const to[2], const char *src, int64_t row_bytes, int64_t k,
                                    int64_t rows, int64_t ahead)
 {
@@ -172,9 +172,9 @@ FSDP_INLINE AMX_TARGET void multiply_step(bool two_rows, bool two_columns, const
 
 /* How the sums of a tile will be moved from a buffer to C.
  *
- * Note [Between steps]. Moving the sums of a short tile takes half as long as computing them, but
- * it uses other parts of the processor. So the sums of a tile are moved while the next tile is
- * computed: a few rows after each step along k of the next tile. */
+ * Note [Between steps]. Moving the sums of a tile with few lanes along k takes half as long as
+ * computing them, but it uses other parts of the processor. So the sums of a tile are moved while
+ * the next tile is computed: a few rows after each step along k of the next tile. */
 typedef enum pending_kind {
     PENDING_ANY,
     /* The tile has 32 columns and C is bf16. C becomes the sums + bias. The bias is zeros if the

@@ -7,9 +7,9 @@
 #include "src/kernels/cpu/tile.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-/* To sixteen columns of a row of results, add `bias`, fsdp_tile_block.sum and the previous C, as
- * far as the block requests them. Store the columns at (i, j) in C. A column whose bit in `lanes`
- * is clear is not stored. */
+/* Add `bias`, fsdp_tile_block.sum and the previous C, as far as the block requests them, to sixteen
+ * columns of a row of results. Store the columns at (i, j) in C. A column whose bit in `lanes` is
+ * clear is not stored. */
 FSDP_INLINE BF16_TARGET void fsdp_finish_row(const fsdp_tile_block *b, bool bf16, __mmask16 lanes,
                                              fsdp_v16 y, fsdp_v16 bias, int64_t i, int64_t j)
 {

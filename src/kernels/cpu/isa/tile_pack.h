@@ -26,7 +26,7 @@ typedef enum pack_form {
 /* The place of sixteen columns of B in their panel, or of sixteen rows of A in their two tiles. */
 typedef struct target {
     char *at;       /* address of lane 0 */
-    int64_t stride; /* bytes from a lane of k to the next */
+    int64_t stride; /* bytes from one lane of k to the next */
     int64_t upper;  /* bytes from columns (or rows) 0 to 7 of a lane to columns (or rows) 8 to 15 */
 } target;
 
@@ -50,7 +50,7 @@ FSDP_INLINE uint32_t first_bits(int64_t n)
     return n >= 32 ? ~(uint32_t)0 : ((uint32_t)1 << n) - 1;
 }
 
-/* Return the number of elements of k in a lane. */
+/* Return the number of elements along k in a lane. */
 FSDP_INLINE int64_t per_lane(pack_form form)
 {
     return form == PACK_PAIRS ? 2 : 1;
@@ -62,9 +62,9 @@ FSDP_INLINE int64_t lane_bytes(pack_form form)
     return form == PACK_WIDENED ? 2 : 4;
 }
 
-/* Load up to `left` elements of k into sixteen lanes. With PACK_PAIRS, a lane has two elements. If
- * `left` is then odd, one lane is only half full. Empty lanes and the empty half of that lane are
- * set to zero. */
+/* Load up to `left` elements along k into sixteen lanes. With PACK_PAIRS, a lane has two elements.
+ * If `left` is then odd, one lane is only half full. Empty lanes and the empty half of that lane
+ * are set to zero. */
 FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
 {
     if (form == PACK_F32)
@@ -75,7 +75,7 @@ FSDP_INLINE __m512i load_lanes(pack_form form, const char *at, int64_t left)
         fsdp_avx512_load(at, FSDP_DTYPE_BF16, 0, (__mmask16)first_bits(left)));
 }
 
-/* Pack `rows` rows with `left` elements of k each, which take at most sixteen lanes. For whole
+/* Pack `rows` rows with `left` elements along k each, which take at most sixteen lanes. For whole
  * blocks, callers pass `rows` and `left` as constants. The compiler then makes a copy of this
  * function without conditions. */
 FSDP_INLINE void pack_block(pack_form form, const target *to, const char *src, int64_t row_bytes,

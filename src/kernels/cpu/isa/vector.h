@@ -182,7 +182,7 @@ FSDP_INLINE float fsdp_vec_sum(fsdp_vec x)
 
 /* Return e^x for x <= 88. The result is 0 for x below -105, including -infinity, and NaN for NaN. x
  * is written as k ln 2 + r with |r| <= ln 2 / 2. Then e^x = 2^k e^r, and a polynomial in r gives
- * e^r. Without AVX-512, a result that would be subnormal (x below -87) is replaced by 0. */
+ * e^r. Without AVX-512, a result that would be subnormal (x below -87) is replaced with 0. */
 FSDP_INLINE fsdp_vec fsdp_vec_exp(fsdp_vec x)
 {
     const fsdp_vec magic = fsdp_vec_set(0x1.8p23f);
