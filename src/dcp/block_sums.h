@@ -8,9 +8,9 @@
  *     8 bytes "FSDPCRC1" | u64 size of the data file in bytes | u32 size of a block in bytes
  *     | u32 CRC-32 of each block (the last block may be short) | u32 CRC-32 of all bytes before it
  *
- * PyTorch does not know the files of checksums. When it overwrites the data files of a checkpoint,
- * the old checksums remain. Checksums are therefore used only if .metadata says that this library
- * wrote the checkpoint (fsdp_dcp_metadata_is_own()). */
+ * PyTorch does not know about the files of checksums. When it overwrites the data files of a
+ * checkpoint, the old checksums remain. Checksums are therefore used only if .metadata says that
+ * this library wrote the checkpoint (fsdp_dcp_metadata_is_own()). */
 #pragma once
 #include "src/base/crc32.h"
 #include "src/base/io.h"

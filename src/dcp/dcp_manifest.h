@@ -2,7 +2,7 @@
  * and plain values. A tensor is distributed over the ranks by rows or by boxes.
  *
  * Every rank adds the same tensors and values in the same order. If several ranks have the same
- * rows (all rows of a replicated tensor), the lowest of these ranks writes them.
+ * rows, as with a replicated tensor, the lowest of these ranks writes them.
  *
  *     fsdp_dcp_manifest_create(&manifest);
  *     fsdp_dcp_key weight[] = {{.name = "model"}, {.name = "emb.weight"}};
@@ -60,7 +60,7 @@ typedef struct fsdp_dcp_tensor {
 } fsdp_dcp_tensor;
 
 /* A box: the part of a tensor that a rank has. For a scalar, size[0] is 1 if the rank has the
- * scalar, otherwise 0. Dimensions from FSDP_DCP_BOX_NDIM on are not split. */
+ * scalar, otherwise 0. Dimension FSDP_DCP_BOX_NDIM and all later dimensions are not split. */
 typedef struct fsdp_dcp_box {
     int64_t offset[FSDP_DCP_BOX_NDIM], size[FSDP_DCP_BOX_NDIM];
 } fsdp_dcp_box;

@@ -2,11 +2,11 @@
  * the content of the directory.
  *
  * A saved state dict is flattened: each tensor and each plain value is an item with a unique name
- * (fqn). A tensor consists of chunks. A chunk is a box of the tensor. One rank wrote the chunk, as
- * an archive of torch.save. A plain value has a single chunk. PyTorch has moved classes between
- * modules, so Python classes are recognized by their names without the modules. The format is
- * defined in torch/distributed/checkpoint/{metadata,filesystem}.py; versions 2.0 to 2.15 of PyTorch
- * are supported. */
+ * (fqn). A tensor consists of chunks. A chunk is a box of the tensor. Each chunk was written by one
+ * rank, in the form of a torch.save archive. A plain value has a single chunk. PyTorch has moved
+ * classes between modules, so Python classes are recognized by their names without the modules. The
+ * format is defined in torch/distributed/checkpoint/{metadata,filesystem}.py; versions 2.0 to 2.15
+ * of PyTorch are supported. */
 #pragma once
 #include "src/torchfile/pickle_reader.h"
 

@@ -307,8 +307,8 @@ static bool find_overlap(const wanted *w, const fsdp_dcp_chunk *chunk, overlap *
     return true;
 }
 
-/* Return the row-major index of an element within a box. `at` are the coordinates of the element in
- * the tensor. The box begins at `offsets` and has the sizes `sizes`. */
+/* Return the row-major index of an element within a box. `at` holds the coordinates of the element
+ * in the tensor. The box begins at `offsets` and has the sizes `sizes`. */
 static size_t place_in(int ndim, const int64_t *at, const int64_t *offsets, const int64_t *sizes)
 {
     int64_t place = 0;

@@ -14,8 +14,9 @@ typedef struct fsdp_dcp_reader fsdp_dcp_reader;
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_reader_open(const char *path, fsdp_dcp_reader **reader);
 void fsdp_dcp_reader_close(fsdp_dcp_reader *reader); /* accepts NULL */
 /* After this call, reads do not verify checksums of blocks. A block may contain parts of several
- * tensors, so the checksum of a block does not show which tensor is damaged. Callers that must know
- * this call this function, and verify each tensor with fsdp_dcp_reader_check(). */
+ * tensors, so the checksum of a block does not show which tensor is damaged. A caller that must
+ * find out which tensor is damaged calls this function, and then verifies each tensor with
+ * fsdp_dcp_reader_check(). */
 void fsdp_dcp_reader_skip_blocks(fsdp_dcp_reader *reader);
 /* Verify the checksums of all blocks, including blocks between the data of tensors. Data files
  * without checksums of blocks are skipped. FSDP_ERR_FORMAT if a block is damaged; the message

@@ -19,12 +19,12 @@
  *     file.
  *  3. When rank 0 has written .metadata and given the directory its final name.
  *
- * Without the first meeting, ranks would write although another rank refuses, and each rank could
- * count as free the space that another rank is about to fill. Without the second meeting, rank 0
- * would have to wait for files. A rank that failed because the disk is full could not report this
- * in a file. Without the third meeting, other ranks would return before the checkpoint exists, or
- * although it will never exist. Saves that run during training (Note [Asynchronous saves] in
- * src/state_dict/async_save.h) have only the first meeting.
+ * Without the first meeting, some ranks would write their files even if another rank had failed.
+ * Each rank could also regard disk space as free that another rank is about to fill. Without the
+ * second meeting, rank 0 would have to wait for files. A rank that failed because the disk is full
+ * could not report this in a file. Without the third meeting, other ranks would return before the
+ * checkpoint exists, or even if it will never exist. Saves that run during training (Note
+ * [Asynchronous saves] in src/state_dict/async_save.h) have only the first meeting.
  *
  * If a rank cannot compute the parts of all ranks, or if the manifests differ, the ranks exchange
  * their parts after the first meeting. This takes two more meetings: one for the parts, and one for
@@ -33,10 +33,10 @@
  * @param mine  status of what this rank did before the call; if it is an error, the manifest is
  *              not read
  * @param group NULL: this rank writes alone
- * @return FSDP_ERR_INVALID if the ranks have different entries, or if their rows of a tensor do not
- *         cover the tensor or overlap (replicas may have the same rows); the message contains the
- *         fqn. FSDP_ERR_IO if the disk is full, before or while writing. Errors of a tensor's
- *         read(). */
+ * @return FSDP_ERR_INVALID if the ranks have different entries, or if their rows of a tensor
+ *         overlap (replicas may have the same rows) or do not cover the tensor; the message
+ *         contains the fqn. FSDP_ERR_IO if the disk is full, before or while writing. Errors of a
+ * tensor's read(). */
 FSDP_MUST_CHECK fsdp_status fsdp_dcp_save_manifest(fsdp_status mine, const fsdp_group_place *place,
                                                    fsdp_group *group,
                                                    const fsdp_dcp_manifest *manifest);

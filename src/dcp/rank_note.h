@@ -11,7 +11,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_rank_note_write(const char *dir, int rank, cons
                                                  size_t bytes);
 /* Report to rank 0 that this rank, `rank`, has failed and will write no note. The report is a file
  * in the folder `dir`. If rank 0 finds this file, its fsdp_rank_note_receive() returns FSDP_ERR_IO.
- * If the file cannot be created, fsdp_rank_note_receive() waits on rank 0 until its *given_up is
+ * If the file cannot be created, rank 0's fsdp_rank_note_receive() waits until its *given_up is
  * true. */
 void fsdp_rank_note_write_failure(const char *dir, int rank);
 /* Wait for the note of `rank`, read its `bytes` bytes into `data`, and delete it. FSDP_ERR_STATE if

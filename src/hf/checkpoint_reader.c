@@ -1,4 +1,4 @@
-/* Reads all tensors of a model directory. Its weights are in a single file, or in several files
+/* Reads all tensors of a model directory. The weights are in a single file, or in several files
  * that an index lists. If the directory has safetensors files and files written by torch.save, the
  * safetensors files are read, as in transformers. */
 #include <stdio.h>
@@ -154,8 +154,8 @@ static fsdp_status check_weight_map(const fsdp_checkpoint_reader *reader, const 
     return FSDP_OK;
 }
 
-/* Check that all files of the index exist in `dir`. The error message has the number of missing
- * files and the names of the first ones. */
+/* Check that all files of the index exist in `dir`. The error message contains the number of
+ * missing files and the names of the first few. */
 static fsdp_status check_files_are_there(const fsdp_checkpoint_reader *reader,
                                          const char *index_path, const char *dir)
 {

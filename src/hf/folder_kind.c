@@ -1,6 +1,6 @@
-/* See folder_kind.h. The kind of a folder is recognized by the names of its files. Only
- * trainer_state.json is also read, because both `fsdp train` and transformers' Trainer write a file
- * of this name. */
+/* See folder_kind.h. The kind of a folder is recognized by the names of its files. A file
+ * trainer_state.json is also recognized by its content, because both `fsdp train` and
+ * transformers' Trainer write a file of this name. */
 #include "src/hf/folder_kind.h"
 
 #include <stdio.h>
@@ -259,8 +259,8 @@ static fsdp_status refuse_file(const char *dir, const char *name)
                       fsdp_ends_with(name, ".bin") ? "pytorch_model.bin" : "model.safetensors");
 }
 
-/* Return an error if the folder has weights under other names than fsdp_folder_weights. The message
- * says how to make a model's folder from them, or which file is missing. */
+/* Return an error if the folder has weights under names other than those in fsdp_folder_weights.
+ * The message says how to make a model's folder from them, or which file is missing. */
 static fsdp_status explain_files(const char *dir)
 {
     char **names;

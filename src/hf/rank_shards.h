@@ -10,7 +10,8 @@
 
 /* Return true if `name` has the form "shard-00001-model-00001-of-00001.safetensors". */
 bool fsdp_shard_is_name(const char *name);
-/* Return true if fsdp_shard_is_name() is true for the name of a file in the folder. */
+/* Return true if fsdp_shard_is_name() is true for the name of at least one file in the folder
+ * `dir`. */
 bool fsdp_shard_is_folder(const char *dir);
 /* Parse DCP_SHARDING_INFO in the header of `file`. It says where each part begins in its tensor.
  * The caller owns *info, which is NULL if the header does not have this key. */

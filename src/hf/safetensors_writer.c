@@ -208,7 +208,8 @@ fsdp_status fsdp_safetensors_writer_create(const char *path, const fsdp_safetens
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-/* Record that bytes [begin, end) of `t` are written. Fails if some of them were written before. */
+/* Record that bytes [begin, end) of `t` have been written. Fails if some of them had already been
+ * written. */
 static fsdp_status mark_written(const fsdp_safetensors_writer *w, out_tensor *t, uint64_t begin,
                                 uint64_t end)
 {

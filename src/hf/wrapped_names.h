@@ -34,7 +34,7 @@ void fsdp_name_drop_modules(char *name);
  * common prefix that consists only of "module." and "base_model.model.", in any order and number.
  * PEFT expects "base_model.model." in the names of an adapter, so the wrapper prefix of such names
  * consists only of "module.". AveragedModel adds the name "n_averaged", which need not have the
- * prefix. The caller has already called fsdp_name_unwrap() for all names. */
+ * prefix. The caller must first call fsdp_name_unwrap() for all names. */
 size_t fsdp_names_wrapper_length(const char *const *names, size_t n);
 /* Remove the wrapper prefix, which is the first `length` bytes of `name`, and return the rest. The
  * name "n_averaged" has no wrapper prefix (fsdp_names_wrapper_length()), so it is returned

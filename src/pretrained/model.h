@@ -67,7 +67,7 @@ void fsdp_model_close(fsdp_model *model); /* accepts NULL */
 typedef struct fsdp_model_save_options {
     fsdp_dtype dtype;        /* dtype of the weights in the files; default float32 */
     int64_t max_shard_bytes; /* see fsdp_save_options */
-    /* Allow that the folder exists. The old model in it is replaced, and its other files are
+    /* Allow the folder to exist already. The old model in it is replaced, and its other files are
      * kept. */
     bool overwrite;
     /* The tokenizer to copy: a file or a folder. NULL: copy the tokenizer of the model's folder. */

@@ -6,7 +6,7 @@
 #include "src/hf/wrapped_names.h"
 
 /* Return the options with which fsdp_pretrained_load() will call fsdp_module_load(). If a caller
- * records dtypes before that (fsdp_module_note_dtypes()), it must use these options, too. */
+ * records dtypes before that call (fsdp_module_note_dtypes()), it must use these options, too. */
 fsdp_load_options fsdp_pretrained_load_options(const fsdp_pretrained *pretrained, uint64_t seed);
 /* Rename the tensors of `reader` to the names that a model of `config` expects. First, remove from
  * the names the parts that wrappers add. Then call fsdp_weights_names_fit(), which sets *change to

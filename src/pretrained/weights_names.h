@@ -12,9 +12,9 @@
 bool fsdp_weights_name_is_optional(const fsdp_model_type *type, const char *name);
 
 /* Find what must be removed from `names` [n], the names of weights, so that a model of `config`
- * finds every parameter that it requires. Set *change to it. The caller has already removed the
- * parts that wrappers add. *change is set to {0} in two cases: the names already fit, or they do
- * not fit and this function cannot find out why.
+ * finds every parameter that it requires. Set *change to it. The caller must first remove the parts
+ * that wrappers add. *change is set to {0} in two cases: the names already fit, or they do not fit
+ * and this function cannot find out why.
  *
  * @param label the path of the weights, with which error messages begin
  * @return FSDP_ERR_INVALID if the names do not fit and the reason is known: the weights are those

@@ -18,8 +18,8 @@
 enum {
     FINISH_POLL_MS = 10
 };
-/* Default size of the staging memory of all ranks of a host together. Each of these ranks has an
- * equal share. */
+/* Default total size of the staging memory of all ranks on a host. Each of these ranks has an equal
+ * share. */
 static const uint64_t STAGING_BYTES = 256u << 20;
 
 typedef enum stage {

@@ -36,7 +36,7 @@ uint64_t fsdp_async_save_staging_bytes(const fsdp_group *group);
 /* End a save after another part of the run has failed. The peers may be in other calls, so this
  * function does not communicate with them. It waits until the threads of the ranks have finished
  * the save: each thread writes its rank's file, and then the thread of rank 0 gives the folder its
- * final name. The function gives up the save if a peer has died, was stopped or has left.
+ * final name. The function gives up the save if a peer has died, has been stopped, or has left.
  *
  * On rank 0, the function returns the outcome of the save. On any other rank, it waits until this
  * rank's save has failed, or until rank 0 has renamed or removed the folder. It then returns this

@@ -1,6 +1,6 @@
-/* Computes the box that a rank has of a DTensor. The computation begins with the whole tensor, and
- * the placement of each mesh dimension reduces the box. Also copies the elements of a box from a
- * whole tensor to a tensor of the box's size, in runs that are contiguous in both tensors. */
+/* Computes a rank's box of a DTensor. The box is first the whole tensor. Then the placement in each
+ * mesh dimension reduces it. Also copies the elements of a box from a whole tensor to a tensor of
+ * the box's size, in runs that are contiguous in both tensors. */
 #include <string.h>
 
 #include "src/comm/group.h"

@@ -10,12 +10,13 @@ typedef struct fsdp_box {
     int64_t size[FSDP_MAX_DIMS];   /* size of the part */
 } fsdp_box;
 
-/* Get the box that this rank has of a DTensor. The box of an ordinary tensor is the whole tensor.
+/* Get this rank's box of a DTensor. The box of an ordinary tensor is the whole tensor.
  * FSDP_ERR_UNSUPPORTED for a DTensor with a partial placement, because its values are not yet
  * summed over the ranks. */
 FSDP_MUST_CHECK fsdp_status fsdp_box_of(const fsdp_tensor *tensor, fsdp_box *box);
-/* Get the box that another rank of `group` has. The ranks of the mesh must be in row-major order in
- * the group. If they are not, the call returns false, or it sets *box to a wrong box. */
+/* Get the box that `rank`, another rank of `group`, has of the DTensor. The ranks of the mesh must
+ * be in row-major order in the group. If they are not, the call returns false, or it sets *box to a
+ * wrong box. */
 bool fsdp_box_of_rank(const fsdp_tensor *tensor, const fsdp_group *group, int rank, fsdp_box *box);
 /* Return true if the box consists of complete rows. It then has the whole size of the tensor in
  * every dimension except dimension 0. */

@@ -1,6 +1,6 @@
 /* Copies the tensors of a state dict into the tensors of a module or an optimizer. With
- * broadcast_from_rank0, rank 0 broadcasts its tensors one at a time, so at most one whole tensor is
- * in additional memory. */
+ * broadcast_from_rank0, rank 0 broadcasts its tensors one at a time, so the additional memory holds
+ * at most one whole tensor. */
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -85,8 +85,8 @@ static fsdp_status copy_part(fsdp_tensor *to, const fsdp_tensor *from)
 }
 
 /* Make all copies. Ranks wait for each other whenever a write begins. The tensors of a unit are
- * adjacent in the list, and fsdp_writing_next() makes one write of adjacent tensors of the same
- * unit. So ranks wait for each other only once per unit.
+ * adjacent in the list, and fsdp_writing_next() combines adjacent tensors of the same unit into one
+ * write. So ranks wait for each other only once per unit.
  *
  * If a copy fails, this rank makes no further copies. It still begins and ends a write for each
  * remaining tensor, so that its peers do not wait forever. */

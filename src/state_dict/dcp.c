@@ -230,8 +230,8 @@ static fsdp_dtype dtype_in_file(const fsdp_dcp_item *item)
 }
 
 /* Load the elements of the box `piece` of the item into `to`. The box has `numel` elements. The
- * first element of the box becomes element `element` of `to`. The values are converted to the dtype
- * of `to`. */
+ * first element of the box is stored at index `element` of `to`. The values are converted to the
+ * dtype of `to`. */
 static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, const fsdp_box *piece,
                               fsdp_tensor *to, int64_t element, int64_t numel)
 {
@@ -248,9 +248,9 @@ static fsdp_status load_piece(const load_run *run, const fsdp_dcp_item *item, co
 
 /* Load `box` of the item into `to`, whose dtype differs from the item's dtype. All values pass
  * through the staging buffer. The box is therefore divided into pieces that fit into this buffer
- * and that are contiguous in `to`. The box is divided along one dimension, `cut`: there, a piece
- * has a range of the box's indices. In each dimension before `cut`, a piece has a single index. In
- * each dimension after `cut`, a piece has all indices of the box. */
+ * and that are contiguous in `to`. The box is divided along one dimension, `cut`. In this
+ * dimension, a piece has a range of the box's indices. In each dimension before `cut`, a piece has
+ * a single index. In each dimension after `cut`, a piece has all indices of the box. */
 static fsdp_status load_converted(const load_run *run, const fsdp_dcp_item *item,
                                   const fsdp_box *box, fsdp_tensor *to)
 {

@@ -71,9 +71,9 @@ typedef struct fsdp_state_copies {
 } fsdp_state_copies;
 
 /* Add a copy from `from` to `to`. `to` is a local tensor: this rank's part of a whole tensor.
- * `from` is either the whole tensor, or the same part of it as `to`, or NULL. It is NULL if this
- * rank has no values. FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or
- * if `from` is not contiguous. */
+ * `from` is the whole tensor, or the same part of the whole tensor as `to`, or NULL if this rank
+ * has no values. FSDP_ERR_INVALID if the shape or the part of `from` does not match `to`, or if
+ * `from` is not contiguous. */
 FSDP_MUST_CHECK fsdp_status fsdp_state_copies_add(fsdp_state_copies *copies, const char *name,
                                                   fsdp_tensor *to, fsdp_tensor *from);
 /* Make the copies. Collective. All ranks must have added the same tensors in the same order. If one
@@ -109,8 +109,8 @@ FSDP_MUST_CHECK fsdp_status fsdp_state_dict_save(fsdp_status mine, const fsdp_st
 FSDP_MUST_CHECK fsdp_status fsdp_state_dict_write_parts(const fsdp_state_dict *dict,
                                                         const char *path);
 
-/* Load as fsdp_torch_load_into() does, but allow that the file lacks items of `dict`. Such items
- * keep their values. */
+/* Load as fsdp_torch_load_into() does, but allow the file to lack items of `dict`. Such items keep
+ * their values. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_load_partly(fsdp_state_dict *dict, const char *path,
                                                    fsdp_group *group);
 

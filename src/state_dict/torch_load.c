@@ -96,8 +96,8 @@ static fsdp_status check_name(const loading *l, int n_keys)
 
 static fsdp_status put_value(loading *l, const fsdp_pickle_value *v, int n_keys);
 
-/* Set *place to `key`, a key of a dict in the file. It must be text or an int. Optimizers, for
- * example, number their parameters. */
+/* Set *place to `key`, a key of a dict in the file. It must be text or an int. The state dicts of
+ * optimizers, for example, have parameter numbers as keys. */
 static fsdp_status set_key(loading *l, const fsdp_pickle_value *key, fsdp_state_key *place)
 {
     char text[128];

@@ -590,8 +590,8 @@ static fsdp_pickle_value *slots_of(const fsdp_pickle_value *attributes)
     return attributes->list.items[1];
 }
 
-/* Push the result of a call of a name that means REBUILD. The result is a tensor with attributes.
- * FSDP1, for example, adds an attribute to the tensors of its state dicts. */
+/* Push the result of a call of a name whose meaning is REBUILD. The result is a tensor with
+ * attributes. FSDP1, for example, adds an attribute to the tensors of its state dicts. */
 static fsdp_status push_rebuilt(machine *m, const fsdp_pickle_value *args)
 {
     enum {

@@ -1,7 +1,7 @@
-/* Writes a pickle value by value, in protocol 2, which torch.load(weights_only=True) can read.
- * Initialize a writer with {0}. A container begins with begin(), which is followed by its items and
- * end(). If memory runs out, functions without a status do not report it; take() reports it
- * later. */
+/* Writes a pickle, one value after the other, in protocol 2, which torch.load(weights_only=True)
+ * can read. Initialize a writer with {0}. A container begins with begin(), which is followed by its
+ * items and end(). If memory runs out, functions without a status do not report it; take() reports
+ * it later. */
 #pragma once
 #include "src/base/str.h"
 #include "src/torchfile/pickle_reader.h"
@@ -13,8 +13,8 @@ enum {
 
 typedef struct fsdp_pickle_writer {
     fsdp_str text;                                /* the opcodes so far, without PROTO and STOP */
-    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] kinds of the containers that have begun
-                                                     and not ended, the outermost first */
+    fsdp_pickle_kind open[FSDP_PICKLE_MAX_DEPTH]; /* [depth] kinds of the containers that are open,
+                                                     the outermost first */
     int depth;
     struct {
         const char *module, *name; /* static */

@@ -1,6 +1,6 @@
 /* Reads DTensors from archives that torch.save wrote. If a rank of an FSDP2 run calls
- * torch.save(model.state_dict()), the file has a DTensor for each parameter. The pickle has each
- * DTensor as a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride, ...). The
+ * torch.save(model.state_dict()), the file has a DTensor for each parameter. In the pickle, each
+ * DTensor is a call torch._utils._rebuild_wrapper_subclass(class, dtype, size, stride, ...). The
  * state of the call has the keys `_local_tensor` and `_spec`. `_local_tensor` is the rank's part,
  * and `_spec` has the mesh and the placements. */
 #pragma once

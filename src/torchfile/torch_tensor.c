@@ -73,7 +73,7 @@ static fsdp_status read_dtype(const fsdp_torch_archive *archive, const fsdp_pick
     return FSDP_OK;
 }
 
-/* Find the record of the storage, and check that it has the size that the pickle says. Verify the
+/* Find the record of the storage, and check that it has the size given in the pickle. Verify the
  * checksum of the record if it has at most MAX_CHECKED_BYTES, or if archive->checks_all. */
 static fsdp_status read_storage(const fsdp_torch_archive *archive, const fsdp_pickle_value *id,
                                 bool typed, const char *name, view *v)

@@ -34,9 +34,9 @@ FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_create_in(fsdp_atomic_file *file, 
 /* Return the pickle to which the caller writes the value; borrowed. */
 fsdp_pickle_writer *fsdp_torch_writer_pickle(fsdp_torch_writer *writer);
 /* Put a contiguous tensor as the next value. It gets a storage that no other tensor has. *tensor is
- * set to the number of the tensor, an argument of tied(). `dtype_name` is the name of the dtype in
- * safetensors: "F32", "BF16", "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does not have.
- * FSDP_ERR_INVALID if the tensor has too many bytes. */
+ * set to the number of the tensor, which can be passed to tied(). `dtype_name` is the name of the
+ * dtype in safetensors: "F32", "BF16", "F8_E4M3". FSDP_ERR_UNSUPPORTED for dtypes that torch does
+ * not have. FSDP_ERR_INVALID if the tensor has too many bytes. */
 FSDP_MUST_CHECK fsdp_status fsdp_torch_writer_tensor(fsdp_torch_writer *writer,
                                                      const char *dtype_name, const int64_t *shape,
                                                      int ndim, size_t *tensor);
