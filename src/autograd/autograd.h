@@ -121,8 +121,8 @@ typedef struct fsdp_op {
     bool continues;
     void (*host_destroy)(void *host); /* frees fsdp_record_args.host; NULL: fsdp_free() does */
     /* Forward already computes the gradients, and backward only passes them on. So the second run
-     * of a checkpointed part must compute this operation, even if backward reads nothing else of
-     * it. */
+     * of a checkpointed part must compute this operation, even if backward reads nothing else that
+     * this operation computes. */
     bool has_gradients;
     bool reads_rows; /* the operation reads only fsdp_record_args.rows rows of its leaves */
     /* Compute the only result of a recorded node again, and write it to `result`, which has the
@@ -182,8 +182,9 @@ typedef struct fsdp_record_args {
     const void *options;
     size_t options_bytes;
     void *host;
-    /* A leaf in `in` whose target has already got a gradient from forward. NULL if there is no such
-     * leaf. This gradient is right only if backward reaches the node. Otherwise backward fails. */
+    /* A leaf in `in` whose target has already received a gradient in forward. NULL if there is no
+     * such leaf. This gradient is right only if backward reaches the node. Otherwise backward
+     * fails. */
     fsdp_tensor *wrote;
     /* The operation reads leaves that are not its inputs, so it is recorded even if no input needs
      * a gradient. */

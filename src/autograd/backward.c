@@ -78,10 +78,11 @@ static fsdp_status check_early_gradient(const fsdp_node *n, bool reached)
                       n->op->name);
 }
 
-/* Check the nodes in whose forward gradients were already added to the targets of leaves. Backward
- * must reach all of these nodes, and no owner of such a target may have dropped the gradients in
- * the meantime. Called before any hook. The check depends only on data that is equal on all ranks,
- * so either all ranks fail or none does. A NULL `reached` means that backward reaches no node. */
+/* Some operations add gradients to the targets of leaves during forward. Check the nodes of these
+ * operations: backward must reach all of them, and no owner of such a target may have dropped the
+ * gradients in the meantime. Called before any hook. The check depends only on data that is the
+ * same on all ranks, so either all ranks fail or none does. A NULL `reached` means that backward
+ * reaches no node. */
 static fsdp_status check_early_gradients(const fsdp_tape *tape, const bool *reached)
 {
     for (size_t i = 0; i < tape->n_nodes; i++)
@@ -230,8 +231,8 @@ static void release_grads(sweep *w, size_t i)
 }
 
 /* Called for an operation whose backward() itself adds to the gradients of its inputs
- * (fsdp_op.continues). Operations whose backward has already run may have given input i gradients.
- * If a node made input i, move the sum of these gradients to grad_in[i]. */
+ * (fsdp_op.continues). Operations whose backward has already run may have given gradients to
+ * input i. If a node made input i, move the sum of these gradients to grad_in[i]. */
 static void take_current_gradients(sweep *w, fsdp_scope *s, const fsdp_node *node,
                                    fsdp_tensor **grad_in)
 {

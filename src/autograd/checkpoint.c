@@ -37,9 +37,10 @@ typedef struct segment {
     fsdp_scope_options options;
     uint64_t rng_calls; /* value of fsdp_run.rng_calls before the first run */
     fsdp_dtype buffer_dtype;
-    float loss_factor;        /* value of fsdp_run.loss_factor before the first run */
-    fsdp_tape *tape;          /* the outer tape */
-    int result[FSDP_MAX_OUT]; /* [n_out] index, among the part's results, of the node's output k */
+    float loss_factor; /* value of fsdp_run.loss_factor before the first run */
+    fsdp_tape *tape;   /* the outer tape */
+    /* [n_out]: `result[k]` is the index, among the part's results, of the node's output k. */
+    int result[FSDP_MAX_OUT];
     /* inputs[i] is input i of the part, as stored. It is NULL if the part has no input i, or if the
      * node itself saves input i. The node itself saves inputs that are derived results, unless
      * activations are offloaded. */
@@ -281,8 +282,8 @@ static int same_input(const fsdp_node *n, int i)
 
 /* Run the part again, and then the backward of the inner tape. The roots of this backward are the
  * part's results, and also each input that operations after the part have read. These operations
- * have already given input i gradients, and so_far[i] is the sum of these. The part adds its own
- * gradient of input i to this sum. */
+ * have already computed gradients of input i, and so_far[i] is the sum of these gradients. The part
+ * adds its own gradient of input i to this sum. */
 static fsdp_status run_second_time(const fsdp_node *n, fsdp_scope *s, fsdp_tape *tape,
                                    fsdp_tensor *const *grad_out, fsdp_tensor *const *so_far,
                                    inner_input *inputs)

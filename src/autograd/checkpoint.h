@@ -42,7 +42,7 @@ enum {
 
 /* Zero means default. */
 typedef struct fsdp_checkpoint_options {
-    bool keeps_results; /* keep results of attention and every second product */
+    bool keeps_results; /* keep the results of attention and of every second product */
     bool no_early_stop; /* compute the whole second run (Note [Early stop] in early_stop.h) */
     fsdp_activation_offload *offload; /* writes tensors to a file; NULL: they stay in memory */
 } fsdp_checkpoint_options;

@@ -9,7 +9,7 @@
 struct fsdp_derived {
     int refs;                /* one for the node, and one for the result while it exists */
     fsdp_tensor *result;     /* borrowed; NULL once the result has been freed */
-    fsdp_tensor *recomputed; /* owned; NULL until backward needs it and after its last reader */
+    fsdp_tensor *recomputed; /* owned; NULL before the first use and after the last reader */
     int readers;             /* number of nodes that have saved the result and will still read it */
     bool for_each;           /* release `recomputed` after each reader, not only after the last */
     fsdp_dtype dtype;

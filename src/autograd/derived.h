@@ -39,7 +39,7 @@ void fsdp_derived_release(fsdp_derived *derived);
 void fsdp_derived_begin_read(fsdp_derived *derived);
 /* Call this when a node that has saved the result has read it for the last time, or when such a
  * node is cleared without having read the result. Accepts NULL, because the node that made the
- * result may have been cleared before. */
+ * result may already have been cleared. */
 void fsdp_derived_end_read(fsdp_derived *derived);
 /* Return true if a node has saved the result and will still read it. Accepts NULL. */
 bool fsdp_derived_is_wanted(const fsdp_derived *derived);

@@ -70,9 +70,9 @@ static void mark_needed(fsdp_early_stop *stop, uint32_t number, bool result)
 static void count_first(fsdp_early_stop *stop, const fsdp_record_args *args)
 {
     stop->n++;
-    /* Which of its inputs an operation saves may depend on which of them need gradients, and the
-     * first run does not know the latter. So if the operation saves anything, assume that backward
-     * needs all of its inputs. */
+    /* The inputs that an operation saves may depend on the inputs that need gradients, but the
+     * first run does not know which inputs need gradients. So if the operation saves anything,
+     * assume that backward needs all of its inputs. */
     for (int i = 0; i < args->n_in && args->n_saved; i++)
         if (args->in[i])
             mark_needed(stop, maker_of(stop, args->in[i]), true);

@@ -17,9 +17,9 @@
  * the second run stops too late rather than too early. If the second run computes something that
  * the first run did not compute, the second run may fail.
  *
- * A part may contain calls of modules that have activation checkpointing of their own. It takes
- * effect only in the second run of the part. If a part contains such calls, its second run does not
- * stop early. */
+ * A part may contain calls of modules that have activation checkpointing of their own. Such
+ * checkpointing takes effect only in the second run of the part. If a part contains such calls, its
+ * second run does not stop early. */
 #pragma once
 #include "src/autograd/autograd.h"
 

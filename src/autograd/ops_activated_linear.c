@@ -37,7 +37,7 @@ typedef struct activated_options {
 _Static_assert(sizeof(activated_options) <= FSDP_OPTION_BYTES, "a node keeps them");
 
 /* Split n items into nearly equal parts of at most about `bytes` bytes each, and return the number
- * of items of a part. A part has at least `least` items. */
+ * of items in a part. A part has at least `least` items. */
 static int64_t part_length(int64_t n, int64_t bytes_of_one, int64_t bytes, int64_t least,
                            int64_t align)
 {

@@ -143,8 +143,8 @@ static bool check_offsets(fsdp_scope *s, const char *name, const int32_t *offset
     return true;
 }
 
-/* Check kv_ends. Unused rows after the rows of a sequence are allowed only without gradients,
- * because backward must write every row. */
+/* Check kv_ends. Unused rows after the rows of a sequence are allowed only if no gradients are
+ * computed, because backward must write every row. */
 static bool check_ends(fsdp_scope *s, const fsdp_attention_options *o,
                        const fsdp_tensor *const in[4])
 {

@@ -21,11 +21,11 @@
 #include "src/base/alloc.h"
 
 enum {
-    /* A chunk has at most as many rows as have logits that fit in CHUNK_BYTES. This maximum is
-     * itself limited to at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With chunks of fewer than
-     * 192 rows, most of the time would be spent reading w for each chunk. With chunks of 512 rows,
-     * the operation would be 1 % faster, but the logits would be the largest part of a checkpointed
-     * model's activations. */
+    /* The maximum number of rows of a chunk is the number of rows whose logits fit in CHUNK_BYTES.
+     * But this maximum is at least LEAST_CHUNK_ROWS and at most CHUNK_ROWS. With chunks of fewer
+     * than 192 rows, most of the time would be spent reading w for each chunk. With chunks of 512
+     * rows, the operation would be 1 % faster, but the logits would be the largest part of a
+     * checkpointed model's activations. */
     CHUNK_ROWS = 352,
     LEAST_CHUNK_ROWS = 192,
     CHUNK_BYTES = 24 << 20,

@@ -106,8 +106,8 @@ static fsdp_tensor *mul(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y)
     return out;
 }
 
-/* Convert x and y to a common dtype, call of() with the converted tensors, and return its
- * result. */
+/* Convert x and y to a common dtype, call the function `of` with the converted tensors, and return
+ * the result of this call. */
 static fsdp_tensor *apply_promoted(fsdp_scope *s, fsdp_tensor *x, fsdp_tensor *y,
                                    fsdp_tensor *(*of)(fsdp_scope *s, fsdp_tensor *x,
                                                       fsdp_tensor *y))

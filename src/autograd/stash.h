@@ -6,10 +6,10 @@
  * calls are in memory, however slow the disk is. Backward runs in the opposite order. When a call
  * runs again, the worker thread starts reading the tensors of the call before it.
  *
- * Several calls may keep the same tensor: each decoder block keeps the encoder's output. Such a
- * tensor is written once. It stays in memory as long as anything else holds it. The file is used as
- * a stack: a new tensor is stored after the last tensor that is still needed. On the meta device,
- * memory is counted in the same way, and nothing is read or written. */
+ * Several calls may keep the same tensor. For example, each decoder block keeps the encoder's
+ * output. Such a tensor is written once. It stays in memory as long as anything else holds it. The
+ * file is used as a stack: a new tensor is stored after the last tensor that is still needed. On
+ * the meta device, memory is counted in the same way, and nothing is read or written. */
 #pragma once
 #include <fsdp/autograd.h>
 
@@ -34,7 +34,7 @@ typedef struct fsdp_stashed fsdp_stashed;
  * if the disk is full. The caller must pass *stashed to fsdp_stash_drop(). */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_put(fsdp_activation_offload *offload, uint64_t number,
                                            fsdp_tensor *t, fsdp_stashed **stashed);
-/* Get the tensor with its elements; *t is a new reference. The tensor then stays in memory until
- * fsdp_stash_drop(). */
+/* Get the tensor, with its elements in memory. *t is set to a new reference. The tensor then stays
+ * in memory until fsdp_stash_drop(). */
 FSDP_MUST_CHECK fsdp_status fsdp_stash_get(fsdp_stashed *stashed, fsdp_tensor **t);
 void fsdp_stash_drop(fsdp_stashed *stashed); /* accepts NULL */

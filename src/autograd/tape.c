@@ -63,7 +63,7 @@ static size_t find_leaf(const fsdp_leaf_list *list, const fsdp_tensor *leaf)
     return i;
 }
 
-/* Remove one entry of a leaf from the list. Return false if the list is NULL or has no entry of
+/* Remove one entry of a leaf from the list. Return false if the list is NULL or has no entry for
  * that leaf. */
 static bool remove_leaf(fsdp_leaf_list *list, fsdp_tensor *leaf)
 {

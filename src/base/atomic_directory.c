@@ -66,8 +66,8 @@ static bool contains_path(const char *path, const char *inner)
 
 /* Return an error if `path` is the working directory or the home directory, or contains one of
  * them. If the working directory were replaced, the caller would be left in a removed directory. If
- * the home directory were replaced, every file of the user would need a hard link; such a call must
- * be a mistake. */
+ * the home directory were replaced, every file of the user would need a hard link; such a call is
+ * surely a mistake. */
 static fsdp_status check_holds_nothing(const char *path)
 {
     const char *home = getenv("HOME");

@@ -20,8 +20,8 @@
 /* A limit is a number of processors. The value no_limit means that there is none. */
 static const double no_limit = 1e9;
 
-/* Read the first line of the file whose path is `root`, `dir`, `path`, "/" and `name` joined. The
- * newline is removed. */
+/* Read the first line of a file, without the newline. The path of the file consists of `root`,
+ * `dir`, `path`, "/" and `name`, in this order. */
 static bool read_line(const char *root, const char *dir, const char *path, const char *name,
                       char *line, int size)
 {

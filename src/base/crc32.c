@@ -133,8 +133,8 @@ static uint32_t crc32_long(uint32_t crc, const unsigned char *p, size_t bytes)
                                                           : crc32_folded(crc, p, bytes);
 }
 
-/* crc32_long() processes only whole blocks. Return the size of all whole blocks of data of `bytes`
- * bytes. Return 0 if the data is too short, or if the processor lacks the instructions. */
+/* crc32_long() processes only whole blocks. Return the total size of the whole blocks in `bytes`
+ * bytes of data. Return 0 if the data is too short, or if the processor lacks the instructions. */
 static size_t foldable(size_t bytes)
 {
     const bool can = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");

@@ -1,4 +1,5 @@
-/* Recognizes the kind of a file by its first bytes, and a few kinds by the last bytes. */
+/* Recognizes the kind of a file by its first bytes. A few kinds are recognized by the last bytes of
+ * the file. */
 #include "src/base/file_kind.h"
 
 #include <ctype.h>
@@ -82,7 +83,7 @@ static const char *kind_by_magic(content c, size_t shortest)
 
 /* ---- kinds by structure ---------------------------------------------------------------------- */
 
-/* An ONNX file is a protocol buffer that begins with ir_version, a small number, and then
+/* An ONNX file is a protocol buffer that begins with ir_version (a small number), followed by
  * producer_name. */
 static bool is_onnx(content c)
 {
@@ -108,8 +109,8 @@ static bool is_flax(content c)
            (c.data[at] == 0xd9 && isalnum(c.data[at + 2]));
 }
 
-/* A safetensors file begins with the length of its header in 8 bytes. The length is less than 2^32.
- * The header follows and is JSON. */
+/* A safetensors file begins with 8 bytes that contain the length of its header. The length is less
+ * than 2^32. The header comes next, and is JSON. */
 static bool is_safetensors(content c)
 {
     return has_at(c, 4, "\0\0\0\0{\"", 6);

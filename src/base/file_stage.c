@@ -48,8 +48,8 @@ struct fsdp_file_stage {
 
 /* --- the worker --- */
 
-/* Move bytes of the request, beginning with byte `at`, by one system call. Return how many were
- * moved, or -1 with errno. */
+/* Move bytes of the request, beginning with byte `at`, with one system call. Return the number of
+ * bytes moved, or -1 with errno set. */
 static ssize_t transfer_some(int fd, const request *r, size_t at)
 {
     size_t left = r->bytes - at, n = left < MAX_TRANSFER ? left : MAX_TRANSFER;

@@ -26,9 +26,9 @@ fsdp_status fsdp_io_error(const char *path, const char *what, ...)
     return fsdp_error(status, "%s: %s: %s", path, action, strerror(code));
 }
 
-/* Set the error that `path` cannot be opened, and return its status. If `path` is a dangling link,
- * the message contains the link's target. Without the target, the message would say only that no
- * such file exists, although the user can see the link. */
+/* Set an error message which says that `path` cannot be opened, and return the status. If `path` is
+ * a dangling link, the message contains the link's target. Without the target, the message would
+ * say only that no such file exists, although the user can see the link. */
 static fsdp_status cannot_open(const char *path)
 {
     const int code = errno;

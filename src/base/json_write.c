@@ -216,7 +216,7 @@ static void put_break(printer *p, int depth)
 }
 
 /* Print what comes before entry `i` of a container: a comma, unless `i` is 0, and then a line break
- * if the style is FSDP_JSON_PRETTY. A caller also calls this function after the last entry, with 0
+ * if the style is FSDP_JSON_PRETTY. Callers also call this function after the last entry, with 0
  * for `i`, to print the line break alone. */
 static void put_separator(printer *p, size_t i, int depth)
 {

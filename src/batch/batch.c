@@ -187,8 +187,8 @@ static int32_t fill_source(const fsdp_batch_row *row, const fsdp_batch_arrays *t
 /* Set the labels of one row of a causal model. As in transformers, the label of token i is
  * row->labels[i + 1]. If the row has no labels, the label of token i is the next token,
  * row->source[i + 1]. The last token of a document has no next token in its document, so its label
- * is FSDP_IGNORE_INDEX. The last token of the row is an exception if the row has one label more
- * than it has tokens: the last label is then the label of this token. */
+ * is FSDP_IGNORE_INDEX. The last token of the row is an exception if the row has one more label
+ * than tokens: the last label is then the label of this token. */
 static void fill_successors(const fsdp_batch_row *row, int32_t *labels)
 {
     const int32_t *from = row->labels ? row->labels : row->source;

@@ -30,8 +30,8 @@ fsdp_status fsdp_mask_span(const int64_t *mask, int64_t width, int64_t *first, i
     return FSDP_OK;
 }
 
-/* The rows of a batch without their padding. pack_row() sets one row after another. All arrays of
- * all rows are in one block of memory. The block is large enough for all columns of the padded
+/* The rows of a batch without their padding. pack_row() fills in one row after another. All arrays
+ * of all rows are in one block of memory. The block is large enough for all columns of the padded
  * arrays. */
 typedef struct packing {
     const fsdp_padded *p;

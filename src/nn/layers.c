@@ -3,8 +3,8 @@
 #include "src/base/alloc.h"
 #include "src/nn/module.h"
 
-/* Create a module with a "weight" of `shape`. If n_bias is not 0, it also has a "bias" of n_bias
- * zeros. */
+/* Create a module with a "weight" of `shape`. If n_bias is not 0, the module also has a "bias" of
+ * n_bias zeros. */
 static fsdp_status create_layer(const char *class_name, int ndim, const int64_t *shape,
                                 fsdp_init init, int64_t n_bias, fsdp_module **module)
 {

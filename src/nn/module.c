@@ -320,7 +320,7 @@ static void run_hook(fsdp_scope *s, const fsdp_module *m, const char *what,
     fsdp_trace_end();
 }
 
-/* Cast x by the cast_inputs hooks of the modules on the path from `top` down to m. This includes
+/* Cast x with the cast_inputs hooks of the modules on the path from `top` down to m. This includes
  * the hooks of m, but not those of `top`. The hooks of outer modules run before the hooks of inner
  * modules. If a hook casts x, drop x and return the new tensor. Otherwise return x. */
 static fsdp_tensor *cast_input(fsdp_scope *s, const fsdp_module *top, const fsdp_module *m,

@@ -11,13 +11,13 @@
  *   only for kernels. The host reads through fsdp_tensor_data(), which waits for all kernels that
  *   were started. (Memory has the same address for a device and for the host.) The pointer of
  *   fsdp_tensor_data() is valid until the next kernel that writes to this memory. Scalars and sums
- *   of rows are copied out by fsdp_device_to_host(). The host copies data in by
+ *   of rows are copied out with fsdp_device_to_host(). The host writes data with
  *   fsdp_device_from_host() and fsdp_device_memset(), which are ordered with kernels.
  * - Memory may be returned to the allocator at any time, since its next user comes later in the
  *   stream. Some users of memory are outside the device: another rank (at the end of a phase, or in
  *   a collective), another thread, a file, and the heap. The stream does not order their accesses.
  *   Before memory is given to such a user, the rank waits for the device
- *   (fsdp_device_synchronize()). If the user is another thread, this thread may wait for an event
+ *   (fsdp_device_synchronize()). If the user is another thread, that thread may wait for an event
  *   instead, while the rank continues. Before and after a kernel that uses memory of another
  *   device, the rank waits for both devices: fsdp_devices_synchronize().
  * - If a kernel fails after its call has returned, the next wait and all waits after it return the

@@ -214,7 +214,7 @@ static fsdp_status finish_io(offload_set *set)
 /* Start reading all parts of the set or, if `out` is true, writing them. Kernels that were started
  * earlier may not have run yet. Such kernels may write the data that is to be written to the stage.
  * Or they may use the memory into which the data is to be read. So the first request waits for
- * these kernels. Requests run in order, so all later requests come after these kernels, too. */
+ * these kernels. Requests run in order, so all later requests also run after these kernels. */
 static void request_io(offload_set *set, bool out)
 {
     const fsdp_offload *o = set->unit->offload;
@@ -238,8 +238,8 @@ static bool is_idle_neighbour(const offload_set *s, const offload_set *set)
 }
 
 /* Make room for `set`, by freeing the memory of idle sets of the same kind (parameters, or other
- * data). First, start to write to the stage each idle set that is dirty. Then free the memory of
- * the idle sets, except for the `keep` sets that were used most recently. */
+ * data). First, start writing each dirty idle set to the stage. Then free the memory of the idle
+ * sets, except for the `keep` sets that were used most recently. */
 static fsdp_status make_room(const offload_set *set, int keep)
 {
     const fsdp_offload *o = set->unit->offload;

@@ -44,9 +44,9 @@ typedef struct fsdp_stage_ops {
 /* A stage that is a file without a name, in the folder `where` of open(). */
 extern const fsdp_stage_ops fsdp_stage_file;
 
-/* A unit of staged storages. It has two sets: one of the storages tagged FSDP_TAG_PARAM, and one of
- * all others. A unit is reference counted: its creator and each of its storages hold a
- * reference. */
+/* A unit of staged storages. It has two sets: one contains the storages tagged FSDP_TAG_PARAM, and
+ * the other contains all other storages. A unit is reference counted: its creator and each of its
+ * storages hold a reference. */
 typedef struct fsdp_offload_unit fsdp_offload_unit;
 
 /* Create a unit that is staged in the folder `dir`. All units of a device must use the same folder,

@@ -24,7 +24,7 @@ typedef enum block_state {
 
 typedef struct block {
     block_state state;
-    unsigned char *copy; /* the copied bytes, in BLOCK_COPIED */
+    unsigned char *copy; /* the copied bytes, in state BLOCK_COPIED */
 } block;
 
 typedef struct watch watch;
@@ -41,9 +41,9 @@ struct fsdp_snapshot_part {
 struct watch {
     fsdp_snapshot *snapshot;
     fsdp_storage *storage; /* retained */
-    /* The storage's data when the watch was created. The storage may free this memory once all
-     * blocks are in BLOCK_READ or BLOCK_COPIED; from then on, this pointer is not used. Unused if
-     * the storage is staged or halved. */
+    /* The storage's data when the watch was created. The storage may free this memory once every
+     * block is in state BLOCK_READ or BLOCK_COPIED; from then on, this pointer is not used. Unused
+     * if the storage is staged or halved. */
     const char *data;
     fsdp_storage_guard guard;
     fsdp_snapshot_part *parts;

@@ -34,7 +34,7 @@ typedef struct fsdp_snapshot_stats {
 /* Create a snapshot. `pool_bytes` limits the total size of the copies that exist at one time. If
  * `pool_bytes` is 0, nothing is copied, and writers wait for the reader. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_create(uint64_t pool_bytes, fsdp_snapshot **snapshot);
-/* Remove all guards and free the snapshot. The reader must have ended. Accepts NULL. */
+/* Remove all guards and free the snapshot. The reader must have finished. Accepts NULL. */
 void fsdp_snapshot_destroy(fsdp_snapshot *snapshot);
 /* Keep the current values of `tensor`, which must be contiguous, until they have been read. The
  * snapshot retains the tensor's storage. If another snapshot watches the storage, wait until that
@@ -46,7 +46,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_snapshot_add(fsdp_snapshot *snapshot, const fsd
  * closed. */
 FSDP_MUST_CHECK fsdp_status fsdp_snapshot_read(fsdp_snapshot_part *part, uint64_t offset, void *out,
                                                size_t bytes);
-/* Close the snapshot. Later reads fail. Writers copy nothing any more, and wait at most until the
- * reader has finished the block that it is reading. Any thread may call this. */
+/* Close the snapshot. Later reads fail. Writers no longer copy anything. They wait at most until
+ * the reader has finished the block that it is reading. Any thread may call this. */
 void fsdp_snapshot_close(fsdp_snapshot *snapshot);
 fsdp_snapshot_stats fsdp_snapshot_get_stats(fsdp_snapshot *snapshot);

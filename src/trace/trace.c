@@ -16,8 +16,8 @@ enum {
 typedef struct open_span {
     char label[FSDP_TRACE_LABEL];
     fsdp_trace_category category;
-    fsdp_trace_entry *entry; /* the sum by name that the span adds its time to; NULL: the time is
-                                added only to the sum of its category */
+    fsdp_trace_entry *entry; /* the sum for this name, to which the span's time is added; NULL: the
+                                time is added only to the sum of the span's category */
     int64_t begin_ns;
 } open_span;
 

@@ -6,11 +6,11 @@
  * begins the next one. A piece that fsdp_trace_lap() ends belongs to the operation that is passed
  * to it. Any other piece belongs to the innermost open span. So no time is counted twice, and the
  * pieces add up to the steps. The trace is attached to the thread, like the message of the last
- * error. So callers of kernels, process groups and the loader all find it, although they share no
- * object. While no trace is attached, a call is one branch on a pointer. Nothing is allocated
- * during a step: the ring overwrites its oldest events, and sums by category and name are stored
- * outside the ring. Each piece has wall-clock time and the thread's CPU time. CPU time shows what
- * the work costs even if other processes compete for the cores. */
+ * error. So the process groups, the loader and the code that calls kernels all find it, although
+ * they share no object. While no trace is attached, a call is one branch on a pointer. Nothing is
+ * allocated during a step: the ring overwrites its oldest events, and sums by category and name are
+ * stored outside the ring. Each piece has wall-clock time and the thread's CPU time. CPU time shows
+ * what the work costs even if other processes compete for the cores. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -71,7 +71,7 @@ FSDP_MUST_CHECK fsdp_status fsdp_trace_create(size_t max_events, fsdp_trace **tr
  * this. */
 void fsdp_trace_destroy(fsdp_trace *trace);
 
-/* Begin a step, with a span `name`, and attach the trace to the calling thread. */
+/* Begin a step and its span, which is called `name`, and attach the trace to the calling thread. */
 void fsdp_trace_step_begin(fsdp_trace *trace, const char *name);
 /* End the step and detach the trace. Spans that are still open after a failure are ended, too. */
 void fsdp_trace_step_end(fsdp_trace *trace);
