@@ -41,8 +41,9 @@ typedef struct fsdp_convert_options {
     const fsdp_source_item *const *used;
     size_t n_used;
     /* What is removed from the names of tensors. The parts of names that wrappers add are removed
-     * as well. If `names` removes anything, the converted part of the source must be just a model.
-     * NULL: only the parts that wrappers add are removed. */
+     * as well. If `names` removes anything, only a model may be converted: either the source
+     * contains nothing else, or model_only is set. NULL: only the parts that wrappers add are
+     * removed. */
     const fsdp_name_change *names;
     /* true: replace an existing target. false: an existing target is an error, except an empty
      * directory. */

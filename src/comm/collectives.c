@@ -60,8 +60,8 @@ static void copy_counted(fsdp_group *group, void *to, const void *from, size_t b
 
 /* ---- barrier, broadcast, all_gather ---- */
 
-/* Return the error of `call` in a plan's group. `call` needs values of other ranks, which a plan
- * does not have. */
+/* Return the error for using `call` in the group of a plan. `call` needs values from other ranks,
+ * and in a plan the other ranks do not exist. */
 static fsdp_status error_without_peers(const char *call)
 {
     return fsdp_error(FSDP_ERR_UNSUPPORTED,

@@ -126,10 +126,10 @@ static fsdp_status add_joint(fsdp_named_sharding *s, fsdp_module *m)
     return FSDP_OK;
 }
 
-/* Called for each module that a word of a flag matches. */
+/* Called for each module that matches a word of a command-line flag's value. */
 typedef fsdp_status module_fn(fsdp_named_sharding *s, fsdp_module *m);
 
-/* A search for the modules that a word of a flag matches. */
+/* A search for the modules that match one word of a command-line flag's value. */
 typedef struct module_search {
     const char *word;
     fsdp_named_sharding *sharding;

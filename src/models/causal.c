@@ -161,7 +161,8 @@ static void head_loss_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args 
     *out = head_loss(s, self->impl, in->t[0], fsdp_scope_get_options(s)->batch->labels);
 }
 
-/* In: hidden [n, D], which has only the rows that are read. Out: the loss. */
+/* In: hidden [n, D], only the rows that the loss reads (Note [Rows that are read] in causal.h).
+ * Out: the loss. */
 static void head_loss_of_read_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in,
                                       fsdp_args *out)
 {

@@ -7,7 +7,8 @@
 #include "src/train_config/config.h"
 
 enum {
-    /* Memory of a rank that is not in its tensors (Note [Beside the plan] in src/plan/plan.c) */
+    /* Memory that a rank's process needs besides its tensors (Note [Beside the plan] in
+     * src/plan/plan.c) */
     FSDP_BESIDE_TENSORS_BYTES = 64 << 20
 };
 

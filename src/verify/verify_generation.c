@@ -118,9 +118,9 @@ static fsdp_status compare_best(const generation_case *g)
     return FSDP_OK;
 }
 
-/* Set *tolerance to half of the file's smallest_score_gap. This is the smallest difference between
- * the scores of two sequences of a prompt. If the error of every score is below half of this
- * difference, the scores are still in the same order. */
+/* Set *tolerance to half of the file's smallest_score_gap. smallest_score_gap is the smallest
+ * difference between the scores of two sequences of a prompt. If the error of every score is below
+ * half of it, the scores are still in the same order. */
 static fsdp_status score_tolerance(const generation_case *g, double *tolerance)
 {
     FSDP_TRY(fsdp_json_get_f64(g->root, "smallest_score_gap", tolerance));

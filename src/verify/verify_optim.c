@@ -124,8 +124,9 @@ static fsdp_status set_all(const fsdp_parameter_list *list, const fsdp_checkpoin
     return FSDP_OK;
 }
 
-/* Compare a tensor with the elements for step `step` of the file's tensor `name`. `local` is
- * this rank's shard, and the whole tensor is gathered from all ranks first. Divide the largest
+/* Compare the tensor of which `local` is this rank's shard with the file's values for step `step`.
+ * The file's tensor `name` holds the values of all steps. The whole tensor is gathered from all
+ * ranks first. Divide the largest
  * difference by the largest expected magnitude. If the quotient is larger than *largest, set
  * *largest to the quotient. */
 static fsdp_status compare_part(fsdp_tensor *local, const fsdp_checkpoint_reader *file,

@@ -8,7 +8,7 @@ typedef struct columns_job {
     const char *x;           /* split: the input, whose rows have n parts */
     void *const *to;         /* split: [n] outputs */
     char *out;               /* join: the output, whose rows have n parts */
-    const void *const *from; /* join: [n] inputs; NULL: the part is zeros */
+    const void *const *from; /* join: [n] inputs; if from[i] is NULL, part i is zeros */
     int n;
     int64_t rows, task_rows;
     size_t part_bytes;
