@@ -37,11 +37,12 @@ typedef struct fsdp_grad_rows {
 typedef struct fsdp_grad_sink fsdp_grad_sink;
 struct fsdp_grad_sink {
     bool requires_grad;
-    /* These three fields describe how operations have read the leaf since the owner of `target`
-     * last reset the fields. looked_up: some operation has read only some of the rows
-     * (fsdp_op.reads_rows). lookups: the total number of rows that such operations have read.
-     * read_whole: some operation has read the whole leaf. Under activation checkpointing, the first
-     * run of a part already sets these fields, although only the second run records nodes. */
+    /* These three fields describe how operations have read the leaf since they were last reset.
+     * The code that supplies `target` resets them. looked_up: some operation has read only some of
+     * the rows (fsdp_op.reads_rows). lookups: the total number of rows that such operations have
+     * read. read_whole: some operation has read the whole leaf. Under activation checkpointing, the
+     * first run of a checkpointed part already sets these fields, although only the second run
+     * records nodes. */
     bool looked_up, read_whole;
     int64_t lookups;
     /* Number of nodes that read the leaf and whose backward has not run yet. Nodes that the second

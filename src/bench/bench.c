@@ -105,8 +105,8 @@ static void close_run(run *r)
     fsdp_free(r->ids);
 }
 
-/* Draw random token ids for a row. They are 2 or more, because in T5 the ids 0 and 1 are padding
- * and end of sequence. For a classification model, the label is a random class. */
+/* Draw random token ids for a row. Every id is at least 2, because in T5 id 0 is padding and id 1
+ * is end of sequence. For a classification model, the label is a random class. */
 static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;

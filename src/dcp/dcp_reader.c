@@ -234,8 +234,9 @@ const fsdp_dcp_metadata *fsdp_dcp_reader_metadata(const fsdp_dcp_reader *reader)
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Advise the kernel that the bytes before and after the data of a chunk's archive will be read.
- * Without this advice, a page fault on one of these bytes would read many more pages. */
+/* Advise the kernel that the first and the last EDGE_BYTES of a chunk's archive will be read. They
+ * surround the tensor's data. Without this advice, a page fault on one of these bytes would read
+ * many more pages. */
 static void advise_edges(const data_file *file, const fsdp_dcp_chunk *chunk)
 {
     const unsigned char *data = file->map.data + chunk->offset;
