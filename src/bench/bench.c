@@ -107,14 +107,14 @@ static void close_run(run *r)
 
 /* Draw random token ids for a row. Every id is at least 2, because in T5 id 0 is padding and id 1
  * is end of sequence. For a classification model, the label is a random class. */
-static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *out)
+static void draw_row(const run *r, uint64_t micro_batch, int64_t row, fsdp_batch_row *out)
 {
     const fsdp_bench_config *c = r->config;
     const fsdp_model_info *info = &r->model->info;
     const int64_t width = c->source + r->n_labels;
     int32_t *ids = r->ids + row * width;
     for (int64_t i = 0; i < width; i++) {
-        uint32_t drawn = fsdp_philox4x32(c->seed, leaf, (uint64_t)(row * width + i)).v[0];
+        uint32_t drawn = fsdp_philox4x32(c->seed, micro_batch, (uint64_t)(row * width + i)).v[0];
         bool is_class = i >= c->source && info->num_labels > 0;
         ids[i] = is_class ? (int32_t)(drawn % (uint32_t)info->num_labels)
                           : (int32_t)(2 + drawn % (uint32_t)(info->vocab_size - 2));
@@ -125,14 +125,14 @@ static void draw_row(const run *r, uint64_t leaf, int64_t row, fsdp_batch_row *o
                             .labels_len = r->n_labels};
 }
 
-static fsdp_status make_batch(run *r, uint64_t leaf, fsdp_batch **batch)
+static fsdp_status make_batch(run *r, uint64_t micro_batch, fsdp_batch **batch)
 {
     const int32_t n = r->config->batch;
     fsdp_batch_row *rows = fsdp_calloc((size_t)n, sizeof *rows);
     if (!rows)
         return fsdp_error_nomem();
     for (int64_t i = 0; i < n; i++)
-        draw_row(r, leaf, i, &rows[i]);
+        draw_row(r, micro_batch, i, &rows[i]);
     fsdp_status status = fsdp_batch_create(rows, n, &r->model->info.format, batch);
     fsdp_free(rows);
     return status;
@@ -165,10 +165,10 @@ static fsdp_status forward_backward(run *r, const fsdp_batch *batch, int step)
 static fsdp_status train_step(run *r, int step, double *took)
 {
     fsdp_batch *batch;
-    uint64_t leaf = (uint64_t)step * (uint64_t)fsdp_group_world_size(r->group) +
-                    (uint64_t)fsdp_group_rank(r->group);
+    uint64_t micro_batch = (uint64_t)step * (uint64_t)fsdp_group_world_size(r->group) +
+                           (uint64_t)fsdp_group_rank(r->group);
     fsdp_trace_begin(FSDP_TRACE_DATA, "draw batch", NULL);
-    fsdp_status status = make_batch(r, leaf, &batch);
+    fsdp_status status = make_batch(r, micro_batch, &batch);
     fsdp_trace_end();
     if (status != FSDP_OK)
         return status;
