@@ -9,7 +9,7 @@ scratch=$(mktemp)
 trap 'rm -f "$scratch"' EXIT
 
 # A word counts where it stands alone, in text and in names whose parts are joined by underscores; so
-# does a sentence that opens with "Of".
+# does a sentence or a comment that opens with "Of".
 git ls-files --cached --others --exclude-standard 'src/*.[ch]' 'src/*.cc' 'src/*.cu' 'include/*.h' 'tests/*.[ch]' \
     'tests/*.sh' 'tests/*.cu' 'tools/*.sh' 'tools/*.py' 'tools/*.[ch]' 'bench/*.c' 'examples/*.c' \
     'docs/*.md' README.md Makefile .ci/run |
@@ -18,13 +18,15 @@ git ls-files --cached --others --exclude-standard 'src/*.[ch]' 'src/*.cc' 'src/*
     xargs -0 awk '
     BEGIN {
         words = "(told|tell|tells|telling|lie|lies|stand|stands|stood|whoever|anew|nobody|oftener)"
-        pattern = "(^|[^a-zA-Z])" words "([^a-zA-Z]|$)|(^|[.:] |/\\* |\\* |\\| |# )of [a-z]"
+        pattern = "(^|[^a-zA-Z])" words "([^a-zA-Z]|$)|(^|[.:] |/\\*+<? |\\* |\\| |# )of [a-z]"
     }
     {
         line = tolower($0)
         while (match(line, pattern)) {
             found = substr(line, RSTART, RLENGTH)
-            if (found !~ /of [a-z]$/ || substr($0, length($0) - length(line) + RSTART, RLENGTH) ~ /Of /)
+            # A comment does not open with "of", a sentence does not open with "Of".
+            if (found !~ /of [a-z]$/ || found ~ /^\/\*/ ||
+                substr($0, length($0) - length(line) + RSTART, RLENGTH) ~ /Of /)
                 n[FILENAME]++
             line = substr(line, RSTART + RLENGTH - 1)
         }

@@ -287,7 +287,7 @@ typedef struct fsdp_unit_info {
                                     no_sync */
     bool requires_all_reduce;
     bool reshard_after_backward, unshard_in_backward, is_last_backward;
-    double gradient_divide_factor; /**< of fsdp_set_gradient_divide_factor() */
+    double gradient_divide_factor; /**< set by fsdp_set_gradient_divide_factor() */
 } fsdp_unit_info;
 
 /** Set *info to the properties of the unit of `module`. FSDP_ERR_INVALID if `module` is not a

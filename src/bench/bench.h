@@ -41,7 +41,7 @@ typedef struct fsdp_bench_config {
     bool activation_checkpointing; /* true: each block is checkpointed */
     /* used if activation_checkpointing is true */
     fsdp_activation_checkpointing_kind checkpointing_kind;
-    int threads; /* of each rank */
+    int threads; /* threads per rank */
     int32_t batch, source;
     int32_t target; /* target tokens of a row; 0 for all models except SEQ2SEQ */
     int steps;

@@ -28,7 +28,7 @@ typedef struct shm_group {
  * for a new group. */
 typedef struct fd_message {
     uint64_t magic, number;
-    uint64_t detail; /* of a memfd: its size in bytes; of a socket: the rank at its other end */
+    uint64_t detail; /* memfd: its size in bytes; socket: the rank at its other end */
 } fd_message;
 static const uint64_t buffer_magic = 0x6673647062756600u, socket_magic = 0x66736470736b7400u;
 

@@ -54,7 +54,7 @@ typedef struct fsdp_activated_backward_args {
     fsdp_activation activation;
     /* Used only if `up` is NULL: dx is multiplied by this factor of dropout. 1: no dropout. */
     float factor;
-    fsdp_dtype dtype; /* of all arrays */
+    fsdp_dtype dtype; /* dtype of all arrays */
     int64_t rows, columns;
     /* Row stride of all arrays except `hidden`, in elements. The row stride of `hidden` is
      * `columns`. */
@@ -91,7 +91,7 @@ typedef struct fsdp_activated_backward_args {
  * for a query that sees no key, and the output of this query is 0. Backward reads lse and computes
  * S again. */
 typedef struct fsdp_attention_args {
-    fsdp_dtype dtype; /* of q, k, v, out and their gradients */
+    fsdp_dtype dtype; /* dtype of q, k, v, out and their gradients */
     int64_t n_sequences, heads, kv_heads, head_dim;
     const int32_t *q_offsets, *k_offsets; /* [n_sequences + 1], host memory */
     const int32_t *k_ends;                /* [n_sequences], host memory, or NULL */
@@ -128,7 +128,7 @@ typedef struct fsdp_layer_norm_backward_args {
     const float *mean, *rstd;
     fsdp_dtype dtype, w_dtype;
     int64_t rows, width;
-    void *dx; /* of dtype; must not overlap dy */
+    void *dx; /* elements of `dtype`; must not overlap dy */
     struct {
         void *dst; /* [width] of `dtype`; beta 0: overwritten, 1: added to */
         fsdp_dtype dtype;
@@ -175,7 +175,7 @@ typedef struct fsdp_adafactor_args {
     const float *grad, *row_factor, *col_factor;
     float grad_scale;
     /* Only adafactor() uses the fields below; adafactor_square_sums() does not. */
-    void *param; /* of param_dtype */
+    void *param; /* elements of param_dtype */
     fsdp_dtype param_dtype;
     float *exp_avg; /* the first moment; NULL: none */
     float divisor;

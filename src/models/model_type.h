@@ -1,5 +1,8 @@
 /* The interface through which programs work with a model of any type. Each type has a const table.
- * registry.c lists the tables. */
+ * registry.c lists the tables.
+ *
+ * More than 25 source files, because each family of models has four or five: its configuration, its
+ * tree of modules, its forwards and its table. They share the other files. */
 #pragma once
 #include <fsdp/models.h>
 

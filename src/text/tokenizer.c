@@ -29,7 +29,7 @@ enum {
 };
 
 struct fsdp_tokenizer {
-    char *path; /* of the model file */
+    char *path; /* path of the model file */
     fsdp_sentencepiece *sp;
     fsdp_unigram *unigram;      /* NULL: BPE */
     int32_t pieces, vocab_size; /* pieces: number of pieces; the sentinels have the ids [pieces,

@@ -110,7 +110,7 @@ fsdp_status comm_stress(fsdp_group *group, void *arg)
 /* ---- collectives ---- */
 
 enum {
-    MAX_COUNT = 80000 /* of int32_t: more than fits in a slot of the scratch buffer */
+    MAX_COUNT = 80000 /* int32_t elements: more than fits in a slot of the scratch buffer */
 };
 
 /* What rank r contributes at element i to call n: small, so that sums are exact. */

@@ -7,7 +7,7 @@
 #include "tests/dcp/dcp_case.h"
 
 enum {
-    MAX_BYTES = 256, /* of a tensor */
+    MAX_BYTES = 256, /* largest tensor */
     MAX_TENSORS = 40
 };
 

@@ -11,7 +11,7 @@
 #include "tests/dcp/dcp_case.h"
 
 enum {
-    MAX_BYTES = 256, /* of a tensor that is written again */
+    MAX_BYTES = 256, /* largest tensor that is written again */
     MAX_ITEMS = 40
 };
 

@@ -69,7 +69,7 @@ typedef struct model {
     fsdp_device *device;
     fsdp_tape *tape;
     fsdp_module *root, *inner;
-    fsdp_dtype input; /* of x; initially float32 */
+    fsdp_dtype input; /* dtype of x; initially float32 */
 } model;
 
 static fsdp_status model_open(fsdp_group *group, const fsdp_mp_policy *root,
@@ -98,7 +98,7 @@ static void model_close(model *m)
 
 /* The results of one forward and backward. */
 typedef struct outcome {
-    fsdp_dtype dtype, table_dtype; /* of the outputs */
+    fsdp_dtype dtype, table_dtype; /* dtypes of the outputs */
     float y[ROWS * WIDTH], dx[ROWS * WIDTH];
     float dw[WIDTH * WIDTH]; /* this rank's rows of the root's gradient */
 } outcome;

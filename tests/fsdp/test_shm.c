@@ -18,7 +18,7 @@ enum {
 typedef struct job {
     const fsdp_fully_shard_options *options;
     int replicas; /* 0: no mesh */
-    size_t n;     /* of params; number of params; rank 0 fills both, in shared memory */
+    size_t n;     /* number of params. Rank 0 sets n and params, in shared memory */
     float params[MAX_NUMEL];
 } job;
 

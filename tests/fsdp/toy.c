@@ -11,7 +11,7 @@ typedef struct toy_block {
 typedef struct toy {
     fsdp_parameter *embedding, *norm;
     fsdp_module *blocks;
-    const toy_batch *batch; /* of the current forward */
+    const toy_batch *batch; /* batch of the current forward */
 } toy;
 
 static void block_forward(fsdp_scope *s, fsdp_module *self, const fsdp_args *in, fsdp_args *out)

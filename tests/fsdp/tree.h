@@ -47,7 +47,7 @@ typedef struct trainee {
     fsdp_device *device;
     fsdp_tape *tape;
     fsdp_module *model;
-    fsdp_dtype dtype; /* of activations: the units' param_dtype */
+    fsdp_dtype dtype; /* dtype of activations: the units' param_dtype */
     bool plain;       /* the model has no units, so its gradients are sums over leaves */
 } trainee;
 

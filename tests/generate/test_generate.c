@@ -324,7 +324,7 @@ TEST(one_new_token_and_no_room)
             ASSERT_INT(g.got.len[i], 2);
         run_with(t, &g, "llama3_greedy.json", one, FSDP_OK, "");
         CHECK_HERE();
-        const size_t lengths[] = {5, 10, 7, 4}; /* of the prompts plus one */
+        const size_t lengths[] = {5, 10, 7, 4}; /* lengths of the prompts, plus one */
         for (size_t i = 0; i < g.n_prompts; i++)
             ASSERT_INT(g.got.len[i], lengths[i]);
     }

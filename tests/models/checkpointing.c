@@ -27,7 +27,7 @@ void ac_set_layers(fsdp_model_config *config, const char *name, int64_t n)
 }
 
 typedef struct selection {
-    const char *const *classes; /* of the blocks */
+    const char *const *classes; /* classes of the blocks */
     ac_scope which;
 } selection;
 

@@ -278,7 +278,7 @@ TEST(a_module_without_memory_is_refused)
  * has one. */
 typedef struct shape {
     const char *base;
-    bool old_names; /* of LayerNorm's parameters */
+    bool old_names; /* LayerNorm's parameters have their old names */
     bool has_head;
 } shape;
 

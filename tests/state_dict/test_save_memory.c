@@ -23,10 +23,10 @@ enum {
     MIB = 1 << 20,
     UNIT = 4 * MIB,    /* a block's parameters, two tensors */
     MODEL = 8 * UNIT,  /* three times that with AdamW's moments */
-    STAGING = 2 * MIB, /* of each rank, for tensors that are overwritten during the save */
+    STAGING = 2 * MIB, /* bytes per rank for tensors that are overwritten during the save */
     PIECE =
         4 * MIB, /* size in which files are written, and in which they are read for conversion */
-    STACK = 8 * MIB + MIB /* of a thread that writes, and its part of the heap */
+    STACK = 8 * MIB + MIB /* stack of a thread that writes, and its part of the heap */
 };
 static const toy_shape shape = {.vocab = 16, .width = 256, .hidden = 2048, .blocks = 8};
 

@@ -523,7 +523,7 @@ typedef struct root_gather {
     const fsdp_group *group;
     const fsdp_module *root;
     uint64_t before; /* all_gathers of earlier steps */
-    int64_t after;   /* of this step, when the gather began; -1: it has not */
+    int64_t after;   /* time in this step at which the gather began; -1: it has not */
 } root_gather;
 
 static void note_root_gather(void *self, const fsdp_module *module, fsdp_unit_event event,

@@ -117,7 +117,7 @@ fsdp_attention_block fsdp_attention_block_at(const fsdp_cpu_attention *a, int64_
 
 /* Rows [row, row + n) of one head of one tensor: of q, k, v or the gradient of out. */
 typedef struct fsdp_attention_slice {
-    const void *x; /* of args->dtype */
+    const void *x; /* elements of args->dtype */
     int64_t ld, row, head, n;
 } fsdp_attention_slice;
 

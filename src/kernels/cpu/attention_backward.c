@@ -16,7 +16,7 @@ enum {
 /* The buffers of one key/value head, in the worker's scratch. */
 typedef struct backward_panels {
     char *k, *v;
-    char *q, *d_out; /* of one block */
+    char *q, *d_out; /* panels of one block of queries */
     char *left, *p, *d_s;
     float *d_k, *d_v; /* [panel_keys, padded_dim] */
     float *scores, *d_p, *d_q, *bias_strip, *d_bias_strip, *delta;

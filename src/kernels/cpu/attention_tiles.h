@@ -36,7 +36,7 @@ enum {
  * from the strip's first key. A column is visible to a row if the row's query sees the key. In
  * other columns, `scores` and fsdp_attention_gradient.d_p are undefined. */
 typedef struct fsdp_attention_strip {
-    fsdp_dtype dtype; /* of P, dS and the panels */
+    fsdp_dtype dtype; /* dtype of P, dS and the panels */
     int rows; /* at most FSDP_ATTENTION_STRIP in softmax(), at most FSDP_TILE_ROWS in gradient() */
     int columns;                     /* a multiple of 32 in forward, of 16 in backward */
     int begin[FSDP_ATTENTION_STRIP]; /* each row's first visible column */

@@ -44,7 +44,7 @@ enum {
 
 /* The arguments of multiply(), which computes one block of C: C = A B (+ sum) (+ bias[n]) (+ C). */
 typedef struct fsdp_tile_block {
-    fsdp_dtype dtype;    /* of A, B and bias: f32 or bf16 */
+    fsdp_dtype dtype;    /* dtype of A, B and bias: f32 or bf16 */
     int64_t m, n, depth; /* depth: lanes of k */
     /* Either packed by pack_a, or the matrix itself with rows that are a_stride bytes apart. */
     const void *a;

@@ -28,7 +28,7 @@ typedef struct command {
 } command;
 
 struct fsdp_fake_stream {
-    fsdp_kernel_context *context; /* of the CPU's kernels, which run the commands */
+    fsdp_kernel_context *context; /* the CPU's, whose kernels run the commands */
     const fsdp_kernels *kernels;
     uint64_t seed;
     int delay_us;

@@ -26,7 +26,7 @@ struct elementwise {
     fsdp_dtype dtype;
     int64_t n;
     fsdp_activation activation;
-    float factor;       /* of scale(), or of the elements that dropout() keeps */
+    float factor;       /* scale(): of all elements; dropout(): of those that are kept */
     uint32_t threshold; /* for dropout */
     uint64_t key;       /* for dropout */
 };
