@@ -2,10 +2,14 @@
  * fsdp_state_context: what the units of a tree share (FSDPStateContext).
  *
  * More than 25 source files, because each way to store a parameter is a file (storage_*.c), and
- * each layer of the design is one. The files of src/fsdp, from the top layer down. Each file calls
- * only files below it (tools/call_cycles.sh): named_sharding.c name_patterns.c choices.c
- * command-line flags fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c
- * describe.c observer.c the public calls state.c                       hooks: the order of a step
+ * each layer of the design is one.
+ *
+ * The files of src/fsdp, from the top layer down. Each file calls only files below it
+ * (tools/call_cycles.sh):
+ *   named_sharding.c name_patterns.c choices.c   command-line flags
+ *   fsdp1.c default_policy.c wrap_policy.c fully_shard.c controls.c summon.c describe.c observer.c
+ *                                 the public calls
+ *   state.c                       hooks: the order of a step
  *   prefetch.c                    which units are gathered ahead of time
  *   mixed_precision.c             casts of inputs and outputs
  *   state_context.c               what the units of a tree share
