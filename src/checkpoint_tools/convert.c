@@ -36,11 +36,13 @@ static fsdp_status check_apart(const fsdp_source *source, const char *to)
 {
     const char *path = fsdp_source_path(source);
     char from[PATH_MAX], target[PATH_MAX];
+    bool is_part;
     if (!realpath(path, from) || !realpath(to, target))
         return FSDP_OK; /* the target does not exist */
     if (is_within(from, target))
         return fsdp_error(FSDP_ERR_INVALID, "%s: it is, or holds, what is converted: %s", to, path);
-    if (is_within(target, from) || fsdp_source_has_file(source, target))
+    FSDP_TRY(fsdp_source_has_file(source, target, &is_part));
+    if (is_part || is_within(target, from))
         return fsdp_error(FSDP_ERR_INVALID, "%s: it is a part of what is converted: %s", to, path);
     return FSDP_OK;
 }

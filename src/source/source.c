@@ -193,21 +193,56 @@ bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placemen
     return true;
 }
 
-fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse)
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Return the name of the file that contains chunk `k` of the item. In DCP, the name is relative to
+ * the folder. */
+static const char *file_of_chunk(const fsdp_source_item *item, size_t k)
 {
-    *is_sparse = false;
-    for (size_t i = 0; i < source->n && !*is_sparse; i++) {
+    return item->dcp      ? item->dcp->chunks[k].file
+           : item->joined ? item->joined->parts[k].entry.path
+                          : item->file;
+}
+
+typedef bool file_test(const char *path, const void *arg);
+
+static fsdp_status test_file(const fsdp_source *source, const fsdp_source_item *item,
+                             const char *file, file_test *test, const void *arg, bool *found)
+{
+    char *path = item->dcp ? fsdp_path_join(source->path, file) : fsdp_strdup(file);
+    if (!path)
+        return FSDP_ERR_NOMEM;
+    *found = test(path, arg);
+    fsdp_free(path);
+    return FSDP_OK;
+}
+
+/* Call test(path, arg) for the files that contain chunks of the items, until it returns true. Set
+ * *found to whether it has returned true. A file may be tested several times. */
+static fsdp_status find_file(const fsdp_source *source, file_test *test, const void *arg,
+                             bool *found)
+{
+    const char *last = "";
+    *found = false;
+    for (size_t i = 0; i < source->n; i++) {
         const fsdp_source_item *item = &source->items[i];
-        char *path = item->dcp ? fsdp_path_join(source->path, item->file) : NULL;
-        if (item->dcp && !path)
-            return FSDP_ERR_NOMEM;
-        *is_sparse = item->file && fsdp_path_is_sparse(path ? path : item->file);
-        fsdp_free(path);
+        for (size_t k = 0; k < item->n_chunks && !*found; k++) {
+            const char *file = file_of_chunk(item, k);
+            if (file && strcmp(last, file) != 0)
+                FSDP_TRY(test_file(source, item, file, test, arg, found));
+            last = file ? file : last;
+        }
     }
     return FSDP_OK;
 }
 
-static bool resolves_to(const char *file, const char *path)
+static bool is_sparse_file(const char *path, const void *arg)
+{
+    (void)arg;
+    return fsdp_path_is_sparse(path);
+}
+
+static bool resolves_to(const char *file, const void *path)
 {
     char *real = realpath(file, NULL);
     const bool yes = real && strcmp(real, path) == 0;
@@ -215,25 +250,17 @@ static bool resolves_to(const char *file, const char *path)
     return yes;
 }
 
-bool fsdp_source_has_file(const fsdp_source *source, const char *path)
+fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse)
 {
-    const char *last = "";
-    for (size_t i = 0; i < source->n; i++) {
-        const char *file = source->items[i].file;
-        if (!file || strcmp(last, file) == 0)
-            continue;
-        char *whole = source->items[i].dcp ? fsdp_path_join(source->path, file) : NULL;
-        const bool yes = resolves_to(whole ? whole : file, path);
-        fsdp_free(whole);
-        if (yes)
-            return true;
-        last = file;
-    }
-    for (size_t i = 0; i < source->n_ranks; i++)
-        if (source->ranks[i].path && resolves_to(source->ranks[i].path, path))
-            return true;
-    return false;
+    return find_file(source, is_sparse_file, NULL, is_sparse);
 }
+
+fsdp_status fsdp_source_has_file(const fsdp_source *source, const char *path, bool *has)
+{
+    return find_file(source, resolves_to, path, has);
+}
+
+/* ---- items ----------------------------------------------------------------------------------- */
 
 size_t fsdp_source_count(const fsdp_source *source)
 {

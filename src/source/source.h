@@ -73,11 +73,13 @@ typedef struct fsdp_source_placement {
 /* Get the placement of a tensor. Return false for a plain value, or if the format stores every
  * tensor whole. */
 bool fsdp_source_placement_of(const fsdp_source_item *item, fsdp_source_placement *placement);
-/* Set *is_sparse to true if a file that contains an item has holes (fsdp_path_is_sparse()). */
+/* Set *is_sparse to true if a file that contains an item or a part of one has holes
+ * (fsdp_path_is_sparse()). */
 FSDP_MUST_CHECK fsdp_status fsdp_source_is_sparse(const fsdp_source *source, bool *is_sparse);
-/* Return true if `path` is the file of an item (the field `file`), or if the source has opened
- * `path` as the torch.save file of another rank. `path` must be a result of realpath(). */
-bool fsdp_source_has_file(const fsdp_source *source, const char *path);
+/* Set *has to true if `path`, which must be a result of realpath(), is a file that contains an item
+ * or a part of one. */
+FSDP_MUST_CHECK fsdp_status fsdp_source_has_file(const fsdp_source *source, const char *path,
+                                                 bool *has);
 size_t fsdp_source_count(const fsdp_source *source);
 /* Return item i. Items of the same dict or list are adjacent. */
 const fsdp_source_item *fsdp_source_at(const fsdp_source *source, size_t i);

@@ -284,6 +284,14 @@ for source in hf hf/model.safetensors.index.json; do
     check "a_file_of_${source##*/}_is_not_overwritten" says 'model-00002-of-00003\.safetensors: it is a part of what is converted: hf'
 done
 check and_stays_as_it_was diff -r hf hf_apart
+# A directory of DCP whose second file is elsewhere. No item begins in that file.
+cp -r "$fixtures/dcp/written" behind
+mv behind/__1_0.distcp elsewhere.pt
+ln -s ../elsewhere.pt behind/__1_0.distcp
+cksum <elsewhere.pt >elsewhere.sum
+run convert behind elsewhere.pt --overwrite
+check nor_is_a_file_behind_a_link says 'elsewhere\.pt: it is a part of what is converted: behind'
+check which_stays_as_it_was test "$(cksum <elsewhere.pt)" = "$(cat elsewhere.sum)"
 run convert hf hf/new.pt
 check a_new_file_there_is_no_part_of_it test $rc -eq 0
 rm hf/new.pt
