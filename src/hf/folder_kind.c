@@ -19,7 +19,7 @@ static const char trainer_state[] = "trainer_state.json";
 
 /* ---- files in a folder ----------------------------------------------------------------------- */
 
-static bool has_file(const char *dir, const char *name)
+static bool has_entry(const char *dir, const char *name)
 {
     char *path = fsdp_path_join(dir, name);
     const bool is_there = path && fsdp_path_exists(path);
@@ -71,8 +71,8 @@ static char *text_of(fsdp_json *doc, const char *object, const char *key)
 
 static fsdp_status explain_adapter(const char *dir)
 {
-    if (!has_file(dir, "adapter_config.json") && !has_file(dir, "adapter_model.safetensors") &&
-        !has_file(dir, "adapter_model.bin"))
+    if (!has_entry(dir, "adapter_config.json") && !has_entry(dir, "adapter_model.safetensors") &&
+        !has_entry(dir, "adapter_model.bin"))
         return FSDP_OK;
     fsdp_json *doc = read_document(dir, "adapter_config.json");
     char *base = doc ? text_of(doc, NULL, "base_model_name_or_path") : NULL;
@@ -122,7 +122,7 @@ static fsdp_status explain_framework(const char *dir)
 
 static fsdp_status explain_deepspeed(const char *dir)
 {
-    if (!has_file(dir, "zero_to_fp32.py"))
+    if (!has_entry(dir, "zero_to_fp32.py"))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: a checkpoint of DeepSpeed. Make weights of it first: python "
@@ -137,7 +137,7 @@ const char *const fsdp_folder_weights[] = {"model.safetensors", "model.safetenso
 bool fsdp_folder_has_weights(const char *dir)
 {
     for (const char *const *name = fsdp_folder_weights; *name; name++)
-        if (has_file(dir, *name))
+        if (has_entry(dir, *name))
             return true;
     return false;
 }
@@ -159,10 +159,10 @@ static char *find_part(const char *dir)
 {
     static const char *const parts[] = {"pytorch_model_fsdp_0", "pytorch_model_0",
                                         "model_state_dict.pt", "pytorch_model_fsdp.bin"};
-    if (has_file(dir, ".metadata"))
+    if (has_entry(dir, ".metadata"))
         return fsdp_strdup("");
     for (size_t i = 0; i < FSDP_LENGTH(parts); i++)
-        if (has_file(dir, parts[i]))
+        if (has_entry(dir, parts[i]))
             return fsdp_strdup(parts[i]);
     return NULL;
 }
@@ -209,7 +209,7 @@ static fsdp_status explain_checkpoint(const char *dir)
     char *model, *part = find_part(dir);
     read_kind(dir, &is_own, &is_trainers, &model);
     const bool is_accelerates =
-        has_file(dir, "random_states_0.pkl") || (part && strncmp(part, "pytorch_model", 13) == 0);
+        has_entry(dir, "random_states_0.pkl") || (part && strncmp(part, "pytorch_model", 13) == 0);
     const char *what = is_own           ? "a checkpoint of 'fsdp train'"
                        : is_trainers    ? "a checkpoint of transformers' Trainer"
                        : is_accelerates ? "a checkpoint of Accelerate"
@@ -276,7 +276,7 @@ static fsdp_status explain_files(const char *dir)
 
 static fsdp_status explain_no_config(const char *dir)
 {
-    if (!fsdp_folder_has_weights(dir) || has_file(dir, "config.json"))
+    if (!fsdp_folder_has_weights(dir) || has_entry(dir, "config.json"))
         return FSDP_OK;
     return fsdp_error(FSDP_ERR_INVALID,
                       "%s: weights without config.json, which says what model they are of: copy "

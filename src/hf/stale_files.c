@@ -107,14 +107,6 @@ static bool is_file_of_checkpoint(const char *name)
 
 /* ---- contents of folders --------------------------------------------------------------------- */
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = fsdp_path_join(folder, name);
-    const bool yes = path && fsdp_path_is_file(path);
-    fsdp_free(path);
-    return yes;
-}
-
 static bool has_tokenizer(const char *folder)
 {
     char **names;
@@ -164,7 +156,7 @@ bool fsdp_is_stale_model_file(void *context, const char *old, const char *fresh,
     if (fsdp_is_weights_name(name) || fsdp_is_stale_dcp_file(context, old, fresh, name))
         return true;
     if (strcmp(name, "generation_config.json") == 0)
-        return fresh && has_file(fresh, "config.json");
+        return fresh && fsdp_directory_has_file(fresh, "config.json");
     return fresh && fsdp_hf_dir_is_tokenizer_file(name) && has_tokenizer(fresh);
 }
 

@@ -116,6 +116,16 @@ static int with_reshard(int strategy, bool on)
     return on ? FSDP_SHARDING_FULL_SHARD : FSDP_SHARDING_SHARD_GRAD_OP;
 }
 
+/* Return true if --reshard-after-forward decides, and not --sharding-strategy: its origin takes
+ * precedence, or both come from the environment. `accelerate launch` exports the strategy even if
+ * the user chose only reshard_after_forward. */
+static bool reshard_decides(const fsdp_options *options)
+{
+    const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
+    const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
+    return reshard > strategy || (reshard == strategy && reshard == FSDP_ORIGIN_ENV);
+}
+
 /* Set sharding_strategy and reshard_after_forward if the value of --reshard-after-forward is the
  * name of a strategy. Accelerate with FSDP version 1 passes such a name. The option parser has then
  * stored the negative number `-1 - strategy` in reshard_after_forward. Set sharding_strategy to the
@@ -125,11 +135,7 @@ static void derive_strategy(fsdp_train_config *c, const fsdp_options *options)
     const int word = -1 - c->reshard_after_forward;
     if (word < 0)
         return;
-    const fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    const fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    /* `accelerate launch` exports --sharding-strategy and --reshard-after-forward. If both come
-     * from the environment, --reshard-after-forward takes precedence. */
-    if (strategy < reshard || (strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV))
+    if (reshard_decides(options))
         c->sharding_strategy = word;
     c->reshard_after_forward = reshards(word);
 }
@@ -267,16 +273,11 @@ void fsdp_train_config_derive(void *config, const fsdp_options *options)
     derive_checkpoints(c, options);
     fsdp_train_derive_fsdp(c, options);
     derive_strategy(c, options);
-    fsdp_option_origin reshard = fsdp_options_origin(options, "reshard-after-forward");
-    fsdp_option_origin strategy = fsdp_options_origin(options, "sharding-strategy");
-    /* If --sharding-strategy and --reshard-after-forward both come from the environment,
-     * --reshard-after-forward decides, because Accelerate exports the strategy even if the user
-     * chose only reshard_after_forward. */
-    bool both_from_env = strategy == FSDP_ORIGIN_ENV && reshard == FSDP_ORIGIN_ENV;
-    if (strategy > reshard)
-        c->reshard_after_forward = reshards(c->sharding_strategy);
-    else if (reshard > strategy || both_from_env)
+    if (reshard_decides(options))
         c->sharding_strategy = with_reshard(c->sharding_strategy, c->reshard_after_forward);
+    else if (fsdp_options_origin(options, "sharding-strategy") >
+             fsdp_options_origin(options, "reshard-after-forward"))
+        c->reshard_after_forward = reshards(c->sharding_strategy);
     derive_replicas(c, options);
 }
 
